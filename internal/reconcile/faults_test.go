@@ -350,3 +350,21 @@ func TestVolatileFileOfAnotherBootIsRemoved(t *testing.T) {
 		t.Errorf("got %d rows and the kept files %q, want none", len(c.rows), kept)
 	}
 }
+
+// An object that a host has begun to delete is deleted when a list has it.
+func TestListedDeletionIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listTarget{found: []Found[string, string]{
+			{Object: Object{Key: "kept"}}, {Object: Object{Key: "left"}, Phase: Deleting, Spec: "1"},
+		}}
+		k := registerNew(t, l)
+		run(t, k.store)
+		if r, ok := k.Get("kept"); !ok || r.Phase != Wanted {
+			t.Errorf("row kept: got %+v, want it wanted", r)
+		}
+		if r, ok := k.Get("left"); ok {
+			t.Errorf("row left: got %+v, want none", r)
+		}
+		wantCalls(t, &l.fakeTarget, "delete left")
+	})
+}

@@ -115,5 +115,8 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	}
 	s.log.InfoContext(ctx, "object imported", "kind", k.name, "key", r.Key)
 	s.note(r.ref(), r)
+	if r.Phase == Deleting {
+		k.queue.add(r.ref(), 0)
+	}
 	return nil
 }

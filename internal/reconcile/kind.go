@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -251,7 +252,7 @@ func imported[S, T any](list iter.Seq2[Found[S, T], error]) iter.Seq2[*row, erro
 	return func(yield func(*row, error) bool) {
 		for f, err := range list {
 			r := &row{
-				Object: f.Object, Phase: Wanted, Spec: f.Spec, Last: f.Last,
+				Object: f.Object, Phase: cmp.Or(f.Phase, Wanted), Spec: f.Spec, Last: f.Last,
 				Claims: f.Claims, Owners: f.Owners, Engine: f.Engine,
 			}
 			if !yield(r, err) {

@@ -82,6 +82,7 @@ type Lister[S, T any] interface {
 // Found is an object as its target describes it: what its row is made of if it has none.
 type Found[S, T any] struct {
 	Object
+	Phase  Phase // Deleting if a host has begun to delete it; 0 is Wanted
 	Spec   S
 	Last   T
 	Claims []string

@@ -1,0 +1,595 @@
+package swarm
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/docker/network"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// RequestAddress answers for a range of the swarm: a manager takes addresses for tasks
+// and as VIPs of services, and a node asks for those of its tasks again. It reports false
+// for the ranges of docker/ipam.
+func (s *Service) RequestAddress(
+	ctx context.Context, r *api.RequestAddressRequest,
+) (answer api.RequestAddressResponse, ours bool, err error) {
+	id := r.PoolID
+	known := s.pools.Has(id.Pool)
+	auxiliary := r.MAC == nil && r.Address.IsValid() && !r.Serial
+	if known && (r.Gateway || auxiliary) {
+		return answer, false, nil
+	}
+	subnet, found, err := s.subnetOf(ctx, id.Pool)
+	switch {
+	case err != nil:
+		return answer, true, err
+	case found && !id.Node && !hasSwarm(subnet.Meta):
+		return answer, false, nil
+	case !found && known && r.Serial:
+		if subnet, err = s.pools.Hide(ctx, id.Pool); err != nil {
+			return answer, true, err
+		}
+		if err := s.pools.HandOver(ctx, id.Pool); err != nil {
+			return answer, true, err
+		}
+	case !found && (id.Node || id.Life != ""):
+		return answer, true, api.Refuse("there is no pool %s", id)
+	case !found:
+		return answer, false, nil
+	}
+	switch {
+	case r.Gateway:
+		answer, err = gatewayOf(subnet, r.Address)
+	case r.Address.IsValid() && !subnet.CIDR.Contains(r.Address):
+		err = api.Refuse("%s is not in %s", r.Address, subnet.CIDR)
+	case r.Address.IsValid() && r.Address == subnet.Gateway:
+		err = api.Refuse("address %s is in use: it is the gateway", r.Address)
+	case id.Node:
+		answer, err = s.nodeAddress(ctx, subnet, r)
+	default:
+		answer, err = s.managerAddress(ctx, subnet, r)
+	}
+	return answer, true, err
+}
+
+// gatewayOf answers for the gateway of a network that exists.
+func gatewayOf(subnet sdn.Subnet, asked netip.Addr) (answer api.RequestAddressResponse, err error) {
+	gateway := subnet.Gateway
+	if !gateway.IsValid() {
+		if gateway = asked; !asked.IsValid() {
+			gateway = identity.FirstHost(subnet.CIDR)
+		}
+	}
+	switch {
+	case asked.IsValid() && asked != gateway:
+		return answer, api.Refuse("the gateway of %s is %s, not %s", subnet.CIDR, gateway, asked)
+	case !gateway.IsValid() || !subnet.CIDR.Contains(gateway):
+		return answer, api.Refuse("%s has no room for a gateway", subnet.CIDR)
+	}
+	return api.NewRequestAddressResponse(gateway, subnet.CIDR.Bits()), nil
+}
+
+// portAt returns the port that has an address.
+func (s shared) portAt(ctx context.Context, subnet sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
+	query := sdn.PortQuery{Subnets: []sdn.ID{subnet}, Addresses: []netip.Addr{a}}
+	return sdn.First(s.sdn.FindPorts(ctx, query))
+}
+
+func inUse(a netip.Addr) error { return api.Refuse("address %s is in use", a) }
+
+// hold is the Spec of an address that a manager takes or releases.
+type hold struct {
+	Pool    sdn.ID     `json:"pool"`
+	Subnet  sdn.ID     `json:"subnet,omitempty"`
+	Network sdn.ID     `json:"network,omitempty"`
+	Addr    netip.Addr `json:"addr,omitzero"` // invalid: any
+	Life    string     `json:"life,omitempty"`
+	// Released is when the manager released it; zero: it takes it. It is not compared.
+	Released time.Time `json:"released,omitzero"`
+}
+
+// held is what the SDN has of the address.
+type held struct {
+	Port sdn.Port   `json:"port,omitzero"` // as it was read
+	Addr netip.Addr `json:"addr,omitzero"`
+	Tags []string   `json:"tags,omitempty"` // TagHeld of the port before
+}
+
+func heldClaim(pool sdn.ID, a netip.Addr) []string {
+	if !a.IsValid() {
+		return nil
+	}
+	return []string{"held/" + string(pool) + "/" + a.String()}
+}
+
+// managerAddress takes an address for a manager. A manager that was restarted or elected
+// takes those that it has again: they are its own. A second request in one life is
+// another's.
+func (s *Service) managerAddress(
+	ctx context.Context, subnet sdn.Subnet, r *api.RequestAddressRequest,
+) (answer api.RequestAddressResponse, err error) {
+	spec := hold{
+		Pool: r.PoolID.Pool, Subnet: subnet.ID, Network: subnet.Network, Addr: r.Address, Life: r.PoolID.Life,
+	}
+	last, err := once(ctx, s.hold, reconcile.Request[hold]{
+		Key: s.names.Nonce(), Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+	})
+	if reconcile.IsConflict(err) {
+		err = api.RefuseFor(err, "address %s is in use", r.Address)
+	}
+	if err != nil {
+		return answer, err
+	}
+	if again := s.give(last.Port.ID); again && slices.Contains(last.Tags, identity.TagHeld+spec.Life) {
+		return answer, inUse(r.Address)
+	}
+	return api.NewRequestAddressResponse(last.Addr, subnet.CIDR.Bits()), nil
+}
+
+// holdTarget takes and releases the addresses of a manager.
+type holdTarget struct{ shared }
+
+// Ensure implements reconcile.Target.
+func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _ held) (held, error) {
+	if spec.Addr.IsValid() {
+		p, found, err := t.portAt(ctx, spec.Subnet, spec.Addr)
+		if err != nil {
+			return held{}, identity.Outcome(err, false)
+		}
+		if found {
+			return t.again(ctx, p, spec)
+		}
+	}
+	ports, err := t.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
+		Base: sdn.Base{
+			Key: t.portKey(spec.Network, o.Key), Name: identity.UnboundPort,
+			Tags: []string{identity.TagHeld + spec.Life, identity.TagPort},
+		},
+		Network: spec.Network, DeviceOwner: sdn.OwnerContainer,
+		Addresses: []sdn.Address{{Subnet: spec.Subnet, Addr: spec.Addr}},
+	}})
+	if err != nil {
+		if sdn.ReasonOf(err) == sdn.AddressInUse && spec.Addr.IsValid() {
+			err = reconcile.Refused(api.RefuseFor(err, "address %s is in use", spec.Addr))
+		}
+		return held{}, identity.Outcome(err, false)
+	}
+	last := held{Port: ports[0], Addr: spec.Addr}
+	for _, a := range ports[0].Addresses {
+		if !last.Addr.IsValid() && a.Subnet == spec.Subnet {
+			last.Addr = a.Addr
+		}
+	}
+	if !last.Addr.IsValid() {
+		return last, api.Refuse("the SDN gave port %s no address", last.Port.ID)
+	}
+	return last, nil
+}
+
+// portKey returns the Key of a port that a manager has made. Any host can release it.
+func (s shared) portKey(network sdn.ID, nonce string) sdn.Key {
+	return s.names.GlobalKey(identity.KindPort, string(network)+"/"+nonce)
+}
+
+// isManagers reports whether a manager made a port, and not a node.
+func isManagers(p sdn.Port) bool { return strings.Count(p.Key.Name, "/") == 1 }
+
+// again gives a manager an address that a port has: its own of an earlier life, or one
+// that it was not told of.
+func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held, err error) {
+	mark := identity.TagHeld + spec.Life
+	err = t.onPort(ctx, p, func(p sdn.Port) error {
+		has := heldBy(p)
+		last = held{Port: p, Addr: spec.Addr, Tags: has}
+		switch {
+		case !t.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
+			len(has) == 0 && (p.DeviceID != "" || !isManagers(p)):
+			return reconcile.Refused(inUse(spec.Addr))
+		case slices.Equal(has, []string{mark}):
+			return nil
+		}
+		tags := append(without(p.Tags, has...), mark)
+		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+		_, err := t.sdn.UpdatePort(ctx, p.ID, patch)
+		return err
+	})
+	return last, identity.Outcome(err, false)
+}
+
+// Delete implements reconcile.Target.
+func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, last held) error {
+	if !spec.Released.IsZero() {
+		return t.release(ctx, spec, last)
+	}
+	// What a manager was not answered. Of a port that it had before, it asks again.
+	keys := []sdn.Key{t.portKey(spec.Network, o.Key)}
+	p, found, err := sdn.First(t.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: keys}}))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return reconcile.ErrAbsent
+	}
+	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
+		others := without(heldBy(p), identity.TagHeld+spec.Life)
+		if p.DeviceID != "" || len(others) > 0 {
+			return nil
+		}
+		return t.sdn.DeletePort(ctx, p.ID, p.Revision)
+	}))
+}
+
+// release takes an address from a manager. The port goes unless an endpoint has it.
+func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
+	tags := last.Tags
+	p, found, err := last.Port, true, error(nil)
+	switch {
+	case p.ID != "" && p.Revision == 0: // the SDN does not tell whether it has changed
+		p, err = t.sdn.Port(ctx, p.ID)
+	case p.ID == "":
+		// The SDN was unavailable. Since then another life may have taken the address.
+		tags = []string{identity.TagHeld + spec.Life}
+		p, found, err = t.heldAt(ctx, spec.Pool, spec.Addr)
+		found = found && !p.Created.After(spec.Released)
+	}
+	if sdn.IsNotFound(err) || err == nil && !found {
+		return reconcile.ErrAbsent
+	}
+	if err != nil {
+		return err
+	}
+	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
+		left := without(p.Tags, tags...)
+		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}}
+		others := slices.DeleteFunc(slices.Clone(p.Addresses), func(a sdn.Address) bool { return a.Addr == spec.Addr })
+		switch {
+		case len(left) == len(p.Tags):
+			return nil // released already
+		case p.DeviceID != "" || len(identity.WithPrefix(left, identity.TagHeld)) > 0:
+			patch.Tags = &left
+		case len(others) > 0:
+			patch.Addresses = &others
+		default:
+			return t.sdn.DeletePort(ctx, p.ID, p.Revision)
+		}
+		_, err := t.sdn.UpdatePort(ctx, p.ID, patch)
+		return err
+	}))
+}
+
+// heldAt returns the port of ours that has an address of a pool.
+func (s shared) heldAt(ctx context.Context, pool sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
+	subnet, found, err := s.subnetOf(ctx, pool)
+	if err != nil || !found || subnet.Gateway == a {
+		return sdn.Port{}, false, err
+	}
+	p, found, err := s.portAt(ctx, subnet.ID, a)
+	return p, found && s.names.Ours(p.Meta, identity.KindPort), err
+}
+
+// ReleaseAddress takes an address from a manager or a node. The port goes when neither
+// has it. It reports false for the ranges of docker/ipam.
+func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (bool, error) {
+	switch {
+	case r.PoolID.Node:
+		return true, s.releaseByNode(ctx, r.PoolID.Pool, r.Address)
+	case r.PoolID.Life == "" && s.pools.Has(r.PoolID.Pool):
+		return false, nil
+	}
+	spec := hold{Pool: r.PoolID.Pool, Addr: r.Address, Life: r.PoolID.Life, Released: time.Now()}
+	row := reconcile.Row[hold, held]{
+		Object: reconcile.Object{Key: s.names.Nonce()}, Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+	}
+	look, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	subnet, found, err := s.subnetOf(look, spec.Pool)
+	if err == nil && (!found || !hasSwarm(subnet.Meta)) {
+		return spec.Life != "", nil
+	}
+	var p sdn.Port
+	if err == nil {
+		p, found, err = s.portAt(look, subnet.ID, spec.Addr)
+	}
+	switch {
+	case unavailable(err):
+	case err != nil:
+		return true, err
+	case !found || !s.names.Ours(p.Meta, identity.KindPort) || len(heldBy(p)) == 0:
+		return true, nil // a gateway, or released already
+	default:
+		s.takeBack(p.ID)
+		row.Last = held{Port: p, Tags: heldBy(p)}
+	}
+	return true, free(ctx, s, s.hold, row)
+}
+
+// address is the Spec of the port of an endpoint of this node, whose address a manager
+// holds.
+type address struct {
+	Port sdn.ID `json:"port,omitempty"`
+	// Claims are of the addresses that the engine has not released: one of each family.
+	Claims []string `json:"claims,omitempty"`
+	// Merge are ports whose addresses Port gets, since an endpoint has one port.
+	Merge []sdn.ID `json:"merge,omitempty"`
+
+	// Of a release, whose port may not be known.
+	Pool     sdn.ID     `json:"pool,omitempty"`
+	Addr     netip.Addr `json:"addr,omitzero"`
+	Released time.Time  `json:"released,omitzero"`
+}
+
+func nodeClaim(pool sdn.ID, a netip.Addr) string { return "node/" + string(pool) + "/" + a.String() }
+
+// nodeAddress answers for an address that a manager took for a task of this node. Any
+// other is taken by docker/ipam.
+func (s *Service) nodeAddress(
+	ctx context.Context, subnet sdn.Subnet, r *api.RequestAddressRequest,
+) (answer api.RequestAddressResponse, err error) {
+	if !r.Address.IsValid() {
+		return s.unheld.Request(ctx, subnet, r)
+	}
+	claims := []string{nodeClaim(r.PoolID.Pool, r.Address)}
+	has, known := s.address.Holder(claims[0])
+	if known && has.Phase == reconcile.Deleting { // of an earlier endpoint
+		if err := s.address.Remove(ctx, has.Key); err != nil {
+			return answer, err
+		}
+		known = false
+	}
+	p, found, err := s.portAt(ctx, subnet.ID, r.Address)
+	switch {
+	case err != nil:
+		return answer, err
+	case !found || len(heldBy(p)) == 0:
+		return s.unheld.Request(ctx, subnet, r)
+	case p.DeviceID != "":
+		return answer, identity.InUse(p)
+	}
+	answer = api.NewRequestAddressResponse(r.Address, subnet.CIDR.Bits())
+	if known && has.Spec.Port == p.ID {
+		return answer, nil // the endpoint was never made, or is gone
+	}
+	if known {
+		if err := s.address.Forget(ctx, has.Key); err != nil {
+			return answer, err
+		}
+	}
+	_, err = s.address.Set(ctx, reconcile.Request[address]{
+		Key: s.names.Nonce(), Spec: address{Port: p.ID, Claims: claims}, Claims: claims,
+		Owners: s.ownersOf(subnet.Network),
+	})
+	return answer, err
+}
+
+// ownersOf returns the row of a network that owns its addresses. A network of one node
+// that has the range of a swarm's network is not known here.
+func (s *Service) ownersOf(network sdn.ID) []string {
+	for r := range s.share.Rows() {
+		if r.Last.ID == network && r.Phase == reconcile.Wanted {
+			return []string{s.share.Ref(r.Key)}
+		}
+	}
+	return nil
+}
+
+// At returns the ports of a network whose addresses were requested for an endpoint.
+func (s *Service) At(
+	ctx context.Context, n network.View, addresses []netip.Prefix, _ net.HardwareAddr,
+) (ports []ipam.Held, err error) {
+	for _, a := range addresses {
+		at := slices.IndexFunc(n.Subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR.Contains(a.Addr()) })
+		has := func(h ipam.Held) bool { return hasAddress(h.Port, a.Addr()) }
+		if at < 0 || slices.ContainsFunc(ports, has) {
+			continue
+		}
+		p, found, err := s.portAt(ctx, n.Subnets[at].ID, a.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			continue
+		}
+		h := ipam.Held{Port: p, Existing: !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)}
+		r, ok := s.address.Holder(nodeClaim(n.Subnets[at].Pool, a.Addr()))
+		if ok && r.Phase == reconcile.Wanted && r.Spec.Port == p.ID {
+			h.Ref = s.address.Ref(r.Key)
+		}
+		ports = append(ports, h)
+	}
+	return ports, nil
+}
+
+func hasAddress(p sdn.Port, a netip.Addr) bool {
+	return slices.ContainsFunc(p.Addresses, func(has sdn.Address) bool { return has.Addr == a })
+}
+
+// Merge makes one port of those of an endpoint of two families. The others are deleted
+// first, since an address has one port. The manager goes on to hold all addresses.
+func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, error) {
+	var rows []reconcile.Row[address, none]
+	for _, h := range ports {
+		at := strings.TrimPrefix(h.Ref, s.address.Ref(""))
+		r, ok := s.address.Get(at)
+		if !ok || r.Phase != reconcile.Wanted {
+			return ipam.Held{}, identity.InUse(h.Port)
+		}
+		rows = append(rows, r)
+	}
+	q := reconcile.Request[address]{Key: rows[0].Key, Spec: rows[0].Spec, Owners: rows[0].Owners}
+	for _, r := range rows[1:] {
+		q.Spec.Merge = append(q.Spec.Merge, r.Spec.Port)
+		q.Spec.Claims = append(q.Spec.Claims, r.Spec.Claims...)
+		// From here until the Set an address has no row. The engine has no answer then, and
+		// releases it.
+		if err := s.address.Forget(ctx, r.Key); err != nil {
+			return ipam.Held{}, err
+		}
+	}
+	q.Claims = q.Spec.Claims
+	if _, err := s.address.Set(ctx, q); err != nil {
+		return ipam.Held{}, err
+	}
+	p, err := s.sdn.Port(ctx, q.Spec.Port)
+	return ipam.Held{Ref: s.address.Ref(q.Key), Port: p}, err
+}
+
+// Deleting reports false: an endpoint always gives its port back, since the manager may
+// hold it.
+func (*Service) Deleting(string) bool { return false }
+
+// YieldMAC takes a MAC from a port that waits for the release of its manager: it has the
+// MAC of an endpoint that is gone.
+func (s *Service) YieldMAC(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error) {
+	query := sdn.PortQuery{Networks: []sdn.ID{network}, MACs: []net.HardwareAddr{mac}}
+	p, found, err := sdn.First(s.sdn.FindPorts(ctx, query))
+	if err != nil || !found || p.DeviceID != "" || len(heldBy(p)) == 0 {
+		return false, err
+	}
+	random := uuid.New()
+	other := net.HardwareAddr(random[10:16])
+	other[0] = other[0]&^1 | 2 // unicast, locally administered
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}, MAC: other}
+	_, err = s.sdn.UpdatePort(ctx, p.ID, patch)
+	return err == nil, err
+}
+
+// releaseByNode releases an address of a node. What a manager holds stays. An endpoint
+// that has it is one whose DeleteEndpoint was lost.
+func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) error {
+	claim := nodeClaim(pool, a)
+	if r, ok := s.address.Holder(claim); ok {
+		if len(r.Spec.Claims) > 1 && r.Phase == reconcile.Wanted {
+			// The port has the address of another family, too: it stays until that is released.
+			left := r.Spec
+			left.Claims = slices.DeleteFunc(slices.Clone(left.Claims), func(c string) bool { return c == claim })
+			_, err := s.address.Set(ctx, reconcile.Request[address]{
+				Key: r.Key, Spec: left, Claims: left.Claims, Owners: r.Owners,
+			})
+			return err
+		}
+		return s.queued(ctx, s.address.RemoveTree(ctx, r.Key))
+	}
+	row := reconcile.Row[address, none]{
+		Object: reconcile.Object{Key: s.names.Nonce()}, Claims: []string{claim},
+		Spec: address{Pool: pool, Addr: a, Claims: []string{claim}, Released: time.Now()},
+	}
+	look, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	subnet, found, err := s.subnetOf(look, pool)
+	var p sdn.Port
+	if err == nil && found && subnet.Gateway != a {
+		p, found, err = s.portAt(look, subnet.ID, a)
+	}
+	switch {
+	case unavailable(err):
+		return free(ctx, s, s.address, row)
+	case err != nil || !found || subnet.Gateway == a || p.Host != "" && p.Host != s.host:
+		return err
+	case !s.names.Ours(p.Meta, identity.KindPort):
+		return s.releaseUnheld(ctx, subnet.ID, a)
+	case len(heldBy(p)) > 0 && p.DeviceID == "":
+		return nil
+	}
+	if ours, err := s.unheld.Release(ctx, subnet.ID, a); ours || err != nil {
+		return err
+	}
+	row.Spec.Port = p.ID
+	return free(ctx, s, s.address, row)
+}
+
+func (s *Service) releaseUnheld(ctx context.Context, subnet sdn.ID, a netip.Addr) error {
+	_, err := s.unheld.Release(ctx, subnet, a)
+	return err
+}
+
+// addressTarget keeps the ports of a node's endpoints.
+type addressTarget struct{ shared }
+
+// Ensure implements reconcile.Target: it merges ports.
+func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec address, _ none) (none, error) {
+	if len(spec.Merge) == 0 {
+		return none{}, nil
+	}
+	p, err := t.sdn.Port(ctx, spec.Port)
+	if err != nil {
+		return none{}, identity.Outcome(err, false)
+	}
+	addresses, tags := slices.Clone(p.Addresses), p.Tags
+	for _, id := range spec.Merge {
+		other, err := t.sdn.Port(ctx, id)
+		if sdn.IsNotFound(err) {
+			continue // an earlier attempt has merged it
+		}
+		if err == nil && other.DeviceID != "" {
+			err = identity.InUse(other)
+		}
+		if err == nil {
+			err = t.sdn.DeletePort(ctx, id, other.Revision)
+		}
+		if err != nil {
+			return none{}, identity.Outcome(err, true)
+		}
+		addresses, tags = append(addresses, other.Addresses...), withAll(tags, heldBy(other)...)
+	}
+	if len(addresses) == len(p.Addresses) {
+		return none{}, nil
+	}
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}, Addresses: &addresses}
+	_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+	return none{}, identity.Outcome(err, true)
+}
+
+// Delete implements reconcile.Target. The endpoint is gone by then, unless it has no row.
+func (t addressTarget) Delete(ctx context.Context, _ reconcile.Object, spec address, _ none) error {
+	p, found, err := sdn.Port{}, true, error(nil)
+	if spec.Port != "" {
+		p, err = t.sdn.Port(ctx, spec.Port)
+	} else {
+		// The SDN was unavailable. Since then the address may be another endpoint's.
+		p, found, err = t.heldAt(ctx, spec.Pool, spec.Addr)
+		found = found && !p.Created.After(spec.Released) && p.DeviceID == ""
+	}
+	if sdn.IsNotFound(err) || err == nil && !found {
+		return reconcile.ErrAbsent
+	}
+	if err != nil || p.Host != "" && p.Host != t.host {
+		return err
+	}
+	return t.dropEndpoint(ctx, p)
+}
+
+// dropEndpoint deletes an endpoint of this host that has no row, and its port unless a
+// manager holds that.
+func (s shared) dropEndpoint(ctx context.Context, p sdn.Port) error {
+	if p.DeviceID != "" {
+		if err := s.binder.Unplug(ctx, p); err != nil {
+			return err
+		}
+	}
+	return ignoreAbsent(s.onPort(ctx, p, func(p sdn.Port) error {
+		held := heldBy(p)
+		if len(held) == 0 {
+			return s.sdn.DeletePort(ctx, p.ID, p.Revision)
+		}
+		if p.DeviceID == "" {
+			return nil
+		}
+		nobody, name, tags := "", identity.UnboundPort, append(held, identity.TagPort)
+		_, err := s.sdn.UpdatePort(ctx, p.ID, sdn.PortPatch{
+			Patch:    sdn.Patch{IfRevision: p.Revision, Name: &name, Tags: &tags},
+			DeviceID: &nobody, Host: &nobody, AllowedPairs: &[]sdn.AllowedPair{},
+		})
+		return err
+	}))
+}

@@ -1,0 +1,366 @@
+package swarm
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// allocation is the Spec of a network, by the engine's id, that a manager allocates or
+// frees.
+type allocation struct {
+	Network sdn.NetworkSpec `json:"network,omitzero"`
+	Tags    []string        `json:"tags,omitempty"` // that it must have
+	Free    bool            `json:"free,omitempty"` // the manager has freed it
+}
+
+// AllocateNetwork makes the network and its subnets before a node hears of it, so that
+// addresses of the manager are ports on it. The first node attaches it to a router: a
+// manager does not know whether it is internal. The answered options replace the user's
+// on the nodes. A network whose ranges another IPAM driver has is left to its nodes.
+func (s *Service) AllocateNetwork(
+	ctx context.Context, r *api.AllocateNetworkRequest,
+) (api.AllocateNetworkResponse, error) {
+	keys := []string{"network/" + r.NetworkID}
+	for _, data := range r.Ranges {
+		keys = append(keys, "range/"+data.Pool.String())
+	}
+	unlock, err := s.locks.LockAll(ctx, keys...)
+	if err != nil {
+		return api.AllocateNetworkResponse{}, err
+	}
+	defer unlock()
+	return api.AllocateNetworkResponse{Options: r.UserOptions}, s.allocate(ctx, r)
+}
+
+func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) error {
+	if err := settle(ctx, s.allocation, r.NetworkID); err != nil {
+		return err
+	}
+	n, exists, err := s.network(ctx, r.NetworkID)
+	if err != nil {
+		return err
+	}
+	var subnets []sdn.Subnet
+	switch {
+	case !exists:
+	case isDeleted(n):
+		return api.Refuse("network %s is being deleted", r.NetworkID)
+	case !slices.Contains(n.Tags, identity.TagAllocated) && len(nodes(n.Tags)) > 0:
+		return nil // a node has made it, of another IPAM driver's ranges
+	default:
+		if subnets, err = s.subnets(ctx, n.ID); err != nil {
+			return err
+		}
+		other, found := otherRange(subnets, r.Ranges)
+		if found && len(nodes(n.Tags)) > 0 {
+			return api.Refuse("network %s has the range %s already", r.NetworkID, other)
+		}
+		if found {
+			// An earlier try chose another range, and its end was lost.
+			if err := s.freeNow(ctx, r.NetworkID); err != nil {
+				return err
+			}
+			exists, subnets = false, nil
+		}
+	}
+	ranges, err := s.requested(ctx, r, subnets)
+	if err != nil || len(ranges) == 0 {
+		return err
+	}
+	if len(subnets) >= len(ranges) && slices.Contains(n.Tags, identity.TagAllocated) {
+		_, err := s.retag(ctx, n, func(tags []string) []string {
+			return without(tags, identity.WithPrefix(tags, identity.TagAllocating)...)
+		})
+		return s.handOver(ctx, ranges, err)
+	}
+	if !exists {
+		if err := s.networks.CheckGroups(ctx, r.Options, projectOf(ranges)); err != nil {
+			return err
+		}
+	}
+	spec := s.allocationOf(r, ranges, n, exists)
+	_, err = once(ctx, s.allocation, reconcile.Request[allocation]{Key: r.NetworkID, Spec: spec})
+	return s.handOver(ctx, ranges, err)
+}
+
+// freeNow frees a network and waits until it is gone.
+func (s *Service) freeNow(ctx context.Context, id string) error {
+	if err := s.free(ctx, id); err != nil {
+		return err
+	}
+	if _, pending := s.allocation.Get(id); pending {
+		return api.Refuse("network %s is being deleted", id)
+	}
+	return nil
+}
+
+// otherRange returns a range of the subnets that is not wanted.
+func otherRange(subnets []sdn.Subnet, wanted []*api.IPAMData) (netip.Prefix, bool) {
+	for _, subnet := range subnets {
+		if !slices.ContainsFunc(wanted, func(data *api.IPAMData) bool { return data.Pool == subnet.CIDR }) {
+			return subnet.CIDR, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// requested returns the pools of the network's ranges: those of its subnets, or those
+// that this manager has requested. There are none if another IPAM driver has the ranges.
+func (s *Service) requested(
+	ctx context.Context, r *api.AllocateNetworkRequest, subnets []sdn.Subnet,
+) (map[*api.IPAMData]Range, error) {
+	ranges := map[*api.IPAMData]Range{}
+	for _, data := range r.Ranges {
+		at := slices.IndexFunc(subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR == data.Pool })
+		if at >= 0 && subnets[at].Pool == "" {
+			return nil, nil // a node is making it
+		}
+		if at >= 0 {
+			ranges[data] = Range{Pool: subnets[at].Pool, Project: subnets[at].Project}
+			continue
+		}
+		bare, found, err := s.pools.Bare(ctx, data.Pool, data.Gateway)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			ranges[data] = bare
+			continue
+		}
+		other, found, err := s.allocated(ctx, data.Pool, true)
+		if err != nil {
+			return nil, err
+		}
+		if found && s.isIssued(other.Pool) {
+			return nil, s.rangeTaken(ctx, data.Pool, other.Network)
+		}
+	}
+	if missing := len(r.Ranges) - len(ranges); missing > 0 && len(ranges) > 0 {
+		at := slices.IndexFunc(r.Ranges, func(data *api.IPAMData) bool { _, ok := ranges[data]; return !ok })
+		return nil, api.Refuse("the range %s was not requested from kuryr", r.Ranges[at].Pool)
+	}
+	return ranges, nil
+}
+
+// rangeTaken names the network that has a range: a swarm that has lost its manager may
+// not know it.
+func (s *Service) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) error {
+	n, err := s.sdn.Network(ctx, id)
+	if err != nil {
+		return err
+	}
+	return api.Refuse("the range %s is another network's: %s", cidr, n.Key.Name)
+}
+
+// handOver gives the pools of an allocated network to the swarm.
+func (s *Service) handOver(ctx context.Context, ranges map[*api.IPAMData]Range, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, has := range ranges {
+		s.unissue(has.Pool)
+		if err := s.pools.HandOver(ctx, has.Pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func projectOf(ranges map[*api.IPAMData]Range) string {
+	for _, has := range ranges {
+		return has.Project
+	}
+	return ""
+}
+
+// allocationOf returns the Spec of a network. Tags are written at its creation only:
+// those of one that exists are changed one by one, since other hosts change them too.
+func (s *Service) allocationOf(
+	r *api.AllocateNetworkRequest, ranges map[*api.IPAMData]Range, n sdn.Network, exists bool,
+) allocation {
+	tags := slices.Concat(identity.IDTags(r.NetworkID), []string{identity.TagSwarm, identity.TagAllocated},
+		identity.NetworkOptionTags(r.Options))
+	spec := sdn.NetworkSpec{
+		Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU,
+	}
+	if exists {
+		spec.Name, spec.MTU = n.Name, n.MTU
+	} else {
+		spec.Tags = withAll(tags, s.allocatingTag())
+	}
+	for _, data := range r.Ranges {
+		has, ok := ranges[data]
+		if !ok {
+			continue
+		}
+		data.AuxAddresses = has.Aux
+		subnet := s.subnetSpec(r.NetworkID, data, !r.Options.Routed())
+		subnet.Pool, subnet.Tags = has.Pool, []string{string(has.Pool), identity.TagSwarm}
+		if has.Sub.IsValid() {
+			subnet.Ranges = identity.Within(has.Sub, data.Pool)
+		}
+		spec.Subnets = append(spec.Subnets, subnet)
+	}
+	return allocation{Network: spec, Tags: tags}
+}
+
+// subnetSpec returns the subnet of a range without its pool.
+func (s shared) subnetSpec(networkID string, data *api.IPAMData, noGateway bool) sdn.SubnetSpec {
+	family := 4
+	if data.Pool.Addr().Is6() {
+		family = 6
+	}
+	name := fmt.Sprintf("%s/%d.%d", networkID, family, data.Place)
+	spec := sdn.SubnetSpec{
+		Base: sdn.Base{Key: s.names.GlobalKey(identity.KindSubnet, name), Name: identity.SubnetTitle(data.Pool)},
+		CIDR: data.Pool, Gateway: sdn.Gateway{Addr: data.Gateway}, HostRoutes: data.Routes, NoDHCP: true,
+	}
+	reserved := slices.Clone(data.AuxAddresses)
+	switch {
+	case noGateway:
+		spec.Gateway = sdn.Gateway{None: true}
+		if data.Gateway.IsValid() { // the engine has it, so nothing else may get it
+			reserved = append(reserved, data.Gateway)
+		}
+	case !data.Gateway.IsValid() && !identity.FirstHost(data.Pool).IsValid():
+		spec.Gateway = sdn.Gateway{None: true}
+	}
+	slices.SortFunc(reserved, netip.Addr.Compare)
+	for _, a := range slices.Compact(reserved) {
+		if data.Pool.Contains(a) && a != spec.Gateway.Addr {
+			spec.Reserved = append(spec.Reserved, a)
+		}
+	}
+	return spec
+}
+
+// FreeNetwork takes a network from its manager. While a node has it, it stays until the
+// last one has left.
+func (s *Service) FreeNetwork(ctx context.Context, r *api.NetworkRequest) error {
+	unlock, err := s.locks.LockAll(ctx, "network/"+r.NetworkID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.free(ctx, r.NetworkID)
+}
+
+func (s *Service) free(ctx context.Context, id string) error {
+	// The row of an allocation that failed deletes only what that call made.
+	if r, ok := s.allocation.Get(id); ok && !r.Spec.Free {
+		if err := s.allocation.Forget(ctx, id); err != nil {
+			return err
+		}
+	}
+	return free(ctx, s, s.allocation, reconcile.Row[allocation, none]{
+		Object: reconcile.Object{Key: id}, Spec: allocation{Free: true},
+	})
+}
+
+// allocationTarget makes and frees networks for a manager.
+type allocationTarget struct {
+	shared
+	pending func(id string) bool // whether this host's store has a row of the network
+}
+
+// Ensure implements reconcile.Target. Until TagAllocating is gone, the manager was not
+// answered.
+func (t allocationTarget) Ensure(ctx context.Context, _ reconcile.Object, spec allocation, _ none) (none, error) {
+	n, err := t.sdn.EnsureNetwork(ctx, spec.Network)
+	if err != nil {
+		return none{}, identity.Outcome(err, true) // it may have made a part of the network
+	}
+	n, err = t.retag(ctx, n, func(tags []string) []string {
+		if slices.Contains(tags, identity.TagDeleted) {
+			return tags
+		}
+		return without(withAll(tags, spec.Tags...), identity.WithPrefix(tags, identity.TagAllocating)...)
+	})
+	if err == nil && isDeleted(n) {
+		err = api.Refuse("network %s is being deleted", n.Key.Name)
+	}
+	return none{}, identity.Outcome(err, true)
+}
+
+// Delete implements reconcile.Target. What a manager was not answered is deleted, unless
+// another manager or a node has it since.
+func (t allocationTarget) Delete(ctx context.Context, o reconcile.Object, spec allocation, _ none) error {
+	n, found, err := t.network(ctx, o.Key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if err := t.sweep(ctx); err != nil {
+			return err
+		}
+		return reconcile.ErrAbsent
+	}
+	switch {
+	case isDeleted(n):
+		return t.drop(ctx, n)
+	case spec.Free && hasSwarm(n.Meta):
+		return t.unallocate(ctx, n)
+	case spec.Free:
+		return nil
+	}
+	n, err = t.retag(ctx, n, func(tags []string) []string {
+		own := slices.Contains(tags, t.allocatingTag())
+		if tags = without(tags, t.allocatingTag()); own && len(nodes(tags)) == 0 {
+			tags = without(tags, identity.TagAllocated)
+		}
+		return ifUnused(tags)
+	})
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	if !isDeleted(n) {
+		return nil
+	}
+	return t.drop(ctx, n)
+}
+
+// List implements reconcile.Lister: what a killed process of this host, or of the
+// previous version, has left of an allocation, and networks that a host has begun to
+// delete.
+func (t allocationTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[allocation, none], error] {
+	return func(yield func(reconcile.Found[allocation, none], error) bool) {
+		for _, tag := range []string{t.allocatingTag(), identity.TagDeleted} {
+			for n, err := range t.tagged(ctx, tag) {
+				f := reconcile.Found[allocation, none]{
+					Object: reconcile.Object{Key: n.Key.Name}, Phase: reconcile.Deleting,
+				}
+				if err == nil && t.pending(n.Key.Name) {
+					continue
+				}
+				if !yield(f, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// tagged yields the networks of swarms that have a tag.
+func (s shared) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, error] {
+	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindNetwork, Tags: []string{tag}}
+	return func(yield func(sdn.Network, error) bool) {
+		for n, err := range s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+			if (err != nil || IsSwarm(n.Key.Name)) && !yield(n, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Service) pending(id string) bool {
+	_, ok := s.allocation.Get(id)
+	return ok
+}

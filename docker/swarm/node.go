@@ -1,0 +1,446 @@
+package swarm
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/network"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// share is the Spec of this host's part of a network, by the engine's id.
+type share struct {
+	// Make is the network if a node makes it, because another IPAM driver has its ranges.
+	Make sdn.NetworkSpec `json:"make,omitzero"`
+	Tags []string        `json:"tags,omitempty"` // of its options
+	// Network is the one that a manager allocated, and Ranges are what the engine knows of
+	// it.
+	Network  sdn.ID         `json:"network,omitempty"`
+	Ranges   []netip.Prefix `json:"ranges,omitempty"`
+	Internal bool           `json:"internal,omitempty"`
+	Routed   bool           `json:"routed,omitempty"`
+	Router   string         `json:"router,omitempty"`   // that networks share
+	RouterID sdn.ID         `json:"routerID,omitempty"` // if Router is not Kuryr's
+	External sdn.ID         `json:"external,omitempty"` // of its own router; "": that of the SDN
+}
+
+// shareState is what the SDN has of the network.
+type shareState struct {
+	ID             sdn.ID       `json:"id,omitempty"`
+	Project        string       `json:"project,omitempty"`
+	MTU            int          `json:"mtu,omitempty"`
+	NoPortSecurity bool         `json:"noPortSecurity,omitempty"`
+	Tags           []string     `json:"tags,omitempty"` // of its options
+	Subnets        []sdn.Subnet `json:"subnets,omitempty"`
+}
+
+// CreateNetwork makes a network of the swarm one of this node, and attaches it to its
+// router.
+func (s *Service) CreateNetwork(ctx context.Context, r *api.CreateNetworkRequest) error {
+	if r.Options.Existing.Given() {
+		return api.Refuse("a swarm's networks cannot be made of existing ones: " +
+			"leave out the options that name them")
+	}
+	unlock, err := s.locks.LockAll(ctx, "network/"+r.NetworkID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := settle(ctx, s.share, r.NetworkID); err != nil {
+		return err
+	}
+	n, found, err := s.network(ctx, r.NetworkID)
+	if err != nil {
+		return err
+	}
+	if found && isDeleted(n) {
+		return api.Refuse("network %s is being deleted", r.NetworkID)
+	}
+	spec := share{Internal: r.Options.Internal}
+	if found && hasSwarm(n.Meta) {
+		spec.Network = n.ID
+		for _, data := range r.Ranges {
+			spec.Ranges = append(spec.Ranges, data.Pool)
+		}
+	} else if err := s.makeByNode(ctx, r, found, &spec); err != nil {
+		return err
+	}
+	if err := s.resolveRouter(ctx, r.Options, &spec); err != nil {
+		return err
+	}
+	if found && slices.Contains(n.Tags, s.nodeTag()) {
+		if err := s.createdAgain(ctx, r.NetworkID, n); err != nil {
+			return err
+		}
+	}
+	_, err = s.share.Set(ctx, reconcile.Request[share]{Key: r.NetworkID, Spec: spec})
+	return err
+}
+
+// makeByNode describes a network that no manager has allocated.
+func (s *Service) makeByNode(ctx context.Context, r *api.CreateNetworkRequest, found bool, spec *share) error {
+	for _, data := range r.Ranges {
+		if data.AddressSpace == api.LocalSpace || data.AddressSpace == api.GlobalSpace {
+			return api.Refuse("the range %s was not requested from kuryr, or is another network's", data.Pool)
+		}
+	}
+	if !found {
+		if err := s.networks.CheckGroups(ctx, r.Options, ""); err != nil {
+			return err
+		}
+	}
+	spec.Tags = slices.Concat(identity.IDTags(r.NetworkID), identity.NetworkOptionTags(r.Options))
+	spec.Make = sdn.NetworkSpec{
+		Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU,
+	}
+	if !found { // of an existing one other hosts change the tags too
+		spec.Make.Tags = withAll(spec.Tags, s.nodeTag())
+	}
+	for _, data := range r.Ranges {
+		spec.Make.Subnets = append(spec.Make.Subnets, s.subnetSpec(r.NetworkID, data, !r.Options.Routed()))
+	}
+	return nil
+}
+
+// resolveRouter finds what the options name a router and an external network by.
+func (s *Service) resolveRouter(ctx context.Context, o api.NetworkOptions, spec *share) error {
+	if !s.sdn.Capabilities().Routers {
+		if o.AsksRouter() {
+			return api.Refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
+		}
+		return nil
+	}
+	var err error
+	spec.Routed = o.Routed() && (s.routed || o.AsksRouter())
+	if o.External != "" {
+		if spec.External, err = s.networks.ExternalNetwork(ctx, o.External); err != nil {
+			return err
+		}
+	}
+	if spec.Router = o.Router; spec.Router != "" {
+		spec.RouterID, err = s.networks.NamedRouter(ctx, o.Router)
+	}
+	return err
+}
+
+// createdAgain deletes the endpoints that an engine has forgotten: it was killed, and of
+// a swarm's networks it remembers nothing. An endpoint that a container has stays.
+func (s *Service) createdAgain(ctx context.Context, id string, n sdn.Network) error {
+	if _, ok := s.share.Get(id); !ok {
+		if err := s.adopt(ctx, id, n); err != nil {
+			return err
+		}
+	}
+	ports, err := sdn.All(s.sdn.FindPorts(ctx, s.hostPorts(n.ID)))
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if !s.isEndpoint(p) {
+			continue
+		}
+		connected, err := s.binder.Connected(ctx, p)
+		if err != nil {
+			return err
+		}
+		if connected {
+			continue
+		}
+		s.log.WarnContext(ctx, "deleting forgotten endpoint", "endpoint", p.DeviceID, "network", id)
+		if err := s.forgetEndpoint(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetEndpoint deletes an endpoint whose address the engine will not release. Its port
+// goes unless the manager holds that.
+func (s *Service) forgetEndpoint(ctx context.Context, p sdn.Port) error {
+	for r := range s.address.Rows() {
+		if r.Spec.Port == p.ID {
+			return s.queued(ctx, s.address.RemoveTree(ctx, r.Key))
+		}
+	}
+	if err := s.deleteEnd(ctx, p.DeviceID); err != nil || !isManagers(p) {
+		return err
+	}
+	p, err := s.sdn.Port(ctx, p.ID)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	return s.dropEndpoint(ctx, p)
+}
+
+func (s shared) hostPorts(network sdn.ID) sdn.PortQuery {
+	return sdn.PortQuery{Networks: []sdn.ID{network}, Hosts: []string{s.host}}
+}
+
+// isEndpoint reports whether an endpoint of Docker's has a port of ours.
+func (s shared) isEndpoint(p sdn.Port) bool {
+	return p.DeviceID != "" && s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+}
+
+// DeleteNetwork ends this node's part of a network. The network goes with the last one
+// that has it.
+func (s *Service) DeleteNetwork(ctx context.Context, id string) error {
+	unlock, err := s.locks.LockAll(ctx, "network/"+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.leave(ctx, id)
+}
+
+func (s *Service) leave(ctx context.Context, id string) error {
+	if _, ok := s.share.Get(id); !ok {
+		return free(ctx, s, s.share, reconcile.Row[share, shareState]{Object: reconcile.Object{Key: id}})
+	}
+	return s.queued(ctx, s.share.RemoveTree(ctx, id))
+}
+
+// releaseNodePool is a node's ReleasePool. The pool is the manager's. But the call comes
+// right before DeleteNetwork, or in its place if Docker had no answer to CreateNetwork: a
+// network without endpoints here is left.
+func (s *Service) releaseNodePool(ctx context.Context, pool sdn.ID) error {
+	subnet, found, err := s.subnetOf(ctx, pool)
+	if err != nil || !found {
+		return err
+	}
+	n, err := s.sdn.Network(ctx, subnet.Network)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	id, ok := s.networkOf(n)
+	if !ok || !IsSwarm(id) {
+		return nil
+	}
+	unlock, err := s.locks.LockAll(ctx, "network/"+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, ok := s.share.Get(id); !ok && !slices.Contains(n.Tags, s.nodeTag()) {
+		return nil
+	}
+	for p, err := range s.sdn.FindPorts(ctx, s.hostPorts(n.ID)) {
+		if err != nil {
+			return err
+		}
+		if s.isEndpoint(p) {
+			return nil
+		}
+	}
+	return s.leave(ctx, id)
+}
+
+// Find returns a network of the swarm for docker/endpoint.
+func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
+	r, ok := s.share.Get(id)
+	if !ok {
+		n, found, err := s.network(ctx, id)
+		if err != nil {
+			return network.View{}, err
+		}
+		if !found || isDeleted(n) {
+			return network.View{}, api.Refuse("there is no network %s", id)
+		}
+		if err := s.adopt(ctx, id, n); err != nil {
+			return network.View{}, err
+		}
+		r, ok = s.share.Get(id)
+	}
+	if !ok || r.Phase == reconcile.Deleting || r.Last.ID == "" {
+		return network.View{}, api.Refuse("network %s is being deleted", id)
+	}
+	return network.View{
+		Ref: s.share.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
+		Subnets: r.Last.Subnets, NoPortSecurity: r.Last.NoPortSecurity,
+		Options: optionsOf(r.Last.Tags), Swarm: true,
+	}, nil
+}
+
+// adopt makes a row of this host's part of a network that has none: the previous version
+// made it, or the database was lost.
+func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) error {
+	subnets, err := s.subnets(ctx, n.ID)
+	if err != nil {
+		return err
+	}
+	last := stateOf(n, subnets)
+	return s.share.Import(ctx, []reconcile.Row[share, shareState]{{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Last: last, Done: true,
+	}})
+}
+
+func stateOf(n sdn.Network, subnets []sdn.Subnet) shareState {
+	return shareState{
+		ID: n.ID, Project: n.Project, MTU: n.MTU, NoPortSecurity: n.NoPortSecurity,
+		Tags: optionTags(n.Tags), Subnets: subnets,
+	}
+}
+
+// optionTags returns the tags of a network that store its options.
+func optionTags(tags []string) (options []string) {
+	for _, prefix := range []string{
+		identity.TagRouter, identity.TagExternal, identity.TagInternal, identity.TagNoGateway,
+		identity.TagBinding, identity.TagPublish, identity.TagGroup,
+	} {
+		options = append(options, identity.WithPrefix(tags, prefix)...)
+	}
+	return options
+}
+
+// optionsOf reads what optionTags returns.
+func optionsOf(tags []string) (o api.NetworkOptions) {
+	first := func(prefix string) string {
+		for _, v := range identity.Values(tags, prefix) {
+			return v
+		}
+		return ""
+	}
+	o.Internal = slices.Contains(tags, identity.TagInternal)
+	o.NoGateway = slices.Contains(tags, identity.TagNoGateway)
+	o.Router, o.External = first(identity.TagRouter), first(identity.TagExternal)
+	o.Publish, o.Groups = first(identity.TagPublish), identity.Values(tags, identity.TagGroup)
+	if a, err := netip.ParseAddr(first(identity.TagBinding)); err == nil {
+		o.HostBinding = a
+	}
+	return o
+}
+
+// shareTarget joins and leaves networks.
+type shareTarget struct {
+	shared
+	joined func(id string) bool // whether this host's store has a row of the network
+}
+
+// Ensure implements reconcile.Target.
+func (t shareTarget) Ensure(
+	ctx context.Context, o reconcile.Object, spec share, last shareState,
+) (shareState, error) {
+	n, err := t.make(ctx, spec)
+	made := !spec.Make.Key.IsZero()
+	var subnets []sdn.Subnet
+	if err == nil {
+		subnets, err = t.subnets(ctx, n.ID)
+	}
+	if err != nil {
+		return last, identity.Outcome(err, made)
+	}
+	for _, cidr := range spec.Ranges {
+		if !slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR == cidr }) {
+			return last, reconcile.Refused(api.Refuse("network %s has no range %s", o.Key, cidr))
+		}
+	}
+	n, err = t.retag(ctx, n, func(tags []string) []string {
+		if slices.Contains(tags, identity.TagDeleted) {
+			return tags
+		}
+		tags = withAll(without(tags, t.leavingTag()), append(slices.Clone(spec.Tags), t.nodeTag())...)
+		if spec.Internal {
+			tags = withAll(tags, identity.TagInternal)
+		}
+		return tags
+	})
+	if err == nil && isDeleted(n) {
+		err = reconcile.Refused(api.Refuse("network %s is being deleted", o.Key))
+	}
+	if err != nil {
+		return last, identity.Outcome(err, true)
+	}
+	if last = stateOf(n, subnets); spec.Routed && len(n.Subnets) > 0 {
+		err = t.route(ctx, n, spec)
+	}
+	return last, identity.Outcome(err, true)
+}
+
+func (t shareTarget) make(ctx context.Context, spec share) (sdn.Network, error) {
+	if !spec.Make.Key.IsZero() {
+		return t.sdn.EnsureNetwork(ctx, spec.Make)
+	}
+	return t.sdn.Network(ctx, spec.Network)
+}
+
+// Delete implements reconcile.Target. Endpoints with a row are gone by then.
+func (t shareTarget) Delete(ctx context.Context, o reconcile.Object, _ share, _ shareState) error {
+	n, found, err := t.network(ctx, o.Key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if err := t.sweep(ctx); err != nil {
+			return err
+		}
+		return reconcile.ErrAbsent
+	}
+	if !isDeleted(n) {
+		if err := t.dropEndpoints(ctx, n.ID); err != nil {
+			return err
+		}
+		n, err = t.retag(ctx, n, func(tags []string) []string {
+			return ifUnused(without(tags, t.nodeTag(), t.leavingTag()))
+		})
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+	}
+	if !isDeleted(n) {
+		return nil
+	}
+	return t.drop(ctx, n)
+}
+
+// dropEndpoints deletes this host's endpoints that have no row, as after the loss of the
+// database.
+func (t shareTarget) dropEndpoints(ctx context.Context, network sdn.ID) error {
+	ports, err := sdn.All(t.sdn.FindPorts(ctx, t.hostPorts(network)))
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if !t.isEndpoint(p) {
+			continue
+		}
+		if err := t.dropEndpoint(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List implements reconcile.Lister: the networks that this host has. The previous version
+// marks those that its engine has deleted.
+func (t shareTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[share, shareState], error] {
+	return func(yield func(reconcile.Found[share, shareState], error) bool) {
+		for _, tag := range []string{t.leavingTag(), t.nodeTag()} {
+			for n, err := range t.tagged(ctx, tag) {
+				f := reconcile.Found[share, shareState]{Object: reconcile.Object{Key: n.Key.Name}}
+				switch {
+				case err != nil:
+				case t.joined(n.Key.Name):
+					continue
+				case tag == t.leavingTag():
+					f.Phase = reconcile.Deleting
+				default:
+					var subnets []sdn.Subnet
+					subnets, err = t.subnets(ctx, n.ID)
+					f.Last = stateOf(n, subnets)
+				}
+				if !yield(f, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Service) joined(id string) bool {
+	_, ok := s.share.Get(id)
+	return ok
+}

@@ -1,0 +1,259 @@
+// Package swarm serves the networks of a Docker swarm. A manager of the swarm allocates a
+// network, its ranges and all of its addresses; each node creates the network when it
+// needs it.
+//
+// Other managers can free what this host's manager allocated, and the last node deletes
+// the network. So the state is in the SDN, in tags that all hosts read (docker/identity):
+//
+//   - TagAllocated and TagNode of the network: the manager has it, and the nodes that have it.
+//     Without both it gets TagDeleted, and the host that set it deletes it.
+//   - TagHeld of a port: the manager has its address.
+//   - TagReleased and TagLetGo of a subnet pool: it is deleted with the network.
+//
+// The rows of this host are its pending work: what a manager asked for until the manager
+// is answered (allocation, hold), what it frees until that is done (allocation, hold,
+// global-pool), and what this host has as a node (share, node-address). The files:
+// network.go and pool.go are the manager's networks and ranges, node.go is a node's part
+// of a network, address.go has the addresses of both, and shared.go and router.go change
+// what the hosts share.
+//
+// The package must not make endpoints, and it must not decide by a row what another host
+// has.
+package swarm
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/keymutex"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Config is what a Service needs.
+type Config struct {
+	SDN   sdn.Provider
+	Names identity.Namer
+	Host  string           // as ports are bound to it
+	Store *reconcile.Store // not started yet
+	// Routed gives each network a router unless its options exclude it.
+	Routed bool
+	// Timeout bounds each call of the SDN that no caller waits for.
+	Timeout time.Duration
+	Log     *slog.Logger
+
+	Binder    Binder
+	Networks  Networks
+	Pools     Pools
+	Addresses Addresses
+	// DeleteEndpoint deletes an endpoint of this host (docker/endpoint).
+	DeleteEndpoint func(ctx context.Context, endpointID string) error
+}
+
+// Binder plugs ports on this host.
+type Binder interface {
+	// Connected reports whether a container has the interface of the port.
+	Connected(ctx context.Context, port sdn.Port) (bool, error)
+	// Unplug removes the interface of the port. An absent one is no error.
+	Unplug(ctx context.Context, port sdn.Port) error
+}
+
+// Networks finds what the options of a network name (docker/network).
+type Networks interface {
+	// CheckGroups refuses security groups that do not exist, for a network of the project.
+	CheckGroups(ctx context.Context, o api.NetworkOptions, project string) error
+	// ExternalNetwork returns the external network with a name or an id.
+	ExternalNetwork(ctx context.Context, name string) (sdn.ID, error)
+	// NamedRouter returns the router of others with a name or an id, "" if there is none by
+	// the name.
+	NamedRouter(ctx context.Context, name string) (sdn.ID, error)
+}
+
+// Pools are the ranges of the global space that this host's engine has requested and that
+// no network of a swarm has yet (docker/ipam).
+type Pools interface {
+	// Bare returns the newest pool of a range without a network that has the gateway.
+	Bare(ctx context.Context, cidr netip.Prefix, gateway netip.Addr) (Range, bool, error)
+	// Has reports whether a pool has a row: docker/ipam serves its calls.
+	Has(pool sdn.ID) bool
+	// Hide makes the network of a pool that another network driver uses, and returns its
+	// subnet, which has identity.TagSwarm.
+	Hide(ctx context.Context, pool sdn.ID) (sdn.Subnet, error)
+	// HandOver forgets the rows of a pool that a network of the swarm has: any manager may
+	// release it.
+	HandOver(ctx context.Context, pool sdn.ID) error
+}
+
+// Range is a requested range.
+type Range struct {
+	Pool    sdn.ID
+	Project string
+	Sub     netip.Prefix // of automatic allocation; invalid: the whole range
+	Aux     []netip.Addr
+}
+
+// Addresses are the addresses that no manager of the swarm holds (docker/ipam): those of
+// a network of one node that has the range of a swarm's network.
+type Addresses interface {
+	Request(
+		ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest,
+	) (api.RequestAddressResponse, error)
+	// Release reports false if it has no such address.
+	Release(ctx context.Context, s sdn.ID, addr netip.Addr) (found bool, err error)
+}
+
+// Service answers the calls about a swarm's networks. Its methods may be called
+// concurrently.
+type Service struct {
+	shared
+	log        *slog.Logger
+	networks   Networks
+	pools      Pools
+	unheld     Addresses
+	deleteEnd  func(ctx context.Context, endpointID string) error
+	routed     bool
+	locks      keymutex.Mutex // network/ID first, then range/CIDR
+	allocation *reconcile.Kind[allocation, none]
+	release    *reconcile.Kind[release, none]
+	hold       *reconcile.Kind[hold, held]
+	share      *reconcile.Kind[share, shareState]
+	address    *reconcile.Kind[address, none]
+
+	mu sync.Mutex
+	// issued are the pools of networks that a manager was given in this process, and when:
+	// the manager may be about to allocate another network with the range.
+	issued map[sdn.ID]time.Time
+	// given are the ports whose addresses a manager was given in this process.
+	given map[sdn.ID]bool
+}
+
+type none = struct{}
+
+// New registers the kinds of rows. It makes no call of the SDN.
+func New(c Config) *Service {
+	s := &Service{
+		shared: shared{sdn: c.SDN, names: c.Names, host: c.Host, binder: c.Binder},
+		log:    c.Log, networks: c.Networks, pools: c.Pools, unheld: c.Addresses,
+		deleteEnd: c.DeleteEndpoint, routed: c.Routed,
+		issued: map[sdn.ID]time.Time{}, given: map[sdn.ID]bool{},
+	}
+	s.allocation = reconcile.Register(c.Store, "allocation", allocationTarget{s.shared, s.pending},
+		reconcile.Options[allocation, none]{Timeout: c.Timeout, Start: unanswered[allocation, none]})
+	s.release = reconcile.Register(c.Store, "global-pool", poolTarget{s.shared},
+		reconcile.Options[release, none]{Timeout: c.Timeout})
+	s.hold = reconcile.Register(c.Store, "hold", holdTarget{s.shared},
+		reconcile.Options[hold, held]{Timeout: c.Timeout, Start: unanswered[hold, held]})
+	s.share = reconcile.Register(c.Store, "share", shareTarget{s.shared, s.joined},
+		reconcile.Options[share, shareState]{Timeout: c.Timeout, Confirm: true})
+	s.address = reconcile.Register(c.Store, "node-address", addressTarget{s.shared},
+		reconcile.Options[address, none]{Timeout: c.Timeout})
+	return s
+}
+
+// unanswered deletes at the start what a manager was not told of: once does not keep
+// other rows.
+func unanswered[S, T any](reconcile.Row[S, T], bool) reconcile.Action { return reconcile.Delete }
+
+// once makes what a manager asked for and forgets its row before the manager is answered.
+func once[S, T any](ctx context.Context, k *reconcile.Kind[S, T], q reconcile.Request[S]) (T, error) {
+	made, err := k.Set(ctx, q)
+	if err != nil {
+		return made, err
+	}
+	if err := k.Forget(ctx, q.Key); err != nil {
+		return made, errors.Join(err, k.Remove(context.WithoutCancel(ctx), q.Key))
+	}
+	return made, nil
+}
+
+// free commits the deletion of what any manager may have made, and makes one attempt.
+// Run repeats it until the SDN is available.
+func free[S, T any](ctx context.Context, s *Service, k *reconcile.Kind[S, T], r reconcile.Row[S, T]) error {
+	r.Phase = reconcile.Deleting
+	if err := k.Import(ctx, []reconcile.Row[S, T]{r}); err != nil {
+		return err
+	}
+	return s.queued(ctx, k.Remove(ctx, r.Key))
+}
+
+// settle completes the deletion of a row before the SDN is asked what there is.
+func settle[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) error {
+	if r, ok := k.Get(key); !ok || r.Phase != reconcile.Deleting {
+		return nil
+	}
+	return k.Remove(ctx, key)
+}
+
+// queued returns the error of a Remove for the engine: a pending deletion is a success.
+func (s *Service) queued(ctx context.Context, err error) error {
+	if !reconcile.IsPending(err) {
+		return err
+	}
+	s.log.InfoContext(ctx, "cleanup queued", "err", err)
+	return nil
+}
+
+// unavailable reports whether the SDN did not answer.
+func unavailable(err error) bool {
+	return sdn.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// lookTime bounds what is looked up before a release is committed.
+const lookTime = 5 * time.Second
+
+// recent is how long a manager may take from RequestPool to AllocateNetwork.
+const recent = time.Minute
+
+// issue notes that a manager was given the pool of a network.
+func (s *Service) issue(pool sdn.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, at := range s.issued {
+		if time.Since(at) > recent {
+			delete(s.issued, id)
+		}
+	}
+	s.issued[pool] = time.Now()
+}
+
+func (s *Service) isIssued(pool sdn.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.issued[pool]
+	return ok && time.Since(at) <= recent
+}
+
+func (s *Service) unissue(pool sdn.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.issued, pool)
+}
+
+// give notes that a manager was given the address of a port. It reports whether that was
+// so.
+func (s *Service) give(port sdn.ID) (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again = s.given[port]
+	s.given[port] = true
+	return again
+}
+
+func (s *Service) takeBack(port sdn.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.given, port)
+}
+
+// localID is the form of the ids of one engine's networks. Those of a swarm are shorter.
+var localID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// IsSwarm reports whether a network is a swarm's, by its id.
+func IsSwarm(networkID string) bool { return !localID.MatchString(networkID) }

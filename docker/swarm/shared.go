@@ -1,0 +1,263 @@
+package swarm
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// shared reads and changes the objects that the hosts of a swarm share.
+type shared struct {
+	sdn    sdn.Provider
+	names  identity.Namer
+	host   string
+	binder Binder
+}
+
+// network returns the network of an engine's network id, and whether there is one.
+func (s shared) network(ctx context.Context, id string) (sdn.Network, bool, error) {
+	keys := []sdn.Key{s.names.GlobalKey(identity.KindNetwork, id)}
+	return sdn.First(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+}
+
+// networkBase returns the Key and the name of a network.
+func (s shared) networkBase(id string) sdn.Base {
+	return sdn.Base{Key: s.names.GlobalKey(identity.KindNetwork, id), Name: identity.NetworkTitle(id)}
+}
+
+func (s shared) subnets(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
+	return sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
+}
+
+// subnetOf returns the subnet that was allocated from a pool, and whether there is one.
+func (s shared) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, error) {
+	return sdn.First(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
+}
+
+// tries is how often a change is made that others interfere with.
+const tries = 6
+
+// retag changes the tags of a network. change gets a copy; it is called again if another
+// host has changed the network since it was read.
+func (s shared) retag(
+	ctx context.Context, n sdn.Network, change func(tags []string) []string,
+) (sdn.Network, error) {
+	for try := 1; ; try++ {
+		tags := change(slices.Clone(n.Tags))
+		if slices.Equal(tags, n.Tags) {
+			return n, nil
+		}
+		patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
+		changed, err := s.sdn.UpdateNetwork(ctx, n.ID, patch)
+		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
+			return changed, err
+		}
+		if n, err = s.sdn.Network(ctx, n.ID); err != nil {
+			return n, err
+		}
+	}
+}
+
+// onPort makes a change that depends on the revision of a port, again if another host has
+// changed the port since it was read.
+func (s shared) onPort(ctx context.Context, p sdn.Port, change func(sdn.Port) error) error {
+	for try := 1; ; try++ {
+		err := change(p)
+		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
+			return err
+		}
+		if p, err = s.sdn.Port(ctx, p.ID); err != nil {
+			return err
+		}
+	}
+}
+
+// retagPool adds a tag to a pool.
+func (s shared) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) error {
+	for try := 1; ; try++ {
+		tags, missing := identity.With(p.Tags, tag)
+		if !missing {
+			return nil
+		}
+		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+		_, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
+			return err
+		}
+		if p, err = s.sdn.SubnetPool(ctx, p.ID); err != nil {
+			return err
+		}
+	}
+}
+
+// without returns the tags but for some.
+func without(tags []string, gone ...string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(gone, t) })
+}
+
+// withAll returns the tags and those of more that they lack.
+func withAll(tags []string, more ...string) []string {
+	for _, t := range more {
+		tags, _ = identity.With(tags, t)
+	}
+	return tags
+}
+
+func (s shared) nodeTag() string       { return identity.TagNode + s.names.Host }
+func (s shared) leavingTag() string    { return identity.TagLeaving + s.names.Host }
+func (s shared) allocatingTag() string { return identity.TagAllocating + s.names.Host }
+
+// nodes returns the hosts whose engines have the network. The previous version marks a
+// network that its engine has deleted as leaving until this host's part is gone.
+func nodes(tags []string) []string {
+	return slices.Concat(identity.Values(tags, identity.TagNode), identity.Values(tags, identity.TagLeaving))
+}
+
+// ifUnused adds TagDeleted to the tags of a network that neither a manager nor a node
+// has.
+func ifUnused(tags []string) []string {
+	if len(nodes(tags)) > 0 || slices.Contains(tags, identity.TagAllocated) {
+		return tags
+	}
+	return withAll(tags, identity.TagDeleted)
+}
+
+func isDeleted(n sdn.Network) bool { return slices.Contains(n.Tags, identity.TagDeleted) }
+
+// hasSwarm reports whether a swarm's manager allocated a network or subnet.
+func hasSwarm(m sdn.Meta) bool { return slices.Contains(m.Tags, identity.TagSwarm) }
+
+// heldBy returns the tags of a port by which a manager has its address.
+func heldBy(p sdn.Port) []string { return identity.WithPrefix(p.Tags, identity.TagHeld) }
+
+// drop deletes a network that has TagDeleted, with its router and its released pools. The
+// pools are found by the network's subnets, so they go last; sweep finds those that a
+// kill has left.
+func (s shared) drop(ctx context.Context, n sdn.Network) error {
+	if err := s.dropPorts(ctx, n.ID); err != nil {
+		return err
+	}
+	subnets, err := s.subnets(ctx, n.ID)
+	if err != nil {
+		return err
+	}
+	if err := s.unroute(ctx, n, subnets); err != nil {
+		return err
+	}
+	if err := ignoreAbsent(s.sdn.DeleteNetwork(ctx, n.ID)); err != nil {
+		return err
+	}
+	var pools []sdn.ID
+	for _, subnet := range subnets {
+		if subnet.Pool != "" {
+			pools = append(pools, subnet.Pool)
+		}
+	}
+	if len(pools) == 0 {
+		return nil
+	}
+	released, err := s.releasedPools(ctx, sdn.Match{IDs: pools}, identity.TagReleased, identity.TagLetGo)
+	if err != nil {
+		return err
+	}
+	return s.dropPools(ctx, released)
+}
+
+// dropPorts deletes the ports of a network that Kuryr made: of endpoints that their
+// engines have forgotten, and of addresses that the manager has not released.
+func (s shared) dropPorts(ctx context.Context, network sdn.ID) error {
+	var ids []sdn.ID
+	for p, err := range s.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
+		if err != nil {
+			return err
+		}
+		if !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) {
+			continue
+		}
+		if p.DeviceID != "" && p.Host == s.host {
+			if err := s.binder.Unplug(ctx, p); err != nil {
+				return err
+			}
+		}
+		ids = append(ids, p.ID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.sdn.DeletePorts(ctx, ids)
+}
+
+// releasedPools returns the pools of the global space that match and have one of the
+// tags.
+func (s shared) releasedPools(ctx context.Context, m sdn.Match, tags ...string) ([]sdn.SubnetPool, error) {
+	m.Owner, m.Kind = s.names.Owner, identity.KindPool
+	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m}))
+	return slices.DeleteFunc(found, func(p sdn.SubnetPool) bool {
+		return !s.isGlobal(p) || !slices.ContainsFunc(p.Tags, func(t string) bool { return slices.Contains(tags, t) })
+	}), err
+}
+
+// isGlobal reports whether a pool is one of the global space.
+func (s shared) isGlobal(p sdn.SubnetPool) bool {
+	name, ok := identity.ParsePoolName(p.Key.Name)
+	return ok && s.names.Ours(p.Meta, identity.KindPool) && name.Space == api.GlobalSpace
+}
+
+// dropPools deletes pools, but for those that a subnet was allocated from.
+func (s shared) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
+	for _, p := range pools {
+		err := ignoreAbsent(s.sdn.DeleteSubnetPool(ctx, p.ID))
+		if err != nil && sdn.ReasonOf(err) != sdn.InUse {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep deletes the released pools whose networks are gone.
+func (s shared) sweep(ctx context.Context) error {
+	for _, tag := range []string{identity.TagReleased, identity.TagLetGo} {
+		pools, err := s.releasedPools(ctx, sdn.Match{Tags: []string{tag}}, tag)
+		if err != nil {
+			return err
+		}
+		if pools, err = s.unused(ctx, pools); err != nil {
+			return err
+		}
+		if err := s.dropPools(ctx, pools); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unused returns the pools that no subnet was allocated from.
+func (s shared) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.SubnetPool, error) {
+	var ids []sdn.ID
+	for _, p := range pools {
+		ids = append(ids, p.ID)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
+	return slices.DeleteFunc(pools, func(p sdn.SubnetPool) bool {
+		return slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.Pool == p.ID })
+	}), err
+}
+
+func ignoreAbsent(err error) error {
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// networkOf returns the engine's id of a network of ours.
+func (s shared) networkOf(n sdn.Network) (id string, ok bool) {
+	return n.Key.Name, s.names.Ours(n.Meta, identity.KindNetwork) && !strings.Contains(n.Key.Name, "/")
+}
