@@ -211,7 +211,7 @@ func (s *Store) Orphans() (list []Orphan) {
 
 // isKept reports whether a row is of none of the engines that answered.
 func (s *Store) isKept(r *row, c comparison) bool {
-	return r.Phase == Wanted && r.kind.engine != nil && r.changed.Before(c.begun) &&
+	return r.Phase == Wanted && r.kind.engine != nil && !r.changed.After(c.begun) &&
 		len(c.engines) > 0 && !c.engines[s.engineOf(r)]
 }
 
@@ -286,7 +286,10 @@ func (s *Store) deleteRowsOf(ctx context.Context, engine string) (deleted []Orph
 			continue
 		}
 		o := s.orphan(r, candidate{r.Gen, time.Now()})
-		if o.Why = "its engine is gone"; s.deleteOrphan(ctx, name, r) {
+		if engine != "" {
+			o.Why = "its engine is gone"
+		}
+		if s.deleteOrphan(ctx, name, r) {
 			deleted = append(deleted, o)
 		}
 	}

@@ -172,6 +172,7 @@ func TestUnlistedRows(t *testing.T) {
 			} else {
 				wantKeys(t, "rows", e.keys(), "begun", "child", "listed", "named", "other", "owner", "port")
 			}
+			synctest.Wait()
 			e.wantKept(t, sole)
 		})
 	}
@@ -195,6 +196,7 @@ func (e *engineFixture) wantKept(t *testing.T, sole bool) {
 		wantKeys(t, "kept for the other engine", kept("another"), "other", "child")
 	}
 	wantKeys(t, "kept for none", kept(""), unknown...)
+	time.Sleep(time.Second)
 	set(t, e.nets, Request[string]{Key: "new"})
 	wantKeys(t, "kept with a row since the last list", kept(""), unknown...)
 	deleted, err := e.store.DeleteOrphans(t.Context(), UnknownEngine)
