@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/jsonstore"
@@ -43,7 +44,7 @@ type upgrade struct {
 type upgradedEndpoints interface {
 	// ImportRecords makes rows of the records of endpoints in a folder, which it deletes.
 	ImportRecords(ctx context.Context, folder string) error
-	// ImportCleanup stores what is left to delete after DeleteEndpoint, Leave or
+	// ImportCleanup stores what is left to delete after a call: NetworkDriver.DeleteEndpoint, Leave or
 	// RevokeExternalConnectivity. port is "" if it is unknown.
 	ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error
 	// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
@@ -51,6 +52,8 @@ type upgradedEndpoints interface {
 	// ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
 	ImportPort(ctx context.Context, network string, p sdn.Port) error
 }
+
+var _ upgradedEndpoints = (*endpoints.Service)(nil)
 
 // upgradedAddresses makes rows of pools and of ports that have addresses.
 type upgradedAddresses interface {
@@ -159,7 +162,7 @@ func (u *upgrade) cleanup(ctx context.Context, c queuedCleanup) (done bool, err 
 		if err := api.Decode(c.Body, &r); err != nil {
 			return false, err
 		}
-		return true, u.endpoints.ImportCleanup(ctx, method, r.EndpointID, c.Port)
+		return true, u.endpoints.ImportCleanup(ctx, c.Method, r.EndpointID, c.Port)
 	case "DeleteNetwork":
 		var r api.NetworkRequest
 		if err := api.Decode(c.Body, &r); err != nil {
@@ -167,11 +170,7 @@ func (u *upgrade) cleanup(ctx context.Context, c queuedCleanup) (done bool, err 
 		}
 		return true, u.networks.ImportDelete(ctx, r.NetworkID)
 	case "ReleasePool":
-		var r api.ReleasePoolRequest
-		if err := api.Decode(c.Body, &r); err != nil {
-			return false, err
-		}
-		return true, u.addresses.ImportPoolRelease(ctx, r.PoolID)
+		return false, nil // the SDN has to be asked for its hidden network
 	case "ReleaseAddress":
 		if c.Port == "" {
 			return false, nil
@@ -200,21 +199,38 @@ func (u *upgrade) marks(ctx context.Context) error {
 	return nil
 }
 
-// finish makes rows of released addresses whose port was not known. The store is started. An error
-// is one after which it is called again.
+// finish makes rows of released pools, and of released addresses whose port was not known. The store
+// is started. After an error it is called again: a record that fails does not keep the others.
 func (u *upgrade) finish(ctx context.Context) error {
 	folder, all := load[queuedCleanup](ctx, u, owedFolder)
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		port, found, err := u.released(ctx, all[name])
-		if err == nil && found {
-			err = u.addresses.ImportRelease(ctx, port)
-		}
+		err := u.release(ctx, all[name])
 		if err == nil {
 			err = folder.Delete(name)
 		}
 		if err != nil {
-			return fmt.Errorf("import cleanup %s: %w", name, err)
+			errs = append(errs, fmt.Errorf("import cleanup %s: %w", name, err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// release makes the rows of one record.
+func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
+	switch _, method, _ := strings.Cut(c.Method, "."); method {
+	case "ReleasePool":
+		var r api.ReleasePoolRequest
+		if api.Decode(c.Body, &r) != nil {
+			return nil
+		}
+		return u.addresses.ImportPoolRelease(ctx, r.PoolID)
+	case "ReleaseAddress":
+		port, found, err := u.released(ctx, c)
+		if err != nil || !found {
+			return err
+		}
+		return u.addresses.ImportRelease(ctx, port)
 	}
 	return nil
 }
@@ -223,7 +239,7 @@ func (u *upgrade) finish(ctx context.Context) error {
 // address for another.
 func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, found bool, err error) {
 	var r api.ReleaseAddressRequest
-	if api.Decode(c.Body, &r) != nil || !strings.HasSuffix(c.Method, ".ReleaseAddress") {
+	if api.Decode(c.Body, &r) != nil {
 		return none, false, nil
 	}
 	for _, q := range []sdn.SubnetQuery{

@@ -35,11 +35,6 @@ func startPlug(_ reconcile.Row[PlugSpec, PlugLast], rebooted bool) reconcile.Act
 	return reconcile.Keep
 }
 
-func (s *Service) isPlugUsed(r reconcile.Row[PlugSpec, PlugLast]) bool {
-	connected, err := s.connected(context.Background(), r.Spec.Port)
-	return connected || err != nil
-}
-
 // plugTarget makes interfaces of ports.
 type plugTarget struct{ *Service }
 

@@ -72,6 +72,8 @@ type Config struct {
 	// YieldMAC takes a MAC from a port that no endpoint uses, and reports whether there was one;
 	// nil: none has.
 	YieldMAC func(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error)
+	// Engine lists what the engine has; nil: no row is an orphan.
+	Engine reconcile.Engine
 	// Gone is called when an endpoint is deleted, with its last known port. It must not wait.
 	Gone func(id string, spec Spec, port sdn.Port)
 	Log  *slog.Logger
@@ -97,16 +99,29 @@ func New(store *reconcile.Store, c Config) *Service {
 	s := &Service{Config: c}
 	s.pending.Store(true)
 	s.endpoints = reconcile.Register(store, "endpoint", endpointTarget{s}, reconcile.Options[Spec, Last]{
-		Timeout: c.Timeout, InUse: s.isUsed, Stale: s.isStale, StaleAfter: -1,
+		Timeout: c.Timeout, InUse: s.isUsed, Stale: s.isStale, StaleAfter: -1, Engine: c.Engine,
+		Listed:  func(r reconcile.Row[Spec, Last], content any) bool { return s.isListed(r.Key, content) },
 		Removed: func(r reconcile.Row[Spec, Last]) { s.Gone(r.Key, r.Spec, r.Last.Port) },
 	})
 	s.plugs = reconcile.Register(store, "plug", plugTarget{s}, reconcile.Options[PlugSpec, PlugLast]{
-		Timeout: c.Timeout, InUse: s.isPlugUsed, Start: startPlug,
+		Timeout: c.Timeout, Start: startPlug, Engine: c.Engine,
+		InUse:  func(r reconcile.Row[PlugSpec, PlugLast]) bool { return s.isPartUsed(r.Key) },
+		Listed: func(r reconcile.Row[PlugSpec, PlugLast], content any) bool { return s.isListed(r.Key, content) },
 	})
+	type publicationRow = reconcile.Row[PublicationSpec, PublicationLast]
 	s.publications = reconcile.Register(store, "publication", publicationTarget{s},
-		reconcile.Options[PublicationSpec, PublicationLast]{Timeout: c.Timeout, Start: startPublication})
+		reconcile.Options[PublicationSpec, PublicationLast]{
+			Timeout: c.Timeout, Start: startPublication, Engine: c.Engine,
+			InUse:  func(r publicationRow) bool { return s.isPartUsed(r.Key) },
+			Listed: func(r publicationRow, content any) bool { return s.isListed(r.Key, content) },
+		})
+	type floatingRow = reconcile.Row[FloatingSpec, FloatingLast]
 	s.floating = reconcile.Register(store, "floating", floatTarget{s},
-		reconcile.Options[FloatingSpec, FloatingLast]{Timeout: c.Timeout})
+		reconcile.Options[FloatingSpec, FloatingLast]{
+			Timeout: c.Timeout, Engine: c.Engine,
+			InUse:  func(r floatingRow) bool { return s.isPartUsed(r.Key) },
+			Listed: func(r floatingRow, content any) bool { return s.isListed(r.Key, content) },
+		})
 	return s
 }
 
