@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -74,8 +75,8 @@ func (e Element) kernel() nftables.SetElement {
 	return n
 }
 
-// Difference returns what leads from the elements that are there to those that are wanted.
-// Elements are removed before others are added.
+// Difference returns the elements to remove and to add, each once, so that a set that has some
+// elements has the wanted ones. A listing has an element twice if its set grew meanwhile.
 func Difference(have, want []Element) (remove, add []Element) {
 	had, wanted := map[Element]bool{}, map[Element]bool{}
 	for _, e := range have {
@@ -90,6 +91,7 @@ func Difference(have, want []Element) (remove, add []Element) {
 	for _, e := range have {
 		if !wanted[e] {
 			remove = append(remove, e)
+			wanted[e] = true
 		}
 	}
 	return remove, add
@@ -97,6 +99,9 @@ func Difference(have, want []Element) (remove, add []Element) {
 
 // Without returns the elements of a list that are not among others.
 func Without(list, others []Element) []Element {
-	remove, _ := Difference(list, others)
-	return remove
+	among := make(map[Element]bool, len(others))
+	for _, e := range others {
+		among[e] = true
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(e Element) bool { return among[e] })
 }

@@ -245,3 +245,14 @@ func TestStamp(t *testing.T) {
 		t.Errorf("any: %q, %v", got, err)
 	}
 }
+
+// A listing of a set that grows meanwhile has some elements twice. The kernel refuses to delete
+// an element twice in one transaction.
+func TestDifferenceOfDuplicates(t *testing.T) {
+	t.Parallel()
+	a, b := Element{Set: "s", Key: "a"}, Element{Set: "s", Key: "b"}
+	remove, add := Difference([]Element{a, a, b, b}, []Element{b})
+	if !slices.Equal(remove, []Element{a}) || len(add) != 0 {
+		t.Errorf("removes %v, adds %v", remove, add)
+	}
+}

@@ -128,8 +128,7 @@ func SameSet(have *nftables.Set, want nftables.Set) bool {
 	}
 	return have.KeyType.Bytes == want.KeyType.Bytes &&
 		have.KeyType.GetNFTMagic() == want.KeyType.GetNFTMagic() &&
-		(!want.IsMap || have.DataType.GetNFTMagic() == want.DataType.GetNFTMagic()) &&
-		have.Dynamic == want.Dynamic && have.Timeout == want.Timeout
+		(!want.IsMap || have.DataType.GetNFTMagic() == want.DataType.GetNFTMagic())
 }
 
 // SameChain reports whether a chain of the kernel has the hook that is wanted. The kernel cannot

@@ -149,7 +149,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 
 // syncElements replaces what is in sets by what should be.
 func (t *transaction) syncElements(have, want []nft.Element) error {
-	gone, fresh := nft.Without(have, want), nft.Without(want, have)
+	gone, fresh := nft.Difference(have, want)
 	if len(gone) > 0 {
 		t.narrower = true
 	}

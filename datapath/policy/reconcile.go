@@ -179,7 +179,7 @@ func (f *Filter) damage(want image) (string, error) {
 		if have == nil {
 			continue
 		}
-		if !nft.SameSet(have, w) {
+		if !nft.SameSet(have, w) || have.Timeout != w.Timeout || have.Dynamic != w.Dynamic {
 			return "another type of set " + w.Name, nil
 		}
 	}
