@@ -90,7 +90,9 @@ func (d *Driver) addTags(ctx context.Context, l link) {
 
 // removeTags has the tags of a network deleted that will not be linked any longer.
 func (d *Driver) removeTags(ctx context.Context, l link) error {
-	if _, ok := d.tags.Get(l.id); !ok { // the link is of an earlier version, or there was no room
+	r, ok := d.tags.Get(l.id)
+	// The link may be of an earlier version, or there was no room when it or a pool was added.
+	if !ok || slices.ContainsFunc(l.pools, func(p sdn.ID) bool { return !slices.Contains(r.Spec.Pools, p) }) {
 		if err := d.setTags(ctx, l); err != nil {
 			return err
 		}

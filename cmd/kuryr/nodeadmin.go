@@ -22,7 +22,7 @@ var _ admin.Daemon = (*clusterNode)(nil)
 func (n *clusterNode) Unready() []string {
 	reasons := []string{} // in JSON a list, also when it is empty
 	select {
-	case <-n.claimant.Started():
+	case <-n.allocator.Started():
 		if !n.serving.Load() {
 			reasons = append(reasons, "container runtimes are not told of the network yet")
 		}
@@ -37,7 +37,7 @@ func (n *clusterNode) idle(ctx context.Context) []admin.Finding {
 	if len(n.Unready()) > 0 {
 		return []admin.Finding{}
 	}
-	err := n.claimant.Ready(ctx, "", "")
+	err := n.allocator.Ready(ctx, "", "")
 	if err == nil {
 		return []admin.Finding{}
 	}
@@ -61,7 +61,7 @@ func (n *clusterNode) Status(ctx context.Context) (admin.Status, error) {
 			attachments++
 		}
 	}
-	view := n.claimant.View()
+	view := n.allocator.View()
 	s := admin.Status{
 		Version: version, Host: n.name, Started: n.started, Cluster: true, Reasons: n.Unready(), NodeSocket: n.cfg.Node.Socket,
 		Objects: map[string]int64{

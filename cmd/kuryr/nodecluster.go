@@ -47,20 +47,20 @@ const (
 
 // clusterNode is the daemon of one of a cluster's nodes, whose ports Raven makes. It has no SDN.
 type clusterNode struct {
-	name     string
-	started  time.Time
-	serving  atomic.Bool // container runtimes are told of the network
-	cfg      config.Config
-	log      *slog.Logger
-	binder   *bind.Binder
-	claimant *claim.Allocator
-	keeper   *condition.Keeper
-	leg      *leg.Leg
-	store    *reconcile.Store
-	server   *agent.Server
-	services *nodeServices // nil where Services are another's
-	metrics  *prometheus.Registry
-	ports    hostport.Table
+	name      string
+	started   time.Time
+	serving   atomic.Bool // container runtimes are told of the network
+	cfg       config.Config
+	log       *slog.Logger
+	binder    *bind.Binder
+	allocator *claim.Allocator
+	keeper    *condition.Keeper
+	leg       *leg.Leg
+	store     *reconcile.Store
+	server    *agent.Server
+	services  *nodeServices // nil where Services are another's
+	metrics   *prometheus.Registry
+	ports     hostport.Table
 }
 
 // clusterNode reads the configuration and runs the daemon of the cluster's node with this name.
@@ -133,7 +133,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 		}
 	}
 	var calls idlegate.Gate
-	n.claimant, err = claim.Open(claim.Config{
+	n.allocator, err = claim.Open(claim.Config{
 		Client: api, Node: name, Network: cfg.Node.Network, Journal: filepath.Join(cfg.RunDir, "claims"), Log: log,
 		HostPorts: &n.ports, Own: n.see, Idle: &calls,
 	})
@@ -158,7 +158,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	}
 	n.services.seeLeg(n.leg.Has())
 	n.server, err = agent.New(agent.Config{
-		Source: n.claimant, Binder: patient(cfg, n.binder), Store: n.store,
+		Source: n.allocator, Binder: patient(cfg, n.binder), Store: n.store,
 		State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics,
 	})
 	if err == nil {
@@ -197,7 +197,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 	}
 	work.Go(func() error { return n.binder.Run(ctx) })
 	work.Go(func() error { n.store.Run(ctx); return nil })
-	work.Go(func() error { return n.claimant.Run(ctx) })
+	work.Go(func() error { return n.allocator.Run(ctx) })
 	work.Go(func() error { n.keeper.Run(ctx); return nil })
 	work.Go(func() error { n.leg.Run(ctx); return nil })
 	if n.services != nil {
@@ -214,7 +214,7 @@ func (n *clusterNode) begin(ctx context.Context, work *errgroup.Group) error {
 
 // open tells container runtimes and the cluster of the network, as soon as the node's ports are known and ClusterIPs lead where they are to: a node that is ready is one by which others' packets for these go, too.
 func (n *clusterNode) open(ctx context.Context) error {
-	for _, known := range []<-chan struct{}{n.claimant.Started(), n.services.balances()} {
+	for _, known := range []<-chan struct{}{n.allocator.Started(), n.services.balances()} {
 		select {
 		case <-known:
 		case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 
 // pods are the node's, with their ports and how these are plugged.
 func (n *clusterNode) pods(ctx context.Context) (admin.Pods, error) {
-	view := n.claimant.View()
+	view := n.allocator.View()
 	out := admin.Pods{Node: n.name, Conflist: n.cfg.Node.Conflist, Waiting: view.Waiting, Ports: []admin.PodPort{}, Pools: []admin.PodPool{}}
 	var errs []error
 	for _, p := range view.Ports {

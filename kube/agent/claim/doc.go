@@ -2,7 +2,7 @@
 // created for that node, and writes that to Kubernetes afterwards.
 //
 // The ports of a node's pools belong to that node alone, so an allocation is a row of the node's
-// table (node.Server), and no call of the API server is in its path. Ports, pods, pools, networks
+// table (agent.Server), and no call of the API server is in its path. Ports, pods, pools, networks
 // and namespaces come by watch into an index in memory. After the answer a queue writes the row
 // to the KuryrPort (label and status) and to the pod (annotation), until the API server has it.
 // After a kill the two are compared. The queue is client-go's, which drops duplicates and does

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/kube/agent"
 	"github.com/kuryr/kuryr/kube/agent/wiring"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -51,6 +53,8 @@ func (c *Allocator) Restore(s *agent.Server) error {
 		c.index.hold(a)
 		c.index.attach(a)
 	}
+	// Of several rows of one port the newest has it.
+	sortslice.Func(leaving, func(a, b agent.Row) int { return cmp.Compare(b.Gen, a.Gen) })
 	for _, r := range leaving {
 		a := &attachment{Intent: r.Spec, stored: true, leaving: true}
 		if c.index.holders[a.port()] == nil {

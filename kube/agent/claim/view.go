@@ -13,7 +13,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// View is what a Allocator knows of its node, for people.
+// View is what an Allocator knows of its node, for people.
 type View struct {
 	Ports   []PortView // by pod; those without one last
 	Pools   []PoolView // by name

@@ -21,7 +21,7 @@ import (
 // DefaultPodWait is how long the watch may be behind the kubelet, which knows of a pod earlier.
 const DefaultPodWait = 5 * time.Second
 
-// Config is what a Allocator needs.
+// Config is what an Allocator needs.
 type Config struct {
 	// Client is of the API server. Its scheme has package v1 and the core types.
 	Client client.WithWatch
@@ -48,7 +48,7 @@ type Config struct {
 	backoff *wait.Backoff // of watches that fail; nil is the feed's own
 }
 
-// Allocator allocates a node's ports to its pods. It is a agent.Source; Allocate waits until Run has seen
+// Allocator allocates a node's ports to its pods. It is an agent.Source; Allocate waits until Run has seen
 // the API.
 type Allocator struct {
 	Config
@@ -70,7 +70,7 @@ var (
 	_ agent.Prober   = (*Allocator)(nil)
 )
 
-// Open makes a Allocator. It allocates nothing until a Server has restored it.
+// Open makes an Allocator. It allocates nothing until a Server has restored it.
 func Open(c Config) (*Allocator, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
