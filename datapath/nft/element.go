@@ -76,7 +76,7 @@ func (e Element) kernel() nftables.SetElement {
 }
 
 // Difference returns the elements to remove and to add, each once, so that a set that has some
-// elements has the wanted ones. A listing has an element twice if its set grew meanwhile.
+// elements has the wanted ones. A listing of a growing set has some elements twice.
 func Difference(have, want []Element) (remove, add []Element) {
 	had, wanted := map[Element]bool{}, map[Element]bool{}
 	for _, e := range have {

@@ -246,7 +246,7 @@ func TestStamp(t *testing.T) {
 	}
 }
 
-// A listing of a set that grows meanwhile has some elements twice. The kernel refuses to delete
+// A listing of a growing set has some elements twice. The kernel refuses to delete
 // an element twice in one transaction.
 func TestDifferenceOfDuplicates(t *testing.T) {
 	t.Parallel()

@@ -235,7 +235,7 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 	tags := last.Tags
 	p, found, err := last.Port, true, error(nil)
 	switch {
-	case p.ID != "" && p.Revision == 0: // the SDN does not tell whether it has changed
+	case p.ID != "" && p.Revision == 0: // it is not known whether it has changed
 		p, err = t.sdn.Port(ctx, p.ID)
 	case p.ID == "":
 		// The SDN was unavailable. Since then another life may have taken the address.

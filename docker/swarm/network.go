@@ -41,7 +41,7 @@ func (s *Service) AllocateNetwork(
 }
 
 func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) error {
-	if err := settle(ctx, s.allocation, r.NetworkID); err != nil {
+	if err := finish(ctx, s.allocation, r.NetworkID); err != nil {
 		return err
 	}
 	n, exists, err := s.network(ctx, r.NetworkID)

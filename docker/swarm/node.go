@@ -51,7 +51,7 @@ func (s *Service) CreateNetwork(ctx context.Context, r *api.CreateNetworkRequest
 		return err
 	}
 	defer unlock()
-	if err := settle(ctx, s.share, r.NetworkID); err != nil {
+	if err := finish(ctx, s.share, r.NetworkID); err != nil {
 		return err
 	}
 	n, found, err := s.network(ctx, r.NetworkID)

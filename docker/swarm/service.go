@@ -183,8 +183,8 @@ func free[S, T any](ctx context.Context, s *Service, k *reconcile.Kind[S, T], r 
 	return s.queued(ctx, k.Remove(ctx, r.Key))
 }
 
-// settle completes the deletion of a row before the SDN is asked what there is.
-func settle[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) error {
+// finish completes the deletion of a row before the SDN is asked what there is.
+func finish[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) error {
 	if r, ok := k.Get(key); !ok || r.Phase != reconcile.Deleting {
 		return nil
 	}
