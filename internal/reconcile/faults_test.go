@@ -149,6 +149,48 @@ func TestOwnerWaitsForConcurrentChild(t *testing.T) {
 	})
 }
 
+// A note or an ack during the commit of a deletion does not put the row back into the file.
+func TestNoteDuringCommitKeepsDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, k := newKind(t)
+		set(t, k, Request[string]{Key: "a"})
+		answers := make(chan error)
+		k.store.journal = heldJournal{k.store.journal, answers}
+		go func() { succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a")) }()
+		synctest.Wait()
+		k.Note("a", func(last string) string { return last + " noted" })
+		k.Ack("a")
+		close(answers)
+		synctest.Wait()
+		set(t, k, Request[string]{Key: "b"})
+		if r, _ := killed(t, k.store).Get("a"); r.Phase != Deleting {
+			t.Errorf("row after a kill: got %+v, want it deleting", r)
+		}
+	})
+}
+
+// An ack during the commit of an answer is kept.
+func TestAckDuringCommitIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "test.db"))
+		k := Register(s, "port", &fakeTarget{}, Options[string, string]{Confirm: true})
+		answers := make(chan error)
+		s.journal = heldJournal{s.journal, answers}
+		go set(t, k, Request[string]{Key: "a"})
+		answers <- nil // for the intent
+		synctest.Wait()
+		s.ack("port/a", "engine")
+		close(answers) // for the answer
+		synctest.Wait()
+		set(t, k, Request[string]{Key: "b"})
+		for name, k := range map[string]*Kind[string, string]{"memory": k, "file": killed(t, s)} {
+			if r, _ := k.Get("a"); !r.Done || !r.Acked || r.Engine != "engine" {
+				t.Errorf("row in %s: got %+v, want it done and acked", name, r)
+			}
+		}
+	})
+}
+
 // An answer that cannot be stored fails its own Set and no other call.
 func TestUnstorableAnswerFailsOneSet(t *testing.T) {
 	k := registerNew(t, anyFake{"bad": math.NaN(), "good": 1})

@@ -522,6 +522,10 @@ func (s *Store) note(name string, r *row) {
 func (s *Store) ack(name, engine string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ackLocked(name, engine)
+}
+
+func (s *Store) ackLocked(name, engine string) {
 	r := s.rows[name]
 	if r == nil || r.Acked && (r.Engine != "" || engine == "") {
 		return
@@ -589,7 +593,7 @@ func (s *Store) flushWaiting() {
 	for _, c := range batch {
 		if err == nil {
 			for name, r := range c.rows {
-				s.put(name, r)
+				s.apply(name, r)
 			}
 		}
 	}
@@ -602,6 +606,19 @@ func (s *Store) flushWaiting() {
 	s.mu.Unlock()
 	for _, c := range batch {
 		c.done <- err
+	}
+}
+
+// apply replaces a row in memory after its commit. An ack or a note during the commit changed the
+// row that is replaced: what it left to write must not follow the commit. An ack is kept if the
+// object is the same. The store's mutex is held.
+func (s *Store) apply(name string, r *row) {
+	old := s.rows[name]
+	_, noted := s.dirty[name]
+	delete(s.dirty, name)
+	s.put(name, r)
+	if noted && r != nil && old != nil && old.Acked && old.Incarnation == r.Incarnation {
+		s.ackLocked(name, old.Engine)
 	}
 }
 
