@@ -236,6 +236,23 @@ func TestStale(t *testing.T) {
 	})
 }
 
+// A Set that meets a holder that is being deleted deletes none of the rows that the holder owns.
+func TestConflictKeepsChildrenOfDeletion(t *testing.T) {
+	f, k := newKind(t)
+	set(t, k, Request[string]{Key: "a", Claims: []string{"claim"}})
+	set(t, k, Request[string]{Key: "child", Owners: []string{k.Ref("a")}})
+	if err := k.Remove(t.Context(), "a"); !IsPending(err) {
+		t.Errorf("Remove: got %v, want a PendingError", err)
+	}
+	if _, err := k.Set(t.Context(), Request[string]{Key: "b", Claims: []string{"claim"}}); !IsPending(err) {
+		t.Errorf("Set: got %v, want a PendingError", err)
+	}
+	if r, _ := k.Get("child"); r.Phase != Wanted {
+		t.Errorf("child: got %+v, want it wanted", r)
+	}
+	wantCalls(t, f, "ensure a ", "ensure child ")
+}
+
 // Import takes what is known of a create, which is looked for if it was not confirmed. The list of
 // a target tells what a Set was not answered, also by claims.
 func TestLostAnswers(t *testing.T) {

@@ -42,7 +42,11 @@ func (s *Store) remove(ctx context.Context, name string, how removal) error {
 	if r == nil {
 		return nil
 	}
-	if r.Phase != Deleting && how.met != nil {
+	switch {
+	case how.met == nil:
+	case r.Phase == Deleting:
+		how.tree = false // whether the rows that it owns are in use is not known
+	default:
 		if met, err := how.met(ctx, r); err != nil || !met {
 			return err
 		}
