@@ -149,6 +149,58 @@ func TestOwnerWaitsForConcurrentChild(t *testing.T) {
 	})
 }
 
+// A tree whose deletion was cut off is deleted later: while a child could not be marked, after all
+// were stored, and when a kill has left only the owner's mark.
+func TestCutOffTreeIsDeleted(t *testing.T) {
+	for _, cut := range []string{"marking", "stored", "killed"} {
+		t.Run(cut, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { cutOffTree(t, cut) }) })
+	}
+}
+
+func cutOffTree(t *testing.T, cut string) {
+	_, k := newKind(t)
+	set(t, k, Request[string]{Key: "net"})
+	set(t, k, Request[string]{Key: "child", Owners: []string{"port/net"}})
+	answers := make(chan error)
+	if cut == "stored" {
+		k.store.journal = heldJournal{k.store.journal, answers}
+	}
+	lock := func() (unlock func()) {
+		unlock, err := k.store.locks.Lock(t.Context(), "port/child")
+		succeed(t, "Lock", err)
+		return unlock
+	}
+	unlock := func() {}
+	if cut != "stored" {
+		unlock = lock()
+	}
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := k.RemoveTree(ctx, "net"); !IsPending(err) {
+			t.Errorf("RemoveTree: got %v, want a PendingError", err)
+		}
+	})
+	synctest.Wait()
+	switch cut {
+	case "stored":
+		unlock = lock()
+		close(answers)
+	case "killed":
+		set(t, k, Request[string]{Key: "other"}) // commits what is marked so far
+		k = killed(t, k.store)
+		succeed(t, "Remove of other", k.Remove(t.Context(), "other"))
+	}
+	calls.Wait()
+	unlock()
+	run(t, k.store)
+	time.Sleep(time.Hour)
+	if rows := slices.Collect(k.Rows()); len(rows) > 0 {
+		t.Errorf("rows: got %+v, want none", rows)
+	}
+}
+
 // A note or an ack during the commit of a deletion does not put the row back into the file.
 func TestNoteDuringCommitKeepsDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

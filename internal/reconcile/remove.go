@@ -76,8 +76,11 @@ func (s *Store) commitDeletion(ctx context.Context, name string, r *row, tree bo
 		return s.commit(ctx, map[string]*row{name: r.deleting(s.nextGen())})
 	}
 	err := s.deleteTree(ctx, name)
-	if failed := s.flush(nil); failed != nil {
+	failed := s.flush(nil)
+	if failed != nil || err != nil { // the next attempt completes the tree
 		r.kind.queue.add(name, 0)
+	}
+	if failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -93,9 +96,7 @@ func (s *Store) deleteTree(ctx context.Context, name string) error {
 	if r == nil {
 		return nil
 	}
-	if r.Phase != Deleting {
-		s.note(name, r.deleting(s.nextGen()))
-	}
+	s.noteTree(name, r)
 	for _, child := range s.children(name) {
 		s.interrupt(child)
 		unlock, err := s.locks.Lock(ctx, child)
@@ -111,17 +112,35 @@ func (s *Store) deleteTree(ctx context.Context, name string) error {
 	return nil
 }
 
+// noteTree notes that a row, whose lock is held, is being deleted with all that it owns, and
+// returns what it is now.
+func (s *Store) noteTree(name string, r *row) *row {
+	if r.Phase != Deleting {
+		r = r.deleting(s.nextGen())
+	}
+	if !r.Tree {
+		r = r.with(func(r *row) { r.Tree = true })
+		s.note(name, r)
+	}
+	return r
+}
+
 // finish attempts the deletion of a row whose lock is held, after that of the rows it owns.
 func (k *kind) finish(ctx context.Context, name string, r *row) error {
 	s := k.store
 	var left []error
 	for _, child := range s.children(name) {
-		left = append(left, s.finishChild(ctx, child))
+		left = append(left, s.finishChild(ctx, child, r.Tree))
 	}
-	if err := errors.Join(left...); err != nil {
+	err := errors.Join(left...)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil: // a child that was not reached does not make its owner due
+		return err
+	default:
 		return fmt.Errorf("%w: %w", errChildren, err)
 	}
-	err := k.delete(ctx, r.Object, r.Spec, r.Last)
+	err = k.delete(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "delete", err)
 	if errors.Is(err, ErrAbsent) {
 		if r.Unconfirmed && !s.lookedEnough(name, r) {
@@ -155,9 +174,10 @@ func (s *Store) wakeOwners(r *row) {
 	}
 }
 
-// finishChild deletes a row whose owner is about to be deleted. Locks are taken from owners to
+// finishChild deletes a row whose owner is about to be deleted. A wanted one is deleted only with
+// its owner's tree, of which deleteTree or a crash may have left it out. Locks are taken from owners to
 // the rows they own.
-func (s *Store) finishChild(ctx context.Context, name string) error {
+func (s *Store) finishChild(ctx context.Context, name string, tree bool) error {
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
 		return err
@@ -167,6 +187,8 @@ func (s *Store) finishChild(ctx context.Context, name string) error {
 	switch {
 	case r == nil:
 		return nil
+	case tree:
+		r = s.noteTree(name, r)
 	case r.Phase != Deleting:
 		return fmt.Errorf("%s is not being deleted", name)
 	}

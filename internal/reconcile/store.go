@@ -87,6 +87,7 @@ type row struct {
 	Superseded  bool // by a later incarnation of its key
 	Gen         uint64
 	Phase       Phase
+	Tree        bool // being deleted with all rows that it owns
 	Spec, Last  any
 	Done        bool
 	Redo        bool // a failed Set may have changed the object: ensure the spec again
@@ -116,6 +117,7 @@ type stored struct {
 	Superseded  bool            `json:"superseded,omitempty"`
 	Gen         uint64          `json:"gen"`
 	Phase       Phase           `json:"phase"`
+	Tree        bool            `json:"tree,omitempty"`
 	Spec        json.RawMessage `json:"spec"`
 	Last        json.RawMessage `json:"last,omitempty"`
 	Done        bool            `json:"done,omitempty"`
@@ -191,8 +193,8 @@ func (r *row) encode() ([]byte, error) {
 	}
 	return json.Marshal(stored{
 		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
-		Gen: r.Gen, Phase: r.Phase, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo, Claims: r.Claims,
-		Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
+		Gen: r.Gen, Phase: r.Phase, Tree: r.Tree, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo,
+		Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
 		Prev: prev,
 	})
@@ -215,7 +217,7 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 	}
 	return &row{
 		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
-		Superseded: s.Superseded, Gen: s.Gen, Phase: s.Phase, Spec: spec, Last: last,
+		Superseded: s.Superseded, Gen: s.Gen, Phase: s.Phase, Tree: s.Tree, Spec: spec, Last: last,
 		Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
