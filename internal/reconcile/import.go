@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -117,6 +118,27 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	s.note(r.ref(), r)
 	if r.Phase == Deleting {
 		k.queue.add(r.ref(), 0)
+	}
+	return nil
+}
+
+// importRows is Kind.Import.
+func (s *Store) importRows(ctx context.Context, rows map[string]*row) error {
+	has := func(name string, _ *row) bool { return s.row(name) != nil }
+	maps.DeleteFunc(rows, has) // a target that imports its own row holds the lock
+	unlock, err := s.locks.LockAll(ctx, slices.Collect(maps.Keys(rows))...)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	maps.DeleteFunc(rows, has)
+	if err := s.commit(ctx, rows); err != nil {
+		return err
+	}
+	for name, r := range rows {
+		if r.Phase == Deleting {
+			r.kind.queue.add(name, s.cfg.MinBackoff) // a caller may attempt it itself
+		}
 	}
 	return nil
 }

@@ -154,14 +154,12 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 }
 
 // Import stores rows in one commit, without a call of the target: those of an earlier version's
-// files, or those that Repeat has ensured. Keys that have a row are left out. Of the rows only
-// Key, Phase, Spec, Last, Done, Claims, Owners, Engine, Acked and Unconfirmed count.
+// files, or those that Repeat has ensured. Keys that have a row are left out, and no row may own
+// another of the same call. Of the rows only Key, Phase, Spec, Last, Done, Claims, Owners, Engine,
+// Acked and Unconfirmed count. Run completes the deletions.
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	changes := map[string]*row{}
 	for _, r := range rows {
-		if _, ok := k.Get(r.Key); ok {
-			continue
-		}
 		gen := k.store.nextGen()
 		changes[k.Ref(r.Key)] = &row{
 			Object: Object{Key: r.Key, Incarnation: gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
@@ -169,7 +167,7 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 			Engine: r.Engine, Boot: k.store.boot, Acked: r.Acked, Unconfirmed: r.Unconfirmed,
 		}
 	}
-	return k.store.commit(ctx, changes)
+	return k.store.importRows(ctx, changes)
 }
 
 // Note changes what is stored of a row's object without a call of the target. The change is written

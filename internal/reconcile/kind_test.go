@@ -108,6 +108,39 @@ func TestImportAndRepeat(t *testing.T) {
 	})
 }
 
+// A Set that is being stored is not replaced by an Import of its key.
+func TestImportDuringSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, k := newKind(t)
+		answers := make(chan error)
+		k.store.journal = heldJournal{k.store.journal, answers}
+		go set(t, k, Request[string]{Key: "a", Spec: "set"})
+		synctest.Wait()
+		go func() {
+			rows := []Row[string, string]{{Object: Object{Key: "a"}, Phase: Wanted, Spec: "imported"}}
+			succeed(t, "Import", k.Import(t.Context(), rows))
+		}()
+		synctest.Wait()
+		close(answers)
+		synctest.Wait()
+		if r, _ := k.Get("a"); r.Spec != "set" || !r.Done {
+			t.Errorf("row: got %+v, want that of the Set", r)
+		}
+	})
+}
+
+// A deletion that is imported is completed by Run.
+func TestImportedDeletionIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, k := newKind(t)
+		run(t, k.store)
+		rows := []Row[string, string]{{Object: Object{Key: "a"}, Phase: Deleting}}
+		succeed(t, "Import", k.Import(t.Context(), rows))
+		time.Sleep(time.Minute)
+		wantCalls(t, f, "delete a")
+	})
+}
+
 // Object.Earlier tells the target, also of another process, that an earlier object of the key may
 // still appear.
 func TestEarlier(t *testing.T) {
