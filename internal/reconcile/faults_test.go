@@ -462,3 +462,37 @@ func TestListedDeletionIsCompleted(t *testing.T) {
 		wantCalls(t, &l.fakeTarget, "delete left")
 	})
 }
+
+// halfTarget fails after it has done half of its first Ensure, and notes what it deletes.
+type halfTarget struct {
+	fakeTarget
+	deleted []string
+}
+
+func (h *halfTarget) Ensure(_ context.Context, _ Object, _, last string) (string, error) {
+	if last == "" {
+		return "half", errTest
+	}
+	return "", errTest
+}
+
+func (h *halfTarget) Delete(_ context.Context, _ Object, _, last string) error {
+	h.deleted = append(h.deleted, last)
+	return nil
+}
+
+// What a failed attempt has made of a new row is deleted with it, also after later attempts that
+// have made nothing.
+func TestPartOfFailedAttemptIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &halfTarget{}
+		k := registerNew(t, h)
+		run(t, k.store)
+		succeed(t, "SetLater", k.SetLater(t.Context(), Request[string]{Key: "a"}))
+		time.Sleep(time.Minute)
+		succeed(t, "Remove", k.Remove(t.Context(), "a"))
+		if !slices.Equal(h.deleted, []string{"half"}) {
+			t.Errorf("deleted: got %q, want half", h.deleted)
+		}
+	})
+}

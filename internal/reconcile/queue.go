@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"time"
 
@@ -244,6 +245,10 @@ func (k *kind) attempt(ctx context.Context, name string) {
 		var last any
 		last, err = k.ensure(ctx, r.Object, r.Spec, r.Last)
 		s.metrics.attempt(k, "ensure", err)
+		if err != nil && !r.Done && isZero(r.Last) { // what a first Ensure has done so far
+			r = r.with(func(r *row) { r.Last = last })
+			s.note(name, r)
+		}
 		switch {
 		case err == nil:
 			err = s.ensured(ctx, name, r, last)
@@ -270,6 +275,9 @@ func (k *kind) attempt(ctx context.Context, name string) {
 		s.postpone(name, err)
 	}
 }
+
+// isZero reports whether an answer says nothing.
+func isZero(last any) bool { return last == nil || reflect.ValueOf(last).IsZero() }
 
 // interruptible lets interrupt cancel an attempt until end is called.
 func (s *Store) interruptible(name string, cancel context.CancelFunc) (end func()) {
