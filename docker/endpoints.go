@@ -127,11 +127,14 @@ func (d *Driver) tidyGone(ctx context.Context) {
 	d.tidySubnets(ctx, freed...)
 }
 
-// finishEndpoints completes pending deletions of endpoints that have what a call asks for.
+// finishEndpoints completes pending deletions of endpoints that have what a call asks for. Only an
+// endpoint with the same id must be gone: another may be on another network, and the SDN refuses an
+// address or a MAC that is in use.
 func (d *Driver) finishEndpoints(ctx context.Context, a api.Subject) error {
-	return d.endpoints.Finish(ctx, func(id string, port sdn.Port) bool {
-		return id == a.EndpointID || a.MAC != "" && port.MAC.String() == a.MAC ||
-			shareAddress(addrs(port), a.Addresses)
+	return d.endpoints.Finish(ctx, func(id string, port sdn.Port) (matches, required bool) {
+		required = id == a.EndpointID
+		return required || a.MAC != "" && port.MAC.String() == a.MAC ||
+			shareAddress(addrs(port), a.Addresses), required
 	})
 }
 

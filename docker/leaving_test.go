@@ -143,6 +143,6 @@ func (b *box) forget() {
 
 // settle does all that is pending, as far as the SDN does it.
 func (b *box) settle() error {
-	all := func(string, sdn.Port) bool { return true }
+	all := func(string, sdn.Port) (bool, bool) { return true, true }
 	return errors.Join(b.driver.endpoints.Finish(b.t.Context(), all), b.driver.settleAll(b.t.Context()))
 }

@@ -23,6 +23,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	var none api.CreateEndpointResponse
 	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Deleting {
 		if err := s.endpoints.Remove(ctx, r.EndpointID); err != nil {
+			s.notePending(err)
 			return none, err
 		}
 	}
@@ -263,6 +264,7 @@ func (s *Service) set(
 	}
 	q.Spec = spec
 	last, err := s.endpoints.Set(withPort(ctx, port.Port), q)
+	s.notePending(err)
 	conflict := (*reconcile.ConflictError)(nil)
 	switch {
 	case !errors.As(err, &conflict):

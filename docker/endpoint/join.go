@@ -50,6 +50,7 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 	plugged, err := s.plugs.Set(ctx, reconcile.Request[PlugSpec]{
 		Key: r.EndpointID, Spec: spec, Owners: []string{s.endpoints.Ref(r.EndpointID)},
 	})
+	s.notePending(err)
 	if err != nil {
 		return none, err
 	}

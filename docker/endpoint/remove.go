@@ -92,29 +92,46 @@ func (s *Service) release(ctx context.Context, id string, port sdn.Port, cause e
 	return s.unplug(ctx, port)
 }
 
-// Finish completes pending deletions that match, as far as the SDN does them.
-func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Port) bool) error {
-	if !s.pending.Load() {
+// Finish completes pending deletions that match, as far as the SDN does them. An error is of one that
+// is required.
+func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Port) (matches, required bool)) error {
+	if !s.pending.Swap(false) { // before the scan: a deletion that fails during it sets it again
 		return nil
 	}
 	var errs []error
-	left := false
 	for r := range s.endpoints.Rows() {
-		now, _ := s.endpoints.Get(r.Key)
-		if r.Phase != reconcile.Deleting || now.Object != r.Object { // of an earlier endpoint with the id
+		if r.Phase != reconcile.Deleting {
 			continue
 		}
-		var err error
-		if match(r.Key, r.Last.Port) {
-			err = s.endpoints.Remove(ctx, r.Key)
-			errs = append(errs, err)
+		if now, _ := s.endpoints.Get(r.Key); now.Object != r.Object { // of an earlier endpoint with the id
+			continue
 		}
-		left = left || err != nil || s.Known(r.Key)
+		if matches, required := match(r.Key, r.Last.Port); matches {
+			if err := s.endpoints.Remove(ctx, r.Key); required {
+				errs = append(errs, err)
+			}
+		}
 	}
-	if !left {
-		s.pending.Store(false)
+	if hasDeleting(s.endpoints) || hasDeleting(s.plugs) || hasDeleting(s.publications) || hasDeleting(s.floating) {
+		s.pending.Store(true)
 	}
 	return errors.Join(errs...)
+}
+
+func hasDeleting[S, T any](k *reconcile.Kind[S, T]) bool {
+	for r := range k.Rows() {
+		if r.Phase == reconcile.Deleting {
+			return true
+		}
+	}
+	return false
+}
+
+// notePending notes that a failed Set may have left a deletion.
+func (s *Service) notePending(err error) {
+	if reconcile.IsPending(err) {
+		s.pending.Store(true)
+	}
 }
 
 // Released deletes the endpoint that has a port, and that no container has, after the engine has
