@@ -143,6 +143,16 @@ func (k *Kind[S, T]) RemoveTree(ctx context.Context, key string) error {
 	return k.remove(ctx, key, removal{tree: true})
 }
 
+// RemoveTreeIf is RemoveTree if met, which is called under the row's lock, returns true for the row. It
+// is not called for a row that is being deleted. An error of met is returned and nothing has changed.
+func (k *Kind[S, T]) RemoveTreeIf(
+	ctx context.Context, key string, met func(context.Context, Row[S, T]) (bool, error),
+) error {
+	return k.remove(ctx, key, removal{tree: true, met: func(ctx context.Context, r *row) (bool, error) {
+		return met(ctx, typed[S, T](r))
+	}})
+}
+
 // RemoveLater is Remove without an attempt: Run calls the target.
 func (k *Kind[S, T]) RemoveLater(ctx context.Context, key string) error {
 	return k.remove(ctx, key, removal{later: true})

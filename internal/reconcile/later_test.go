@@ -201,6 +201,44 @@ func TestRemoveTree(t *testing.T) {
 	})
 }
 
+// RemoveTreeIf asks for its condition under the row's lock, and not for a row that is being deleted.
+func TestRemoveTreeIf(t *testing.T) {
+	t.Parallel()
+	f, k := newKind(t)
+	set(t, k, Request[string]{Key: "a", Spec: "one"})
+	set(t, k, Request[string]{Key: "b", Owners: []string{k.Ref("a")}})
+	f.calls = nil
+	asked, failure := 0, error(nil)
+	remove := func(met bool) error {
+		return k.RemoveTreeIf(t.Context(), "a", func(_ context.Context, r Row[string, string]) (bool, error) {
+			locked, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if err := k.Forget(locked, "a"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("lock of the row: got %v, want it held", err)
+			}
+			asked++
+			return met && r.Spec == "one", failure
+		})
+	}
+	if err := remove(false); err != nil {
+		t.Error(err)
+	}
+	failure = errTest
+	if err := remove(true); !errors.Is(err, errTest) || IsPending(err) {
+		t.Errorf("got %v, want the error of the condition", err)
+	}
+	wantCalls(t, f)
+	failure, f.fail = nil, failing("delete b", errTest)
+	if err := remove(true); !IsPending(err) {
+		t.Errorf("got %v, want pending", err)
+	}
+	f.fail = nil
+	if err := remove(false); err != nil || asked != 3 {
+		t.Errorf("%v, asked %d times, want 3", err, asked)
+	}
+	wantCalls(t, f, "delete b", "delete b", "delete a")
+}
+
 // RemoveTree waits for a child whose Set is in progress, and deletes it too.
 func TestRemoveTreeDuringSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
