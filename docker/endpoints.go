@@ -83,13 +83,14 @@ func (d *Driver) dropEndpoint(ctx context.Context, port sdn.Port) error {
 	return d.dropPort(ctx, port)
 }
 
-// dropUnused is dropEndpoint if no container has the interface of the port.
-func (d *Driver) dropUnused(ctx context.Context, port sdn.Port, why string) error {
-	connected, err := d.endpoints.DropUnused(ctx, port, why)
+// dropUnused is dropEndpoint unless a container has the interface of the port. It reports whether
+// one has.
+func (d *Driver) dropUnused(ctx context.Context, port sdn.Port, why string) (connected bool, err error) {
+	connected, err = d.endpoints.DropUnused(ctx, identity.EndpointOf(port), port, why)
 	if err != nil || connected {
-		return err
+		return connected, err
 	}
-	return d.dropPort(ctx, port)
+	return false, d.dropPort(ctx, port)
 }
 
 // dropPort deletes the port of an endpoint that is gone.

@@ -49,11 +49,6 @@ func ignoreAbsent(err error) error {
 }
 
 func (d *Driver) forgetPublication(ctx context.Context, f Forgotten) error {
-	unlock, err := d.locks.lock(ctx, "endpoint/"+f.Name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	_, found, err := d.port(ctx, f.Name)
 	if err != nil {
 		return err
@@ -61,15 +56,14 @@ func (d *Driver) forgetPublication(ctx context.Context, f Forgotten) error {
 	if found {
 		return stayed{"the endpoint is there"}
 	}
-	return d.endpoints.Drop(ctx, f.Name)
+	connected, err := d.endpoints.DropUnused(ctx, f.Name, sdn.Port{}, f.Why)
+	if connected {
+		return isConnected(f.Name)
+	}
+	return err
 }
 
 func (d *Driver) forgetEndpoint(ctx context.Context, f Forgotten) error {
-	unlock, err := d.locks.lock(ctx, "endpoint/"+f.Name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	port, err := d.sdn.Port(ctx, f.ID)
 	if err != nil {
 		return ignoreAbsent(err)
@@ -77,10 +71,15 @@ func (d *Driver) forgetEndpoint(ctx context.Context, f Forgotten) error {
 	if identity.EndpointOf(port) != f.Name || port.Host != d.host {
 		return stayed{"its port is another endpoint's now"}
 	}
-	if err := d.unconnected(ctx, port); err != nil {
-		return err
+	connected, err := d.dropUnused(ctx, port, f.Why)
+	if connected {
+		return isConnected(f.Name)
 	}
-	return d.dropEndpoint(ctx, port)
+	return err
+}
+
+func isConnected(endpoint string) error {
+	return stayed{fmt.Sprintf("a container has the interface of endpoint %s", endpoint)}
 }
 
 // unconnected fails for a port whose interface a container has.
@@ -90,7 +89,7 @@ func (d *Driver) unconnected(ctx context.Context, port sdn.Port) error {
 		return &endpoints.PlugError{Err: err}
 	}
 	if connected {
-		return stayed{fmt.Sprintf("a container has the interface of endpoint %s", identity.EndpointOf(port))}
+		return isConnected(identity.EndpointOf(port))
 	}
 	return nil
 }

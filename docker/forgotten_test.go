@@ -265,3 +265,21 @@ func TestForgottenPublication(t *testing.T) {
 	c.remove(n)
 	c.clean()
 }
+
+// The host ports of a container stay although the port is gone, and so does its interface.
+func TestConnectedPublication(t *testing.T) {
+	t.Parallel()
+	c := newClocked(t)
+	n := c.create(v4Network("10.77.0.0/24"))
+	e := c.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
+	c.engine.has(n)
+	c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
+	found, err := c.driver.Forgotten(t.Context(), c.engine)
+	c.must(err)
+	if len(found.Forgotten) != 1 || found.Forgotten[0].Noun != NounPublication {
+		t.Fatalf("found %v", found.Forgotten)
+	}
+	if err := c.driver.Forget(t.Context(), found.Forgotten[0]); !errors.As(err, &stayed{}) || c.binder.count() != 1 {
+		t.Errorf("%v, %d interfaces", err, c.binder.count())
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
-	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -76,11 +75,6 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 		return nil
 	}
 	id := identity.EndpointOf(port)
-	unlock, err := d.locks.lock(ctx, "endpoint/"+id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	return retryStale(func(bool) error {
 		port, err := d.sdn.Port(ctx, port.ID)
 		if sdn.IsNotFound(err) || err == nil && (!d.names.Attached(port, d.host) ||
@@ -90,14 +84,8 @@ func (d *Driver) releaseLent(ctx context.Context, port sdn.Port, addr netip.Addr
 		if err != nil {
 			return err
 		}
-		connected, err := d.binder.Connected(ctx, port)
-		if err != nil {
-			return &endpoints.PlugError{Err: err}
-		}
-		if connected {
-			return nil
-		}
-		return d.dropEndpoint(ctx, port)
+		_, err = d.dropUnused(ctx, port, "its addresses were released")
+		return err
 	})
 }
 

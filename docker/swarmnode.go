@@ -136,7 +136,7 @@ func (d *Driver) dropStale(ctx context.Context, network sdn.Network) error {
 		if !d.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) || p.DeviceID == "" {
 			continue
 		}
-		if err := d.dropUnused(ctx, p, "its network was created again"); err != nil {
+		if _, err := d.dropUnused(ctx, p, "its network was created again"); err != nil {
 			return err
 		}
 	}

@@ -126,7 +126,7 @@ func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpo
 			return ports, err
 		}
 		for _, p := range stale {
-			connected, err := s.DropUnused(ctx, p, "its address is another endpoint's")
+			connected, err := s.DropUnused(ctx, p.DeviceID, p, "its address is another endpoint's")
 			if err != nil {
 				return nil, err
 			}
@@ -196,16 +196,6 @@ func (s *Service) checkPorts(ctx context.Context, ports []ipam.Held, id string) 
 		}
 	}
 	return stale, nil
-}
-
-// DropUnused deletes the endpoint that has a port, and that the engine no longer has. It reports
-// whether a container has its interface: then it stays.
-func (s *Service) DropUnused(ctx context.Context, p sdn.Port, why string) (connected bool, err error) {
-	if connected, err = s.connected(ctx, p); err != nil || connected {
-		return connected, err
-	}
-	s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", p.DeviceID, "why", why)
-	return false, s.Drop(ctx, identity.EndpointOf(p))
 }
 
 // choose returns the port of the endpoint: one of those that were requested, or all of them as

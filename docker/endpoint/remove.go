@@ -53,13 +53,48 @@ func (s *Service) Drop(ctx context.Context, id string) error {
 		}
 	}
 	port := s.knownPort(id)
-	err := s.endpoints.RemoveTree(ctx, id)
+	return s.dropped(ctx, id, port, s.endpoints.RemoveTree(ctx, id))
+}
+
+// dropped returns the error of an endpoint's deletion, after what is of this host alone.
+func (s *Service) dropped(ctx context.Context, id string, port sdn.Port, err error) error {
 	if reconcile.IsPending(err) {
 		if failed := s.release(ctx, id, port, err); failed != nil {
 			return failed
 		}
 	}
 	return err
+}
+
+// DropUnused is Drop of an endpoint that has a port, unless a container has its interface. It reports
+// whether one has. The port may be the zero Port if only a row can have it.
+func (s *Service) DropUnused(ctx context.Context, id string, port sdn.Port, why string) (connected bool, err error) {
+	unused := func(ctx context.Context, port sdn.Port) (bool, error) {
+		if port.ID != "" {
+			if connected, err = s.connected(ctx, port); err != nil || connected {
+				return false, err
+			}
+		}
+		s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", id, "why", why)
+		return true, nil
+	}
+	if !s.Known(id) {
+		if ok, err := unused(ctx, port); err != nil || !ok {
+			return connected, err
+		}
+		return false, s.Drop(ctx, id)
+	}
+	had := s.knownPort(id)
+	err = s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, _ reconcile.Row[Spec, Last]) (bool, error) {
+		if known := s.knownPort(id); known.ID != "" {
+			port = known
+		}
+		return unused(ctx, port)
+	})
+	if port.ID == "" {
+		port = had // it was being deleted
+	}
+	return connected, s.dropped(ctx, id, port, err)
 }
 
 // Revoke answers RevokeExternalConnectivity.
@@ -141,12 +176,8 @@ func (s *Service) Released(ctx context.Context, port sdn.ID) error {
 	if !ok {
 		return nil
 	}
-	if known := s.knownPort(r.Key); known.ID != "" {
-		if connected, err := s.connected(ctx, known); err != nil || connected {
-			return err
-		}
-	}
-	return s.Delete(ctx, r.Key)
+	_, err := s.DropUnused(ctx, r.Key, sdn.Port{}, "its addresses were released")
+	return retried(err)
 }
 
 // Retry makes pending deletions due now: the SDN has answered.

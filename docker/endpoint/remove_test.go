@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/api"
@@ -110,5 +111,48 @@ func TestFailedJoinIsPending(t *testing.T) {
 	none := func(string, sdn.Port) (bool, bool) { return false, false }
 	if err := s.Finish(t.Context(), none); err != nil || !s.pending.Load() {
 		t.Errorf("%v, pending %v", err, s.pending.Load())
+	}
+}
+
+// joining is a Binder. A container gets the interface when a test says so.
+type joining struct {
+	wires
+	asked func()
+}
+
+func (j joining) Connected(ctx context.Context, p sdn.Port) (bool, error) {
+	j.asked()
+	return j.wires.Connected(ctx, p)
+}
+
+// An endpoint stays if a container gets its interface before the deletion has the row's lock.
+func TestDropUnused(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN = &ports{}
+	wired := wires{"one": true}
+	s.Binder = joining{wired, func() {
+		// The row is locked: it cannot be changed until the deletion is stored.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := s.endpoints.Forget(ctx, "one"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("lock of the row: got %v, want it held", err)
+		}
+	}}
+	importRow(t, s, "one", reconcile.Wanted)
+	drop := func() bool {
+		t.Helper()
+		connected, err := s.DropUnused(t.Context(), "one", sdn.Port{}, "test")
+		if err != nil {
+			t.Error(err)
+		}
+		return connected
+	}
+	if connected := drop(); !connected || !s.Known("one") {
+		t.Errorf("connected %v, known %v", connected, s.Known("one"))
+	}
+	delete(wired, "one")
+	if connected := drop(); connected || s.Known("one") {
+		t.Errorf("connected %v, known %v", connected, s.Known("one"))
 	}
 }
