@@ -75,13 +75,12 @@ func (d *Driver) settleLate(ctx context.Context, name string, c owedCall) error 
 	return err
 }
 
-// dropLate is settleLate up to the subnets that are empty then. Whoever is given a port by its MAC, or as an endpoint, holds the same lock. Nothing is
-// plugged into such a port, nor published: its endpoint was not made.
+// dropLate is settleLate up to the subnets that are empty then. A RequestAddress that gets a port by
+// its MAC holds the same lock. An endpoint gets no such port: its CreateEndpoint deletes it, too. The
+// port has no interface and publishes nothing, as its endpoint was not created.
 func (d *Driver) dropLate(ctx context.Context, name string, c owedCall) (freed []sdn.Address, err error) {
 	var locks []string
-	if c.Late.Endpoint != "" {
-		locks = append(locks, "endpoint/"+c.Late.Endpoint)
-	} else if c.MAC != "" {
+	if c.Late.Endpoint == "" && c.MAC != "" {
 		locks = append(locks, portLock(c.Late.Network, c.MAC))
 	}
 	unlock, err := d.locks.lock(ctx, locks...)

@@ -47,6 +47,7 @@ func (d *Driver) releaseAddress(ctx context.Context, r *api.ReleaseAddressReques
 		if d.wasRefused(port.ID, r.Address) {
 			return api.Empty{}, nil
 		}
+		// An SDN without revisions would lose one of two releases of the port.
 		unlock, err := d.locks.lock(ctx, "endpoint/"+port.DeviceID)
 		if err != nil {
 			return nil, err
