@@ -44,6 +44,31 @@ func TestPortsOfForgottenEndpoints(t *testing.T) {
 	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", again), "8080")
 }
 
+// TestPortsOfImportedPublications checks that a container keeps its host ports after docker.db was
+// lost, when only its publication has a row.
+func TestPortsOfImportedPublications(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	published := []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}
+	first := b.run(&endpoint{net: n, published: published})
+	second := &endpoint{net: n}
+	b.run(second)
+	b.config.StateDir = t.TempDir()
+	b.restart()
+	b.must(b.driver.Reconcile(t.Context()))
+	program := second.program(published...)
+	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
+	if got := b.forwards(first.id); len(got["0.0.0.0"]) != 1 {
+		t.Fatalf("a container lost its host port: %+v", got)
+	}
+	b.must(b.binder.Unplug(t.Context(), b.portOf(first.id))) // with its container's namespace
+	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	if got := b.forwards(second.id); len(got["0.0.0.0"]) != 1 {
+		t.Errorf("published: %+v", got)
+	}
+}
+
 // An endpoint that no container has keeps the port of another address of the host, which is in nobody's way.
 func TestPortsOfOtherAddressesStay(t *testing.T) {
 	t.Parallel()

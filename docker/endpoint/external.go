@@ -156,14 +156,12 @@ func (s *Service) withdrawUnused(ctx context.Context, id string, wanted []publis
 		if other.Key == id || now.Object != other.Object || !other.Last.meets(wanted) {
 			continue
 		}
-		if port := s.knownPort(other.Key); port.ID != "" {
-			connected, err := s.connected(ctx, port)
-			if err != nil {
-				return deleted, err
-			}
-			if connected {
-				continue
-			}
+		unused, err := s.isUnused(ctx, other.Key)
+		if err != nil {
+			return deleted, err
+		}
+		if !unused {
+			continue
 		}
 		s.Log.WarnContext(ctx, "host ports of unused endpoint withdrawn", "endpoint", other.Key)
 		if err := s.publications.Remove(ctx, other.Key); err != nil {
@@ -172,6 +170,24 @@ func (s *Service) withdrawUnused(ctx context.Context, id string, wanted []publis
 		deleted = true
 	}
 	return deleted, nil
+}
+
+// isUnused reports whether no container has an endpoint. A publication that was imported may have
+// no other rows: then the SDN is asked for its port.
+func (s *Service) isUnused(ctx context.Context, id string) (bool, error) {
+	port := s.knownPort(id)
+	if port.ID == "" {
+		found, ok, err := s.LookUp(ctx, id)
+		if err != nil || !ok {
+			return err == nil, err
+		}
+		if found.Host != s.Host {
+			return false, nil
+		}
+		port = found
+	}
+	connected, err := s.connected(ctx, port)
+	return !connected && err == nil, err
 }
 
 // meets reports whether one of the ports wants what is published.
