@@ -247,8 +247,18 @@ func (s *Service) RestoreHostPorts(ctx context.Context) error {
 			s.publications.Note(r.Key, func(l PublicationLast) PublicationLast { l.Ports = ports; return l })
 		}
 		s.atHost().Restore(ctx, r.Key, ports)
+		s.releaseGone(r.Key)
 	}
 	return errors.Join(errs...)
+}
+
+// releaseGone gives up the host ports of a publication that was deleted after its row was read. One
+// that was set again may have reserved its own: they stay.
+func (s *Service) releaseGone(id string) {
+	now, ok := s.publications.Get(id)
+	if s.HostPorts != nil && (!ok || now.Phase != reconcile.Wanted) {
+		s.HostPorts.ReleaseAll(id)
+	}
 }
 
 // importPublications makes rows of publications that have none: docker.db was lost.
