@@ -165,31 +165,66 @@ func (t publicationTarget) Delete(
 			}
 		}
 	}
+	var parts []func() error
 	if can.SecurityGroups && (last.Unknown || len(p.Exposed) > 0 || last.Group != "") {
-		if err := t.closeExposed(ctx, o, last.Group); err != nil {
-			return err
-		}
+		parts = append(parts, func() error { return t.closeExposed(ctx, o, last.Group) })
 	}
 	switch {
 	case !can.Forwards:
 	case can.HostAddresses && (p.Mode == modeHost || last.Unknown):
-		return t.atHost().Withdraw(ctx, t.published(o.Key, t.publishKey(o), p))
+		parts = append(parts, func() error { return t.withdraw(ctx, o, p, last) })
 	case !can.HostAddresses && (p.Mode == modeFloating || last.Unknown):
-		return t.endForwards(ctx, o, p, last)
+		parts = append(parts, func() error { return t.endForwards(ctx, o, p, last) })
+	}
+	// Any part that was not found may be what the SDN may still make.
+	var missing error
+	for _, end := range parts {
+		switch err := end(); {
+		case errors.Is(err, reconcile.ErrAbsent):
+			missing = err
+		case err != nil:
+			return err
+		}
+	}
+	return missing
+}
+
+// withdraw ends what the endpoint publishes at the host. It returns reconcile.ErrAbsent if there is
+// nothing.
+func (t publicationTarget) withdraw(
+	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
+) error {
+	e, ports := t.published(o.Key, t.publishKey(o), p), last.Ports
+	if len(ports) == 0 {
+		there, err := t.SDN.Publication(ctx, e.Key)
+		if err != nil {
+			return err
+		}
+		ports = there.Ports
+	}
+	if err := t.atHost().Withdraw(ctx, e); err != nil {
+		return err
+	}
+	if len(ports) == 0 {
+		return reconcile.ErrAbsent
 	}
 	return nil
 }
 
 // endForwards deletes the endpoint's own floating IP, or the forwardings of an existing one. A port
-// of Kuryr's would take these along when it is deleted, an existing port stays.
+// of Kuryr's would take these along when it is deleted, an existing port stays. It returns
+// reconcile.ErrAbsent if there is nothing.
 func (t publicationTarget) endForwards(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
 	if p.Existing != "" {
 		query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{p.Existing}, Ports: []sdn.ID{p.Port}}
 		forwards, err := sdn.All(t.SDN.FindForwards(ctx, query))
-		if err != nil || len(forwards) == 0 {
+		if err != nil {
 			return ignoreAbsent(err)
+		}
+		if len(forwards) == 0 {
+			return reconcile.ErrAbsent
 		}
 		var ids []sdn.ID
 		for _, f := range forwards {
