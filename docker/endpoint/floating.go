@@ -140,14 +140,17 @@ func (t floatTarget) lead(ctx context.Context, f FloatingSpec) error {
 }
 
 // Delete implements reconcile.Target. An own floating IP is deleted, an existing one leads nowhere
-// again.
+// again. What the row has decides, as in publicationTarget.Delete.
 func (t floatTarget) Delete(
 	ctx context.Context, o reconcile.Object, f FloatingSpec, last FloatingLast,
 ) error {
-	if !t.SDN.Capabilities().FloatingIPs {
-		return reconcile.ErrAbsent
-	}
 	if f.Asked == "" {
+		if err := t.SDN.Ping(ctx); err != nil {
+			return err
+		}
+		if !t.SDN.Capabilities().FloatingIPs {
+			return reconcile.ErrAbsent
+		}
 		port, found, err := t.LookUp(ctx, o.Key)
 		if err != nil {
 			return err
@@ -158,11 +161,11 @@ func (t floatTarget) Delete(
 	}
 	switch {
 	case f.Existing != "":
-		return t.letGo(ctx, f)
+		return absent(t.letGo(ctx, f))
 	case last.ID != "":
 		return absent(t.SDN.DeleteFloatingIP(ctx, last.ID))
 	}
-	return t.deleteOwnFloatingIP(ctx, t.floatingKey(o))
+	return absent(t.deleteOwnFloatingIP(ctx, t.floatingKey(o)))
 }
 
 // letGo ends what lead did.

@@ -143,43 +143,37 @@ func (t publicationTarget) forward(
 	return f.ID, publish.AtFloatingIP(ctx, t.SDN, o.Key, f, target, ports)
 }
 
-// Delete implements reconcile.Target.
+// Delete implements reconcile.Target. What the row has decides what is deleted: the SDN's
+// capabilities may be unknown before its first answer.
 func (t publicationTarget) Delete(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
 	t.Proxy.StopAll(o.Key)
-	can := t.SDN.Capabilities()
+	host, floating := p.Mode == modeHost, p.Mode == modeFloating
+	group := len(p.Exposed) > 0 || last.Group != ""
 	if last.Unknown {
-		port, found, err := t.LookUp(ctx, o.Key)
-		switch {
-		case err != nil:
+		var err error
+		if p, err = t.search(ctx, o, p); err != nil {
 			return err
-		case found && identity.Elsewhere(port, t.Host):
-			return reconcile.ErrAbsent
-		case found:
-			p.Port = port.ID
-			if p.Existing == "" {
-				if p.Existing, err = t.existingForwarder(ctx, port); err != nil {
-					return err
-				}
-			}
 		}
+		can := t.SDN.Capabilities()
+		host, floating = can.Forwards && can.HostAddresses, can.Forwards && !can.HostAddresses
+		group = group || can.SecurityGroups
 	}
 	var parts []func() error
-	if can.SecurityGroups && (last.Unknown || len(p.Exposed) > 0 || last.Group != "") {
+	if group {
 		parts = append(parts, func() error { return t.closeExposed(ctx, o, last.Group) })
 	}
-	switch {
-	case !can.Forwards:
-	case can.HostAddresses && (p.Mode == modeHost || last.Unknown):
+	if host {
 		parts = append(parts, func() error { return t.withdraw(ctx, o, p, last) })
-	case !can.HostAddresses && (p.Mode == modeFloating || last.Unknown):
+	}
+	if floating {
 		parts = append(parts, func() error { return t.endForwards(ctx, o, p, last) })
 	}
 	// Any part that was not found may be what the SDN may still make.
 	var missing error
 	for _, end := range parts {
-		switch err := end(); {
+		switch err := absent(end()); {
 		case errors.Is(err, reconcile.ErrAbsent):
 			missing = err
 		case err != nil:
@@ -187,6 +181,28 @@ func (t publicationTarget) Delete(
 		}
 	}
 	return missing
+}
+
+// search completes the spec of an endpoint without one, if the SDN has its port. After it the SDN's
+// capabilities are known. It returns reconcile.ErrAbsent if another host has the port.
+func (t publicationTarget) search(
+	ctx context.Context, o reconcile.Object, p PublicationSpec,
+) (PublicationSpec, error) {
+	if err := t.SDN.Ping(ctx); err != nil {
+		return p, err
+	}
+	port, found, err := t.LookUp(ctx, o.Key)
+	switch {
+	case err != nil || !found:
+		return p, err
+	case identity.Elsewhere(port, t.Host):
+		return p, reconcile.ErrAbsent
+	}
+	p.Port = port.ID
+	if p.Existing == "" {
+		p.Existing, err = t.existingForwarder(ctx, port)
+	}
+	return p, err
 }
 
 // withdraw ends what the endpoint publishes at the host. It returns reconcile.ErrAbsent if there is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/api"
@@ -200,5 +201,56 @@ func TestDeleteOfUnconfirmed(t *testing.T) {
 	err := floatTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, own, FloatingLast{})
 	if !errors.Is(err, reconcile.ErrAbsent) {
 		t.Errorf("own floating IP: %v", err)
+	}
+}
+
+// TestDeleteBeforeFirstAnswer checks that a deletion is not complete while the SDN has never
+// answered, and that it deletes what the row has.
+func TestDeleteBeforeFirstAnswer(t *testing.T) {
+	t.Parallel()
+	host := sdn.Capabilities{Forwards: true, FloatingIPs: true, SecurityGroups: true, HostAddresses: true}
+	plain := host
+	plain.HostAddresses = false
+	exposed := []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}
+	for _, c := range []struct {
+		name string
+		can  sdn.Capabilities
+		spec PublicationSpec
+		last PublicationLast
+		want string
+	}{
+		{"host", host, PublicationSpec{Mode: modeHost}, PublicationLast{Ports: atHostPort(8080)}, "Unpublish"},
+		{
+			"floating IP", plain, PublicationSpec{Mode: modeFloating}, PublicationLast{FloatingIP: "f"},
+			"DeleteFloatingIP",
+		},
+		{"group", plain, PublicationSpec{Exposed: exposed}, PublicationLast{}, "DeleteSecurityGroup"},
+		{"unknown at the host", host, PublicationSpec{}, PublicationLast{Unknown: true}, "Unpublish"},
+		{"unknown", plain, PublicationSpec{}, PublicationLast{Unknown: true}, "DeleteFloatingIP"},
+	} {
+		s, _ := newService(t)
+		f := &fakeSDN{
+			can: c.can, unavailable: true, published: atHostPort(8080),
+			floating: []sdn.FloatingIP{{Meta: sdn.Meta{ID: "f"}}},
+			groups:   []sdn.SecurityGroup{{Meta: sdn.Meta{ID: "g"}}},
+		}
+		s.SDN = f
+		o := reconcile.Object{Key: "e"}
+		if err := (publicationTarget{s}).Delete(t.Context(), o, c.spec, c.last); !sdn.IsUnavailable(err) {
+			t.Errorf("%s: %v while the SDN is unavailable", c.name, err)
+		}
+		f.unavailable = false
+		err := publicationTarget{s}.Delete(t.Context(), o, c.spec, c.last)
+		if err != nil || !slices.Contains(f.calls, c.want) {
+			t.Errorf("%s: %v, calls %q, want %s", c.name, err, f.calls, c.want)
+		}
+	}
+	for _, f := range []FloatingSpec{{}, {Asked: api.FloatingAuto}} {
+		s, _ := newService(t)
+		s.SDN = &fakeSDN{can: plain, unavailable: true}
+		err := floatTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, f, FloatingLast{ID: "f"})
+		if !sdn.IsUnavailable(err) {
+			t.Errorf("floating IP %+v: %v while the SDN is unavailable", f, err)
+		}
 	}
 }

@@ -237,9 +237,10 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// absent returns the error of a deletion: reconcile.ErrAbsent if there was nothing to delete.
+// absent returns the error of a deletion: reconcile.ErrAbsent if there was nothing to delete, as on
+// an SDN that has no such objects.
 func absent(err error) error {
-	if sdn.IsNotFound(err) {
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
 		return reconcile.ErrAbsent
 	}
 	return err
