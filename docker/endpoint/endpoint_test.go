@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -130,12 +131,13 @@ func TestImportRecords(t *testing.T) {
 	}
 	want := []string{
 		"endpoint/created", "endpoint/existing", "endpoint/proxied", "endpoint/public", "endpoint/running",
-		"floating/existing", "plug/existing", "plug/proxied", "plug/public", "plug/running",
+		"floating/existing", "plug/created", "plug/existing", "plug/proxied", "plug/public", "plug/running",
 		"publication/proxied", "publication/public",
 	}
 	if got := names(); !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
+	checkOrder(t, s)
 	created, _ := s.endpoints.Get("created")
 	running, _ := s.endpoints.Get("running")
 	if !s.isStarting(created) || s.isStarting(running) || running.Spec.MTU != 1400 || running.Last.Port.ID != "2" {
@@ -167,4 +169,40 @@ func TestImportRecords(t *testing.T) {
 	if again, _ := s.endpoints.Get("running"); again.Gen != before || !slices.Equal(names(), want) {
 		t.Errorf("rows %q, running %+v", names(), again)
 	}
+}
+
+// checkOrder checks that all parts were stored before any endpoint, so that after a crash in between
+// no endpoint counts as imported that lacks a part.
+func checkOrder(t *testing.T, s *Service) {
+	t.Helper()
+	var parts, endpoints []uint64
+	for r := range s.endpoints.Rows() {
+		endpoints = append(endpoints, r.Gen)
+	}
+	for r := range s.plugs.Rows() {
+		parts = append(parts, r.Gen)
+	}
+	for r := range s.publications.Rows() {
+		parts = append(parts, r.Gen)
+	}
+	for r := range s.floating.Rows() {
+		parts = append(parts, r.Gen)
+	}
+	if len(parts) == 0 || len(endpoints) == 0 || slices.Max(parts) > slices.Min(endpoints) {
+		t.Errorf("generations of endpoints %v, of their parts %v", endpoints, parts)
+	}
+}
+
+func TestImportOrder(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	if err := s.importUnknown(t.Context(), "unknown", true); err != nil {
+		t.Fatal(err)
+	}
+	checkOrder(t, s)
+	s, _ = newService(t)
+	if err := s.importFound(t.Context(), "found", "net", network.View{}, sdn.Port{}); err != nil {
+		t.Fatal(err)
+	}
+	checkOrder(t, s)
 }

@@ -45,31 +45,58 @@ func (s *Service) ImportRecords(ctx context.Context, folder string) error {
 	if err != nil {
 		s.Log.WarnContext(ctx, "endpoint records not all readable", "folder", folder, "err", err)
 	}
+	var rows imported
 	for id, r := range records {
-		if err := s.importRecord(ctx, id, r); err != nil {
-			return err
+		if !s.Known(id) {
+			s.addRecord(&rows, id, r)
 		}
+	}
+	if err := s.store(ctx, rows); err != nil {
+		return err
 	}
 	return os.RemoveAll(folder)
 }
 
-func (s *Service) importRecord(ctx context.Context, id string, r record) error {
-	if s.Known(id) {
-		return nil
+// imported are rows that are made without a request.
+type imported struct {
+	endpoints    []reconcile.Row[Spec, Last]
+	plugs        []reconcile.Row[PlugSpec, PlugLast]
+	publications []reconcile.Row[PublicationSpec, PublicationLast]
+	floating     []reconcile.Row[FloatingSpec, FloatingLast]
+}
+
+// store commits imported rows. The endpoints are last: an endpoint that has a row has all its rows,
+// and the others are imported again after a crash.
+func (s *Service) store(ctx context.Context, rows imported) error {
+	if err := s.floating.Import(ctx, rows.floating); err != nil {
+		return err
 	}
+	if err := s.publications.Import(ctx, rows.publications); err != nil {
+		return err
+	}
+	if err := s.plugs.Import(ctx, rows.plugs); err != nil {
+		return err
+	}
+	return s.endpoints.Import(ctx, rows.endpoints)
+}
+
+// addRecord adds the rows of a record.
+func (s *Service) addRecord(rows *imported, id string, r record) {
 	o, wanted := reconcile.Object{Key: id}, reconcile.Wanted
 	e := Spec{
 		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.isOwn(r.Port), MTU: r.MTU,
 		Internal: r.Internal, Subnets: lasting(r.Subnets), Started: r.Started.UTC().Round(0),
 	}
 	e.readTags(r.Port)
-	endpoints := []reconcile.Row[Spec, Last]{{
+	rows.endpoints = append(rows.endpoints, reconcile.Row[Spec, Last]{
 		Object: o, Phase: wanted, Done: true, Spec: e, Claims: e.claims(),
 		Last: Last{Port: r.Port, StartEnded: r.Started.IsZero()},
-	}}
-	if err := s.endpoints.Import(ctx, endpoints); err != nil {
-		return err
-	}
+	})
+	// Without a sandbox there may be an interface too.
+	rows.plugs = append(rows.plugs, reconcile.Row[PlugSpec, PlugLast]{
+		Object: o, Phase: wanted, Done: true, Owners: s.owner(id),
+		Spec: PlugSpec{Port: r.Port, MTU: r.MTU, Subnets: e.Subnets, Sandbox: r.Sandbox},
+	})
 	publication := PublicationSpec{
 		Port: r.Port.ID, Addresses: r.Port.Addresses, Binding: e.Binding, Sandbox: r.Sandbox,
 		Existing: r.Forwarder,
@@ -78,33 +105,17 @@ func (s *Service) importRecord(ctx context.Context, id string, r record) error {
 	if len(r.Proxied) > 0 && !r.Exposed && !r.Floating {
 		publication.Mode, published.Unknown = modeProxy, false
 	}
-	var plugs []reconcile.Row[PlugSpec, PlugLast]
-	var publications []reconcile.Row[PublicationSpec, PublicationLast]
-	var floating []reconcile.Row[FloatingSpec, FloatingLast]
-	if r.Sandbox != "" {
-		plugs = append(plugs, reconcile.Row[PlugSpec, PlugLast]{
-			Object: o, Phase: wanted, Done: true, Owners: s.owner(id),
-			Spec: PlugSpec{Port: r.Port, MTU: r.MTU, Subnets: e.Subnets, Sandbox: r.Sandbox},
-		})
-	}
 	if !r.Unpublished || r.Floating || r.Exposed || len(r.Proxied) > 0 {
-		publications = append(publications, reconcile.Row[PublicationSpec, PublicationLast]{
+		rows.publications = append(rows.publications, reconcile.Row[PublicationSpec, PublicationLast]{
 			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
 			Spec: publication, Last: published,
 		})
 	}
 	if slices.Contains(r.Port.Tags, identity.TagFloating+e.Floating) {
-		floating = append(floating, reconcile.Row[FloatingSpec, FloatingLast]{
+		rows.floating = append(rows.floating, reconcile.Row[FloatingSpec, FloatingLast]{
 			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
 		})
 	}
-	if err := s.plugs.Import(ctx, plugs); err != nil {
-		return err
-	}
-	if err := s.publications.Import(ctx, publications); err != nil {
-		return err
-	}
-	return s.floating.Import(ctx, floating)
 }
 
 // ImportCleanup stores what is left to delete after DeleteEndpoint, Leave or

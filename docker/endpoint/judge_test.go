@@ -50,10 +50,9 @@ func TestJudged(t *testing.T) {
 			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Engine: "engine", Spec: e,
 			Last: Last{Port: sdn.Port{Meta: sdn.Meta{ID: sdn.ID(id)}}},
 		}
-		if err := s.endpoints.Import(t.Context(), []reconcile.Row[Spec, Last]{row}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.importParts(t.Context(), id, row.Last.Port); err != nil {
+		rows := s.parts(id, row.Last.Port)
+		rows.endpoints = append(rows.endpoints, row)
+		if err := s.store(t.Context(), rows); err != nil {
 			t.Fatal(err)
 		}
 	}

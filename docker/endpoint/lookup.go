@@ -97,40 +97,38 @@ func (s *Service) importFound(
 		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Spec: e, Last: Last{Port: port},
 		Done: true, Owners: owners(n.Ref), Claims: e.claims(),
 	}
-	if err := s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row}); err != nil {
-		return err
-	}
-	return s.importParts(ctx, id, port)
+	rows := s.parts(id, port)
+	rows.endpoints = append(rows.endpoints, row)
+	return s.store(ctx, rows)
 }
 
 // importUnknown makes rows of what an endpoint without a row may have, so that it is deleted:
 // docker.db may be lost, or may not have had room.
 func (s *Service) importUnknown(ctx context.Context, id string, all bool) error {
+	rows := s.parts(id, sdn.Port{})
 	if all {
-		row := reconcile.Row[Spec, Last]{
+		rows.endpoints = append(rows.endpoints, reconcile.Row[Spec, Last]{
 			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true,
-		}
-		if err := s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row}); err != nil {
-			return err
-		}
+		})
 	}
-	return s.importParts(ctx, id, sdn.Port{})
+	return s.store(ctx, rows)
 }
 
-func (s *Service) importParts(ctx context.Context, id string, port sdn.Port) error {
+// parts are the rows of all that an endpoint may have beside its port.
+func (s *Service) parts(id string, port sdn.Port) imported {
 	o, done := reconcile.Object{Key: id}, true
-	plugs := []reconcile.Row[PlugSpec, PlugLast]{{
-		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.owner(id), Spec: PlugSpec{Port: port},
-	}}
-	publications := []reconcile.Row[PublicationSpec, PublicationLast]{{
-		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
-		Last: PublicationLast{Unknown: true},
-	}}
-	floating := []reconcile.Row[FloatingSpec, FloatingLast]{{
-		Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
-	}}
-	return errors.Join(s.plugs.Import(ctx, plugs), s.publications.Import(ctx, publications),
-		s.floating.Import(ctx, floating))
+	return imported{
+		plugs: []reconcile.Row[PlugSpec, PlugLast]{{
+			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.owner(id), Spec: PlugSpec{Port: port},
+		}},
+		publications: []reconcile.Row[PublicationSpec, PublicationLast]{{
+			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
+			Last: PublicationLast{Unknown: true},
+		}},
+		floating: []reconcile.Row[FloatingSpec, FloatingLast]{{
+			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
+		}},
+	}
 }
 
 // owner is the owner of an endpoint's plug.
