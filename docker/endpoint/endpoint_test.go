@@ -41,22 +41,26 @@ func TestStartEnds(t *testing.T) {
 		started time.Time
 		ended   bool
 		engine  time.Time // of the engine's start; zero: before Kuryr's
+		phase   reconcile.Phase
 		want    bool
 	}{
-		{"just now", now, false, time.Time{}, true},
-		{"never", time.Time{}, false, time.Time{}, false},
-		{"long ago", now.Add(-startGrace), false, time.Time{}, false},
-		{"the clock was set back", now.Add(startGrace / 2), false, time.Time{}, true},
-		{"the clock was set back far", now.Add(2 * startGrace), false, time.Time{}, false},
-		{"Leave was called", now, true, time.Time{}, false},
-		{"by the previous engine", now, false, now.Add(time.Second), false},
-		{"by this engine", now, false, now.Add(-time.Second), true},
+		{"just now", now, false, time.Time{}, reconcile.Wanted, true},
+		{"never", time.Time{}, false, time.Time{}, reconcile.Wanted, false},
+		{"long ago", now.Add(-startGrace), false, time.Time{}, reconcile.Wanted, false},
+		{"the clock was set back", now.Add(startGrace / 2), false, time.Time{}, reconcile.Wanted, true},
+		{"the clock was set back far", now.Add(2 * startGrace), false, time.Time{}, reconcile.Wanted, false},
+		{"Leave was called", now, true, time.Time{}, reconcile.Wanted, false},
+		{"by the previous engine", now, false, now.Add(time.Second), reconcile.Wanted, false},
+		{"by this engine", now, false, now.Add(-time.Second), reconcile.Wanted, true},
+		{"CreateEndpoint failed", now, false, time.Time{}, reconcile.Deleting, false},
 	} {
 		s := &Service{}
 		if !c.engine.IsZero() {
 			s.engineStarted.Store(c.engine.UnixNano())
 		}
-		row := reconcile.Row[Spec, Last]{Spec: Spec{Started: c.started}, Last: Last{StartEnded: c.ended}}
+		row := reconcile.Row[Spec, Last]{
+			Phase: c.phase, Spec: Spec{Started: c.started}, Last: Last{StartEnded: c.ended},
+		}
 		if got := s.isStarting(row); got != c.want {
 			t.Errorf("%s: starting %v, want %v", c.name, got, c.want)
 		}

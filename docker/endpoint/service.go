@@ -155,12 +155,12 @@ func (s *Service) endStart(id string) {
 	s.endpoints.Note(id, func(l Last) Last { l.StartEnded = true; return l })
 }
 
-// isStarting reports whether the running engine is starting an endpoint. The clock may have been
-// set back since the row was stored.
+// isStarting reports whether the running engine is starting an endpoint. One whose CreateEndpoint
+// failed it is not. The clock may have been set back since the row was stored.
 func (s *Service) isStarting(r reconcile.Row[Spec, Last]) bool {
 	started := r.Spec.Started
-	return !started.IsZero() && !r.Last.StartEnded && started.UnixNano() > s.engineStarted.Load() &&
-		time.Since(started).Abs() < startGrace
+	return r.Phase == reconcile.Wanted && !started.IsZero() && !r.Last.StartEnded &&
+		started.UnixNano() > s.engineStarted.Load() && time.Since(started).Abs() < startGrace
 }
 
 // isStale reports whether an endpoint can be deleted because another needs its address or its
