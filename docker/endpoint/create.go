@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
@@ -41,7 +40,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Wanted {
 		spec.Started = had.Spec.Started
 	} else {
-		spec.Started = time.Now().UTC().Round(0) // the file has no more of it
+		spec.Started = s.startTime()
 	}
 	ports, err := s.usable(ctx, n, r)
 	if err != nil {

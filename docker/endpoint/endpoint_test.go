@@ -67,6 +67,27 @@ func TestStartEnds(t *testing.T) {
 	}
 }
 
+// A start counts after the clock was set back, and one of the previous engine does not.
+func TestStartTime(t *testing.T) {
+	t.Parallel()
+	s := &Service{}
+	starting := func(at time.Time) bool {
+		return s.isStarting(reconcile.Row[Spec, Last]{Phase: reconcile.Wanted, Spec: Spec{Started: at}})
+	}
+	if !starting(s.startTime()) {
+		t.Error("without an engine that started: not starting")
+	}
+	s.engineStarted.Store(time.Now().Add(time.Hour).UnixNano())
+	if !starting(s.startTime()) {
+		t.Error("after the clock was set back: not starting")
+	}
+	at := s.startTime()
+	s.engineStarted.Store(time.Now().Add(time.Second).UnixNano())
+	if starting(at) {
+		t.Error("by the previous engine: starting")
+	}
+}
+
 func TestExposedRanges(t *testing.T) {
 	t.Parallel()
 	ports := []api.ExposedPort{

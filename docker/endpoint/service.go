@@ -151,6 +151,17 @@ func (s *Service) EngineStarted(ctx context.Context) {
 	}
 }
 
+// startTime returns the time at which a start begins. If the clock was set back since the engine
+// started, the time of that moves too.
+func (s *Service) startTime() time.Time {
+	engine := s.engineStarted.Load()
+	now := time.Now().UTC().Round(0) // the file has no more of it
+	if engine >= now.UnixNano() {
+		s.engineStarted.CompareAndSwap(engine, now.UnixNano()-1)
+	}
+	return now
+}
+
 func (s *Service) endStart(id string) {
 	s.endpoints.Note(id, func(l Last) Last { l.StartEnded = true; return l })
 }
