@@ -15,7 +15,7 @@ import (
 // error; the rest is done nevertheless.
 func (d *Driver) Reconcile(ctx context.Context) error {
 	owner := d.sdn.Installation()
-	errs := []error{d.endpoints.RestoreHostPorts(ctx)}
+	errs := []error{d.endpoints.RestoreHostPorts(ctx), d.endpoints.DropGone(ctx)}
 	for _, tag := range []string{identity.TagDeleted, identity.TagCreating, d.allocatingTag(), d.leavingTag()} {
 		match := sdn.Match{Owner: owner, Kind: identity.KindNetwork, Tags: []string{tag}}
 		networks, err := sdn.All(d.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"log/slog"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -230,4 +231,39 @@ func TestImportOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkOrder(t, s)
+}
+
+// The proxy of a container that is gone does not listen again: another container may have its port.
+func TestRestoreProxies(t *testing.T) {
+	t.Parallel()
+	s, store := newService(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := portproxy.Forward{Protocol: sdn.TCP, Listen: listener.Addr().(*net.TCPAddr).AddrPort()}
+	_ = listener.Close()
+	var rows []reconcile.Row[PublicationSpec, PublicationLast]
+	for id, namespace := range map[string]string{"runs": "/proc/self/ns/net", "gone": filepath.Join(t.TempDir(), "gone")} {
+		f.Namespace = namespace
+		rows = append(rows, reconcile.Row[PublicationSpec, PublicationLast]{
+			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true,
+			Spec: PublicationSpec{Mode: modeProxy}, Last: PublicationLast{Proxied: []portproxy.Forward{f}},
+		})
+	}
+	if err := s.publications.Import(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(t.Context())
+	runs, _ := s.publications.Get("runs")
+	gone, _ := s.publications.Get("gone")
+	if runs.Phase != reconcile.Wanted || gone.Phase != reconcile.Deleting {
+		t.Errorf("the one that runs is %s, the one that is gone %s", runs.Phase, gone.Phase)
+	}
+	if len(s.Proxy.Forwards("runs")) != 1 || len(s.Proxy.Forwards("gone")) != 0 {
+		t.Errorf("forwards %v and %v", s.Proxy.Forwards("runs"), s.Proxy.Forwards("gone"))
+	}
 }

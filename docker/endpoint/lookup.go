@@ -82,6 +82,49 @@ func (s *Service) LookUp(ctx context.Context, id string) (sdn.Port, bool, error)
 	return sdn.Port{}, false, nil
 }
 
+// DropGone deletes endpoints whose port the SDN no longer has, or has for another endpoint: that was
+// changed while no process was running. An endpoint that is being started, or whose interface a
+// container has, stays.
+func (s *Service) DropGone(ctx context.Context) error {
+	rows := map[string]sdn.Port{}
+	var ids []sdn.ID
+	for r := range s.endpoints.Rows() {
+		if port := r.Last.Port; r.Phase == reconcile.Wanted && port.ID != "" {
+			rows[r.Key] = port
+			ids = append(ids, port.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for p, err := range s.SDN.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: ids}}) {
+		if err != nil {
+			return err
+		}
+		if id := identity.EndpointOf(p); rows[id].ID == p.ID {
+			delete(rows, id)
+		}
+	}
+	var errs []error
+	for id, port := range rows {
+		r, ok := s.endpoints.Get(id)
+		if !ok || r.Last.Port.ID != port.ID {
+			continue // it has another by now
+		}
+		stale, err := s.isStale(ctx, r)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case stale:
+			errs = append(errs, s.Delete(ctx, id))
+		default:
+			s.Log.WarnContext(ctx, "the SDN does not have the port of an endpoint that is used",
+				"endpoint", id, "port", port.ID)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // importFound makes the rows of an endpoint whose port was found. Whether it publishes anything is
 // unknown.
 func (s *Service) importFound(

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -254,19 +255,32 @@ func (t publicationTarget) endForwards(
 	return t.deleteOwnFloatingIP(ctx, t.forwardKey(o))
 }
 
-// restoreProxies starts the proxies of earlier processes again.
+// restoreProxies starts the proxies of earlier processes again. One whose container is gone has no
+// port, which another container may have now.
 func (s *Service) restoreProxies(ctx context.Context) {
 	for r := range s.publications.Rows() {
-		for _, f := range r.Last.Proxied {
-			if r.Phase != reconcile.Wanted {
-				continue
+		if r.Phase != reconcile.Wanted {
+			continue
+		}
+		if slices.ContainsFunc(r.Last.Proxied, isGone) {
+			if err := s.publications.RemoveLater(ctx, r.Key); err != nil {
+				s.Log.WarnContext(ctx, "publication of a container that is gone not deleted", "endpoint", r.Key, "err", err)
 			}
+			continue
+		}
+		for _, f := range r.Last.Proxied {
 			if err := s.Proxy.Start(r.Key, f); err != nil {
 				s.Log.WarnContext(ctx, "published port not restored", "endpoint", r.Key, "listen", f.Listen, "err", err,
 					"used_by", s.atHost().Users(hostports.Port{Protocol: f.Protocol, Address: f.Listen}))
 			}
 		}
 	}
+}
+
+// isGone reports whether the namespace of a forward's container does not exist.
+func isGone(f portproxy.Forward) bool {
+	_, err := os.Stat(f.Namespace)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // RestoreHostPorts reserves the host ports of all publications again, after a restart. A
