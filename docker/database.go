@@ -33,8 +33,8 @@ func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Regist
 		Timeout: d.timeout, MaxRows: maxTaggedNetworks,
 	})
 	d.names = identity.NewNamer(d.sdn.Installation(), d.host, store.ID(), true)
-	d.endpoints = d.newEndpoints(store)
 	d.records = folderIn(runDir, endpointsFolder)
+	d.endpoints = d.newEndpoints(store)
 	err = d.endpoints.ImportRecords(context.Background(), d.records)
 	if err == nil {
 		err = store.Start(context.Background())
@@ -43,8 +43,16 @@ func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Regist
 		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
 	}
 	d.endpoints.Start(context.Background())
+	d.writeRecords()
 	d.importMarks(filepath.Join(stateDir, marksFolder))
 	return nil
+}
+
+// writeRecords writes what the previous version needs if it is installed next, at any time.
+func (d *Driver) writeRecords() {
+	if err := d.endpoints.WriteRecords(); err != nil {
+		d.log.Error("records for the previous version not written", "err", err)
+	}
 }
 
 func (d *Driver) closeDatabase() {

@@ -247,9 +247,7 @@ func New(c Config) (*Driver, error) {
 // Close closes the proxy of published ports and the database, after Run has returned. Containers
 // keep their interfaces and their ports, and another Driver takes them over.
 func (d *Driver) Close() {
-	if err := d.endpoints.WriteRecords(d.records); err != nil {
-		d.log.Error("records for the previous version not written", "err", err)
-	}
+	d.writeRecords()
 	d.proxy.Close()
 	d.closeDatabase()
 }

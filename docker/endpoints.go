@@ -23,7 +23,7 @@ func (d *Driver) newEndpoints(store *reconcile.Store) *endpoints.Service {
 		SDN: d.sdn, Names: d.names, Host: d.host, Binder: d.binder,
 		Networks: endpointNetworks{d}, Addresses: endpointAddresses{d},
 		HostPorts: d.hostPorts, Proxy: d.proxy, WaitActive: d.waitActive, ExposedGroups: d.external,
-		Timeout: d.timeout, YieldMAC: d.yieldMAC, Gone: d.endpointGone, Log: d.log,
+		Timeout: d.timeout, YieldMAC: d.yieldMAC, Gone: d.endpointGone, Records: d.records, Log: d.log,
 	})
 }
 
@@ -56,7 +56,11 @@ func (d *Driver) join(ctx context.Context, r *api.JoinRequest) (any, error) {
 }
 
 func (d *Driver) program(ctx context.Context, r *api.ProgramRequest) (any, error) {
-	return api.Empty{}, d.endpoints.Program(ctx, r)
+	err := d.endpoints.Program(ctx, r)
+	if failed := d.endpoints.WriteRecord(r.EndpointID); failed != nil {
+		d.log.WarnContext(ctx, "record for the previous version not written", "endpoint", r.EndpointID, "err", failed)
+	}
+	return api.Empty{}, err
 }
 
 func (d *Driver) revokeExternal(ctx context.Context, r *api.EndpointRequest) (any, error) {

@@ -1,9 +1,12 @@
 package docker
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -32,4 +35,35 @@ func TestPortDeletedWhileStopped(t *testing.T) {
 	if !has(stays) || has(gone) || !has(used) {
 		t.Errorf("rows of the endpoint that stays: %v, that is gone: %v, that is used: %v", has(stays), has(gone), has(used))
 	}
+}
+
+// The records from which the previous version publishes by its proxy are there while the container
+// runs, also after a kill.
+func TestRecordsForPreviousVersion(t *testing.T) {
+	t.Parallel()
+	b, _ := plainBox(t)
+	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	has := func(when string, want ...string) {
+		t.Helper()
+		all, err := jsonstore.Load[any](jsonstore.Shared(folderIn(b.config.RunDir, endpointsFolder)))
+		b.must(err)
+		if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
+			t.Errorf("%s: records of %v, want %v", when, got, want)
+		}
+	}
+	e := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}}})
+	has("before it publishes")
+	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+	has("when it publishes", e.id)
+	b.ok("NetworkDriver.Leave", e.body())
+	has("after Leave")
+	b.ok("NetworkDriver.Join", e.joinBody())
+	b.ok("NetworkDriver.DeleteEndpoint", e.body())
+	two := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}}})
+	b.ok("NetworkDriver.ProgramExternalConnectivity", two.programBody())
+	b.driver.proxy.Close()
+	b.restart()
+	has("after a kill", two.id)
+	b.ok("NetworkDriver.Leave", two.body())
+	has("after Leave of what was published before the kill")
 }

@@ -42,7 +42,8 @@ type upgrade struct {
 
 // upgradedEndpoints makes rows of endpoints.
 type upgradedEndpoints interface {
-	// ImportRecords makes rows of the records of endpoints in a folder, which it deletes.
+	// ImportRecords makes rows of the records of endpoints in a folder, and deletes those that are not
+	// needed for the previous version.
 	ImportRecords(ctx context.Context, folder string) error
 	// ImportCleanup stores what is left to delete after a call: NetworkDriver.DeleteEndpoint, Leave or
 	// RevokeExternalConnectivity. port is "" if it is unknown.

@@ -182,7 +182,8 @@ func TestImportRecords(t *testing.T) {
 		t.Errorf("publications %+v", got)
 	}
 	written := filepath.Join(t.TempDir(), "endpoints")
-	if err := s.WriteRecords(written); err != nil {
+	s.Records = written
+	if err := s.WriteRecords(); err != nil {
 		t.Fatal(err)
 	}
 	back, err := jsonstore.Load[record](jsonstore.Shared(written))

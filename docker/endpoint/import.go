@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,7 +33,8 @@ type record struct {
 }
 
 // ImportRecords makes rows of the records that the previous version kept in a folder, before the
-// store is started, and deletes the folder. Endpoints that have a row are left out.
+// store is started, and deletes those that WriteRecord does not write. Endpoints that have a row are
+// left out.
 func (s *Service) ImportRecords(ctx context.Context, folder string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return nil // there are none
@@ -54,7 +56,28 @@ func (s *Service) ImportRecords(ctx context.Context, folder string) error {
 	if err := s.store(ctx, rows); err != nil {
 		return err
 	}
-	return os.RemoveAll(folder)
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	return s.keepRecords(folder, records)
+}
+
+// keepRecords writes the records again of what the proxy still publishes: WriteRecord does so when the
+// proxy listens, and this version may be replaced before.
+func (s *Service) keepRecords(folder string, all map[string]record) error {
+	for id, r := range all {
+		if row, ok := s.publications.Get(id); !ok || row.Phase != reconcile.Wanted || len(r.Proxied) == 0 {
+			continue
+		}
+		records, err := jsonstore.OpenVolatile(folder)
+		if err != nil {
+			return err
+		}
+		if err := records.Put(id, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // imported are rows that are made without a request.
@@ -165,29 +188,40 @@ func (s *Service) ImportPort(ctx context.Context, networkID string, p sdn.Port) 
 	return s.importFound(ctx, id, networkID, n, p)
 }
 
-// WriteRecords writes records of the endpoints that the proxy publishes, so that the previous
-// version publishes them again if it is installed next. It finds everything else in the SDN.
-func (s *Service) WriteRecords(folder string) error {
-	var records *jsonstore.Store
+// WriteRecords writes a record of each endpoint that the proxy publishes, so that the previous version
+// publishes them again if it is installed next. It finds everything else in the SDN.
+func (s *Service) WriteRecords() error {
+	var errs []error
 	for r := range s.publications.Rows() {
-		row, ok := s.endpoints.Get(r.Key)
-		if !ok || len(r.Last.Proxied) == 0 || r.Phase != reconcile.Wanted {
-			continue
-		}
-		if records == nil {
-			var err error
-			if records, err = jsonstore.OpenVolatile(folder); err != nil {
-				return err
-			}
-		}
-		err := records.Put(r.Key, record{
-			Network: row.Spec.Network, Port: row.Last.Port, MTU: row.Spec.MTU, Internal: row.Spec.Internal,
-			Subnets: subnetsOf(row.Last.Port, row.Spec.Subnets), Sandbox: r.Spec.Sandbox,
-			Proxied: r.Last.Proxied, Unpublished: true, Exposed: r.Last.Group != "",
-		})
-		if err != nil {
-			return err
-		}
+		errs = append(errs, s.WriteRecord(r.Key))
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// WriteRecord writes the record of an endpoint if the proxy publishes it.
+func (s *Service) WriteRecord(id string) error {
+	r, published := s.publications.Get(id)
+	row, known := s.endpoints.Get(id)
+	if !published || !known || len(r.Last.Proxied) == 0 || r.Phase != reconcile.Wanted {
+		return nil
+	}
+	records, err := jsonstore.OpenVolatile(s.Records)
+	if err != nil {
+		return err
+	}
+	return records.Put(id, record{
+		Network: row.Spec.Network, Port: row.Last.Port, MTU: row.Spec.MTU, Internal: row.Spec.Internal,
+		Subnets: subnetsOf(row.Last.Port, row.Spec.Subnets), Sandbox: r.Spec.Sandbox,
+		Proxied: r.Last.Proxied, Unpublished: true, Exposed: r.Last.Group != "",
+	})
+}
+
+// deleteRecord deletes the record of a publication that is gone.
+func (s *Service) deleteRecord(r reconcile.Row[PublicationSpec, PublicationLast]) {
+	if s.Records == "" {
+		return
+	}
+	if err := os.Remove(filepath.Join(s.Records, r.Key+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Log.Warn("record for the previous version not deleted", "endpoint", r.Key, "err", err)
+	}
 }

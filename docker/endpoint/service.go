@@ -74,6 +74,8 @@ type Config struct {
 	YieldMAC func(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error)
 	// Engine lists what the engine has; nil: no row is an orphan.
 	Engine reconcile.Engine
+	// Records is the folder of the records that the previous version reads; "": none.
+	Records string
 	// Gone is called when an endpoint is deleted, with its last known port. It must not wait.
 	Gone func(id string, spec Spec, port sdn.Port)
 	Log  *slog.Logger
@@ -112,8 +114,9 @@ func New(store *reconcile.Store, c Config) *Service {
 	s.publications = reconcile.Register(store, "publication", publicationTarget{s},
 		reconcile.Options[PublicationSpec, PublicationLast]{
 			Timeout: c.Timeout, Start: startPublication, Engine: c.Engine,
-			InUse:  func(r publicationRow) bool { return s.isPartUsed(r.Key) },
-			Listed: func(r publicationRow, content any) bool { return s.isListed(r.Key, content) },
+			InUse:   func(r publicationRow) bool { return s.isPartUsed(r.Key) },
+			Listed:  func(r publicationRow, content any) bool { return s.isListed(r.Key, content) },
+			Removed: s.deleteRecord,
 		})
 	type floatingRow = reconcile.Row[FloatingSpec, FloatingLast]
 	s.floating = reconcile.Register(store, "floating", floatTarget{s},
