@@ -57,8 +57,8 @@ func (d *Driver) forgetPublication(ctx context.Context, f Forgotten) error {
 		return stayed{"the endpoint is there"}
 	}
 	connected, err := d.endpoints.DropUnused(ctx, f.Name, sdn.Port{}, f.Why)
-	if connected {
-		return isConnected(f.Name)
+	if connected { // it keeps its interface
+		return d.endpoints.Unpublish(ctx, f.Name)
 	}
 	return err
 }

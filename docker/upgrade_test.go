@@ -2,9 +2,11 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/jsonstore"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -173,6 +176,42 @@ func TestUpgradeRecords(t *testing.T) {
 		t.Errorf("imported then: %v", i.noted)
 	}
 	b.hasFolders()
+}
+
+// The endpoints' package knows the methods of the records: each deletes what its call would have.
+func TestUpgradeCleanups(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	want := map[string]bool{} // whether the row is being deleted
+	for i, c := range []struct {
+		method        string
+		wanted, ended []string // kinds
+	}{
+		{"RevokeExternalConnectivity", []string{"plug", "floating"}, []string{"publication"}},
+		{"Leave", nil, []string{"plug", "floating", "publication"}},
+		{"DeleteEndpoint", nil, []string{"endpoint", "plug", "floating", "publication"}},
+	} {
+		b.wrote(owedFolder, fmt.Sprintf("%020d", i), `{"Method":"NetworkDriver.`+c.method+`",`+
+			`"Body":{"NetworkID":"`+id64(9)+`","EndpointID":"`+id64(i)+`"}}`)
+		for _, kind := range c.wanted {
+			want[kind+"/"+id64(i)] = false
+		}
+		for _, kind := range c.ended {
+			want[kind+"/"+id64(i)] = true
+		}
+	}
+	u, _ := b.upgrades()
+	u.endpoints = b.driver.endpoints
+	b.must(u.records(t.Context()))
+	got := map[string]bool{}
+	for name, text := range b.driver.Intents() {
+		var r struct{ Phase reconcile.Phase }
+		b.must(json.Unmarshal(text, &r))
+		got[name] = r.Phase == reconcile.Deleting
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("rows, and whether they are being deleted: %v, want %v", got, want)
+	}
 }
 
 // A record whose rows are not stored stays, and those after it.

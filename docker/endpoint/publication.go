@@ -171,17 +171,12 @@ func (t publicationTarget) Delete(
 	if floating {
 		parts = append(parts, func() error { return t.endForwards(ctx, o, p, last) })
 	}
-	// Any part that was not found may be what the SDN may still make.
-	var missing error
 	for _, end := range parts {
-		switch err := absent(end()); {
-		case errors.Is(err, reconcile.ErrAbsent):
-			missing = err
-		case err != nil:
+		if err := absent(end()); err != nil && !errors.Is(err, reconcile.ErrAbsent) {
 			return err
 		}
 	}
-	return missing
+	return nil
 }
 
 // search completes the spec of an endpoint without one, if the SDN has its port. After it the SDN's

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -142,65 +141,6 @@ func TestRestoreHostPorts(t *testing.T) {
 	}
 	if len(host["ends"]) > 0 || len(host["runs"]) != 1 {
 		t.Errorf("host ports %v", host)
-	}
-}
-
-// TestDeleteOfUnconfirmed checks that a Delete that finds nothing reports it, so that an object that
-// the SDN may still make is looked for.
-func TestDeleteOfUnconfirmed(t *testing.T) {
-	t.Parallel()
-	host := sdn.Capabilities{Forwards: true, FloatingIPs: true, SecurityGroups: true, HostAddresses: true}
-	plain := host
-	plain.HostAddresses = false
-	exposed := []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}
-	for _, c := range []struct {
-		name   string
-		can    sdn.Capabilities
-		spec   PublicationSpec
-		last   PublicationLast
-		there  fakeSDN
-		absent bool
-	}{
-		{"host ports", host, PublicationSpec{Mode: modeHost}, PublicationLast{}, fakeSDN{}, true},
-		{
-			"host ports that the SDN made", host, PublicationSpec{Mode: modeHost}, PublicationLast{},
-			fakeSDN{published: atHostPort(8080)}, false,
-		},
-		{"floating IP", plain, PublicationSpec{Mode: modeFloating}, PublicationLast{}, fakeSDN{}, true},
-		{
-			"floating IP of a group", plain, PublicationSpec{Mode: modeFloating, Exposed: exposed},
-			PublicationLast{Group: "g"}, fakeSDN{}, true,
-		},
-		{
-			"floating IP that the SDN made", plain, PublicationSpec{Mode: modeFloating}, PublicationLast{},
-			fakeSDN{floating: []sdn.FloatingIP{{Meta: sdn.Meta{ID: "f"}}}}, false,
-		},
-		{
-			"forwardings of a user's floating IP", plain, PublicationSpec{Mode: modeFloating, Existing: "f"},
-			PublicationLast{FloatingIP: "f"}, fakeSDN{}, true,
-		},
-		{"group", plain, PublicationSpec{Exposed: exposed}, PublicationLast{}, fakeSDN{}, true},
-		{
-			"group that the SDN made", plain, PublicationSpec{Exposed: exposed}, PublicationLast{},
-			fakeSDN{groups: []sdn.SecurityGroup{{Meta: sdn.Meta{ID: "g"}}}}, false,
-		},
-		{"proxy", plain, PublicationSpec{Mode: modeProxy}, PublicationLast{}, fakeSDN{}, false},
-	} {
-		s, _ := newService(t)
-		f := c.there
-		f.can, f.reached = c.can, true
-		s.SDN = &f
-		err := publicationTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, c.spec, c.last)
-		if errors.Is(err, reconcile.ErrAbsent) != c.absent || err != nil && !c.absent {
-			t.Errorf("%s: %v, want absent: %v", c.name, err, c.absent)
-		}
-	}
-	s, _ := newService(t)
-	s.SDN = &fakeSDN{can: plain, reached: true}
-	own := FloatingSpec{Asked: api.FloatingAuto}
-	err := floatTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, own, FloatingLast{})
-	if !errors.Is(err, reconcile.ErrAbsent) {
-		t.Errorf("own floating IP: %v", err)
 	}
 }
 

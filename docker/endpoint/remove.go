@@ -26,7 +26,7 @@ func (s *Service) Leave(ctx context.Context, id string) error {
 	_, plugged := s.plugs.Get(id)
 	err := s.plugs.RemoveTree(ctx, id)
 	if !plugged { // an endpoint may publish without an interface
-		err = errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
+		err = s.Unpublish(ctx, id)
 	}
 	if reconcile.IsPending(err) {
 		err = s.release(ctx, id, port, err)
@@ -95,6 +95,11 @@ func (s *Service) DropUnused(ctx context.Context, id string, port sdn.Port, why 
 		port = had // it was being deleted
 	}
 	return connected, s.dropped(ctx, id, port, err)
+}
+
+// Unpublish deletes what an endpoint publishes and its floating IP, and leaves its interface.
+func (s *Service) Unpublish(ctx context.Context, id string) error {
+	return errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
 }
 
 // Revoke answers RevokeExternalConnectivity.
