@@ -28,7 +28,7 @@ type door struct {
 	Members []restapi.PoolMember `json:"members"`
 }
 
-var loadBalancerNoun = noun[loadBalancer]{
+var loadBalancerNoun = &noun[loadBalancer]{
 	resource: restapi.Resource[loadBalancer](restapi.LoadBalancers), title: "load balancer",
 	common: func(l loadBalancer) restapi.Common {
 		c := restapi.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}

@@ -56,7 +56,7 @@ func (a *app) nounCommands() []*cobra.Command {
 	}
 }
 
-var networkNoun = noun[restapi.Network]{
+var networkNoun = &noun[restapi.Network]{
 	resource: restapi.Networks, title: "network", common: func(n restapi.Network) restapi.Common { return n.Common },
 	called: userNames.network,
 	named: func(_ userNames, n restapi.Network, word string) bool {
@@ -75,7 +75,7 @@ var networkNoun = noun[restapi.Network]{
 	},
 }
 
-var subnetNoun = noun[restapi.Subnet]{
+var subnetNoun = &noun[restapi.Subnet]{
 	resource: restapi.Subnets, title: "subnet", common: func(s restapi.Subnet) restapi.Common { return s.Common },
 	called:  userNames.subnet,
 	filters: []string{"network_id", "subnetpool_id", "cidr"},
@@ -95,7 +95,7 @@ var subnetNoun = noun[restapi.Subnet]{
 	},
 }
 
-var subnetPoolNoun = noun[restapi.SubnetPool]{
+var subnetPoolNoun = &noun[restapi.SubnetPool]{
 	resource: restapi.SubnetPools, title: "subnet pool", common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
 	list: []table.Column[restapi.SubnetPool]{
 		{Name: "prefixes", Value: func(p restapi.SubnetPool) string { return lines(p.Prefixes) }},
@@ -108,7 +108,7 @@ var subnetPoolNoun = noun[restapi.SubnetPool]{
 	},
 }
 
-var portNoun = noun[restapi.Port]{
+var portNoun = &noun[restapi.Port]{
 	resource: restapi.Ports, title: "port", common: func(p restapi.Port) restapi.Common { return p.Common },
 	called:  userNames.port,
 	named:   userNames.ofContainer,
@@ -134,7 +134,7 @@ var portNoun = noun[restapi.Port]{
 	},
 }
 
-var routerNoun = noun[restapi.Router]{
+var routerNoun = &noun[restapi.Router]{
 	resource: restapi.Routers, title: "router", common: func(r restapi.Router) restapi.Common { return r.Common },
 	called: userNames.router,
 	list: []table.Column[restapi.Router]{
@@ -160,7 +160,7 @@ var routerNoun = noun[restapi.Router]{
 	},
 }
 
-var floatingIPNoun = noun[restapi.FloatingIP]{
+var floatingIPNoun = &noun[restapi.FloatingIP]{
 	resource: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
 	filters: []string{"floating_ip_address", "port_id", "router_id"},
 	more:    published,
@@ -172,7 +172,7 @@ var floatingIPNoun = noun[restapi.FloatingIP]{
 	},
 }
 
-var securityGroupNoun = noun[restapi.SecurityGroup]{
+var securityGroupNoun = &noun[restapi.SecurityGroup]{
 	resource: restapi.SecurityGroups, title: "security group", common: func(g restapi.SecurityGroup) restapi.Common { return g.Common },
 	list: []table.Column[restapi.SecurityGroup]{
 		{Name: "rules", Value: func(g restapi.SecurityGroup) string { return linesOf(g.Rules, rule) }},
@@ -206,7 +206,7 @@ func rule(r restapi.SecurityGroupRule) string {
 	return strings.Join(words, " ")
 }
 
-func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
+func nounCommand[E any](a *app, n *noun[E]) *cobra.Command {
 	word := strings.ReplaceAll(n.resource.Member, "_", "")
 	parent := group(&cobra.Command{
 		Use: word, Short: "List and show " + n.title + "s",
@@ -326,7 +326,7 @@ func nounCommand[E any](a *app, n noun[E]) *cobra.Command {
 const completeTimeout = 2 * time.Second
 
 // completeOne completes the only argument of a command.
-func completeOne[E any](a *app, n noun[E]) cobra.CompletionFunc {
+func completeOne[E any](a *app, n *noun[E]) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -336,7 +336,7 @@ func completeOne[E any](a *app, n noun[E]) cobra.CompletionFunc {
 }
 
 // completions are the names and the ids of all objects, and nothing where kuryr does not answer.
-func completions[E any](a *app, c *cobra.Command, n noun[E]) []string {
+func completions[E any](a *app, c *cobra.Command, n *noun[E]) []string {
 	client, err := a.client(c)
 	if err != nil {
 		return nil
@@ -367,7 +367,7 @@ func addOutput(c *cobra.Command, into *string) {
 
 // find returns the object of this id, otherwise the one of this name: the SDN's, or its
 // users'.
-func find[E any](ctx context.Context, client *restapi.Client, n noun[E], names userNames, id string) (E, error) {
+func find[E any](ctx context.Context, client *restapi.Client, n *noun[E], names userNames, id string) (E, error) {
 	one, err := restapi.Get(ctx, client, n.resource, id)
 	var refused *restapi.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
@@ -418,7 +418,7 @@ func idOf(ctx context.Context, client *restapi.Client, names userNames, filter, 
 }
 
 // name is the users' name of an object, otherwise the SDN's.
-func (n noun[E]) name(names userNames, e E) string {
+func (n *noun[E]) name(names userNames, e E) string {
 	if n.called != nil {
 		if name := n.called(names, e); name != "" {
 			return name
@@ -427,14 +427,14 @@ func (n noun[E]) name(names userNames, e E) string {
 	return n.common(e).Name
 }
 
-func (n noun[E]) identity(names userNames) []table.Column[E] {
+func (n *noun[E]) identity(names userNames) []table.Column[E] {
 	return []table.Column[E]{
 		{Name: "id", Value: func(e E) string { return n.common(e).ID }},
 		{Name: "name", Value: func(e E) string { return n.name(names, e) }},
 	}
 }
 
-func (n noun[E]) meta() []table.Column[E] {
+func (n *noun[E]) meta() []table.Column[E] {
 	return []table.Column[E]{
 		{Name: "name in the SDN", Value: func(e E) string { return n.common(e).Name }},
 		{Name: "tags", Value: func(e E) string { return lines(n.common(e).Tags) }},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 
 	"github.com/kuryr/kuryr/datapath/nft"
@@ -88,7 +89,7 @@ func (f Frontend) draining() []netip.AddrPort {
 }
 
 func sorted(list []netip.AddrPort) []netip.AddrPort {
-	return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
+	return sortslice.Sorted(list, netip.AddrPort.Compare)
 }
 
 // number gives endpoints their ids: what they had, else by their address and port, so that each has the same after a restart.

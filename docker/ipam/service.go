@@ -164,12 +164,20 @@ func (s *Service) addressInUse(a addressRow) bool {
 // it: a plugin call must not wait for the engine.
 func never(context.Context, addressRow) (bool, error) { return false, nil }
 
-type noNetworks struct{}
+// noNetworks and noEndpoints stand for services that are not attached.
+type (
+	noNetworks  struct{}
+	noEndpoints struct{}
+)
 
+// Hold implements Networks.
 func (noNetworks) Hold(context.Context, string) (func(), error) { return func() {}, nil }
-func (noNetworks) Emptied(context.Context, string)              {}
-func (noNetworks) Of(string) (id, ref string)                   { return "", "" }
 
-type noEndpoints struct{}
+// Emptied implements Networks.
+func (noNetworks) Emptied(context.Context, string) {}
 
+// Of implements Networks.
+func (noNetworks) Of(string) (id, ref string) { return "", "" }
+
+// Of implements Endpoints.
 func (noEndpoints) Of(string) (id string, inUse bool) { return "", false }

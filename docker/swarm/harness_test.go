@@ -436,7 +436,6 @@ type docknet struct {
 	pools    []*pool
 	options  api.NetworkOptions
 	internal bool
-	unheld   bool // of one node: nothing is asked of the network driver
 }
 
 func ranges(cidrs ...string) []*pool {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // Prefixes gives the destinations of all routes but default routes, masked, sorted, each once; the networks that links are on are
@@ -35,7 +37,7 @@ func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
+	sortslice.Func(all, func(a, b netip.Prefix) int {
 		if c := a.Addr().Compare(b.Addr()); c != 0 {
 			return c
 		}

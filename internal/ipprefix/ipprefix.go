@@ -7,6 +7,8 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // Last is the highest address of a valid prefix.
@@ -28,7 +30,7 @@ func Widest(list []netip.Prefix) []netip.Prefix {
 			masked = append(masked, p.Masked())
 		}
 	}
-	slices.SortFunc(masked, netip.Prefix.Compare) // so what contains others comes right before them
+	sortslice.Func(masked, netip.Prefix.Compare) // so what contains others comes right before them
 	for _, p := range masked {
 		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
 			kept = append(kept, p)

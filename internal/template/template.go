@@ -11,9 +11,10 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"slices"
 	"strings"
 	"text/template/parse"
+
+	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
 // Template is a set of named templates.
@@ -186,7 +187,7 @@ func (s *state) repeat(dot any, b *parse.BranchNode) error {
 	case reflect.Map:
 		rounds = v.Len()
 		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int {
+		sortslice.Func(keys, func(a, b reflect.Value) int {
 			return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 		})
 		for i := 0; i < rounds && err == nil; i++ {

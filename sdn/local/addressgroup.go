@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"go.etcd.io/bbolt"
@@ -76,7 +77,7 @@ func prefixSet(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 		}
 		set = append(set, p.Masked())
 	}
-	slices.SortFunc(set, netip.Prefix.Compare)
+	sortslice.Func(set, netip.Prefix.Compare)
 	return slices.Compact(set), nil
 }
 

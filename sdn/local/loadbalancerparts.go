@@ -139,7 +139,7 @@ func sourceSet(list []netip.Prefix) []netip.Prefix {
 	for _, p := range list {
 		set = append(set, p.Masked())
 	}
-	slices.SortFunc(set, netip.Prefix.Compare)
+	sortslice.Func(set, netip.Prefix.Compare)
 	return slices.Compact(set)
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
@@ -74,7 +73,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 	}
 	sortslice.Func(d.Bridges, func(a, b fabric.Bridge) int { return cmp.Compare(a.Network, b.Network) })
 	for i := range d.Bridges {
-		slices.SortFunc(d.Bridges[i].Addrs, netip.Prefix.Compare)
+		sortslice.Func(d.Bridges[i].Addrs, netip.Prefix.Compare)
 	}
 	for _, route := range r.Routes {
 		d.Routes = append(d.Routes, fabric.Route{Destination: route.Destination, NextHop: route.NextHop})
@@ -84,7 +83,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 	}
 	d.Uplink = &fabric.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
 	if !r.withheld() {
-		slices.SortFunc(reach, netip.Prefix.Compare)
+		sortslice.Func(reach, netip.Prefix.Compare)
 		d.Uplink.Reach = reach
 	}
 	for _, a := range r.Gateway.Addresses {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -32,7 +33,7 @@ func (p *Provider) subnetPool(w *subnetPoolWire) sdn.SubnetPool {
 			s.Prefixes = append(s.Prefixes, prefix)
 		}
 	}
-	slices.SortFunc(s.Prefixes, netip.Prefix.Compare)
+	sortslice.Func(s.Prefixes, netip.Prefix.Compare)
 	return s
 }
 
@@ -178,7 +179,7 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	if err := adopt("subnet pool", &w.meta, spec.Base, body); err != nil {
 		return nil, err
 	}
-	want := slices.SortedFunc(slices.Values(spec.Prefixes), netip.Prefix.Compare)
+	want := sortslice.Sorted(spec.Prefixes, netip.Prefix.Compare)
 	if !slices.Equal(want, now.Prefixes) && !covers(want, now.Prefixes) {
 		return nil, immutable("subnet pool", w.ID, "prefixes", now.Prefixes, want)
 	} else if !covers(now.Prefixes, want) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -51,7 +52,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 // merged gives the least list of prefixes that holds the same addresses, in order, as Neutron shows those of a subnet pool.
 func merged(prefixes []netip.Prefix) []netip.Prefix {
 	sorted := slices.Clone(prefixes)
-	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+	sortslice.Func(sorted, func(a, b netip.Prefix) int {
 		if n := a.Addr().Compare(b.Addr()); n != 0 {
 			return n
 		}
