@@ -464,8 +464,7 @@ func TestListedDeletionIsCompleted(t *testing.T) {
 }
 
 // halfTarget fails after it has done half of its first Ensure, and notes what it deletes.
-type halfTarget struct {
-}
+type halfTarget struct{ deleted []string }
 
 func (h *halfTarget) Ensure(_ context.Context, _ Object, _, last string) (string, error) {
 	if last == "" {
