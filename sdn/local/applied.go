@@ -10,7 +10,7 @@ import (
 // What is applied as a whole value is named by its id or else by its Key.
 
 // applied finds what is to be made into a value; nil if that is to be made first.
-func (t *table[T, R]) applied(tx *tx, id sdn.ID, b sdn.Base) (R, error) {
+func (t table[T, R]) applied(tx *tx, id sdn.ID, b sdn.Base) (R, error) {
 	if id != "" {
 		return t.need(tx.Tx, id)
 	}
@@ -19,7 +19,7 @@ func (t *table[T, R]) applied(tx *tx, id sdn.ID, b sdn.Base) (R, error) {
 
 // rebase changes what a value's Base says of an object, and tells whether anything changed. Of one that was named by its id the Base's Key
 // and description count too.
-func (t *table[T, R]) rebase(tx *tx, m *sdn.Meta, b sdn.Base, id sdn.ID, ifRevision int64) (changed bool, err error) {
+func (t table[T, R]) rebase(tx *tx, m *sdn.Meta, b sdn.Base, id sdn.ID, ifRevision int64) (changed bool, err error) {
 	p := sdn.Patch{IfRevision: ifRevision}
 	if b.Project != "" && b.Project != m.Project {
 		return false, immutable(t.title, m.ID, "project", m.Project, b.Project)

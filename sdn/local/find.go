@@ -33,7 +33,7 @@ func (s scan) ordered() bool { return s.ids == nil && !s.unique && !s.inner }
 // search streams the rows that the scans find and keep accepts, each once and in the order of their ids. One scan in that order is followed as far as
 // the results are taken; else the ids are gathered first.
 func search[T any, R row[T], V any](
-	ctx context.Context, p *Provider, t *table[T, R], scans []scan, show func(*bbolt.Tx, R) (V, error), keep func(V) bool,
+	ctx context.Context, p *Provider, t table[T, R], scans []scan, show func(*bbolt.Tx, R) (V, error), keep func(V) bool,
 ) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		var zero V

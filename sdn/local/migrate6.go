@@ -30,7 +30,7 @@ func rebuildKeys(b *bbolt.Tx) error {
 }
 
 // rebuild makes an index again.
-func (t *table[T, R]) rebuild(b *bbolt.Tx, name string) error {
+func (t table[T, R]) rebuild(b *bbolt.Tx, name string) error {
 	err := b.DeleteBucket(index[T]{name: name}.bucket(t.noun))
 	if err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
 		return err
@@ -67,7 +67,7 @@ func countAll(b *bbolt.Tx) error {
 }
 
 // recount sets each project's counter of a table's rows.
-func (t *table[T, R]) recount(b *bbolt.Tx) error {
+func (t table[T, R]) recount(b *bbolt.Tx) error {
 	counts := map[string]uint64{}
 	if err := t.each(b, func(r R) error { counts[r.meta().Project]++; return nil }); err != nil {
 		return err

@@ -65,7 +65,7 @@ func (p *Provider) DeleteIf(ctx context.Context, noun sdn.Noun, id sdn.ID, revis
 	})
 }
 
-func deleteIf[T any, R row[T]](t *tx, of *table[T, R], id sdn.ID, revision int64, delete func(sdn.ID) error) error {
+func deleteIf[T any, R row[T]](t *tx, of table[T, R], id sdn.ID, revision int64, delete func(sdn.ID) error) error {
 	r, err := of.get(t.Tx, id)
 	if err != nil || r == nil {
 		return err
@@ -114,7 +114,7 @@ func (p *Provider) PatchMeta(ctx context.Context, noun sdn.Noun, id sdn.ID, chan
 	})
 }
 
-func patchMeta[T any, R row[T]](t *tx, of *table[T, R], id sdn.ID, change sdn.Patch) error {
+func patchMeta[T any, R row[T]](t *tx, of table[T, R], id sdn.ID, change sdn.Patch) error {
 	r, err := of.need(t.Tx, id)
 	if err != nil {
 		return err

@@ -204,21 +204,21 @@ func viaKey(router sdn.ID, p sdn.Protocol, a netip.Addr, port int) string {
 // width is how many external ports a forwarding has.
 func (r *forwardRow) width() int { return int(r.External.Last) - int(r.External.First) + 1 }
 
-var networks = &table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
+var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []index[networkRow]{
 	{"key", true, func(r *networkRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *networkRow) []string { return some(sdn.ID(r.Project)) }},
 	{"external", false, func(r *networkRow) []string { return someIf(r.External) }},
 	{"shared", false, func(r *networkRow) []string { return someIf(r.Shared) }},
 }}
 
-var subnets = &table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[subnetRow]{
+var subnets = table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[subnetRow]{
 	{"key", true, func(r *subnetRow) []string { return ident(r.Meta) }},
 	{"network", false, func(r *subnetRow) []string { return some(r.Network) }},
 	{"pool", false, func(r *subnetRow) []string { return some(r.Pool) }},
 	{"project", false, func(r *subnetRow) []string { return some(sdn.ID(r.Project)) }},
 }}
 
-var subnetPools = &table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "subnet pool", []index[subnetPoolRow]{
+var subnetPools = table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "subnet pool", []index[subnetPoolRow]{
 	{"key", true, func(r *subnetPoolRow) []string { return ident(r.Meta) }},
 	{"name", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Name)) }},
 	{"project", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Project)) }},
@@ -232,7 +232,7 @@ var subnetPools = &table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "sub
 	}},
 }}
 
-var ports = &table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
+var ports = table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
 	{"key", true, func(r *portRow) []string { return ident(r.Meta) }},
 	{"network", false, func(r *portRow) []string { return some(r.Network) }},
 	{"device", false, func(r *portRow) []string {
@@ -271,13 +271,13 @@ var ports = &table[portRow, *portRow]{sdn.NounPort, "port", []index[portRow]{
 	}},
 }}
 
-var trunks = &table[trunkRow, *trunkRow]{sdn.NounTrunk, "trunk", []index[trunkRow]{
+var trunks = table[trunkRow, *trunkRow]{sdn.NounTrunk, "trunk", []index[trunkRow]{
 	{"key", true, func(r *trunkRow) []string { return ident(r.Meta) }},
 	{"parent", true, func(r *trunkRow) []string { return some(r.Parent) }},
 	{"project", false, func(r *trunkRow) []string { return some(sdn.ID(r.Project)) }},
 }}
 
-var routers = &table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[routerRow]{
+var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[routerRow]{
 	{"key", true, func(r *routerRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *routerRow) []string { return some(sdn.ID(r.Project)) }},
 	{"subnet", true, func(r *routerRow) []string {
@@ -302,7 +302,7 @@ var routers = &table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[ro
 	}},
 }}
 
-var floatingIPs = &table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floating IP", []index[floatingIPRow]{
+var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floating IP", []index[floatingIPRow]{
 	{"key", true, func(r *floatingIPRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *floatingIPRow) []string { return some(sdn.ID(r.Project)) }},
 	{"network", false, func(r *floatingIPRow) []string { return some(r.Network) }},
@@ -327,7 +327,7 @@ var floatingIPs = &table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "flo
 // noun.
 const forwardTable = "forward"
 
-var forwards = &table[forwardRow, *forwardRow]{forwardTable, "port forwarding", []index[forwardRow]{
+var forwards = table[forwardRow, *forwardRow]{forwardTable, "port forwarding", []index[forwardRow]{
 	{"floatingip", false, func(r *forwardRow) []string { return some(r.FloatingIP) }},
 	{"router", false, func(r *forwardRow) []string { return some(r.Router) }},
 	{"subnet", false, func(r *forwardRow) []string { return some(r.Subnet) }},
@@ -350,7 +350,7 @@ var forwards = &table[forwardRow, *forwardRow]{forwardTable, "port forwarding", 
 	}},
 }}
 
-var securityGroups = &table[securityGroupRow, *securityGroupRow]{sdn.NounSecurityGroup, "security group", []index[securityGroupRow]{
+var securityGroups = table[securityGroupRow, *securityGroupRow]{sdn.NounSecurityGroup, "security group", []index[securityGroupRow]{
 	{"key", true, func(r *securityGroupRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *securityGroupRow) []string { return some(sdn.ID(r.Project)) }},
 	{"default", true, func(r *securityGroupRow) []string {
@@ -384,16 +384,16 @@ var securityGroups = &table[securityGroupRow, *securityGroupRow]{sdn.NounSecurit
 	}},
 }}
 
-var addressGroups = &table[addressGroupRow, *addressGroupRow]{sdn.NounAddressGroup, "address group", []index[addressGroupRow]{
+var addressGroups = table[addressGroupRow, *addressGroupRow]{sdn.NounAddressGroup, "address group", []index[addressGroupRow]{
 	{"key", true, func(r *addressGroupRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *addressGroupRow) []string { return some(sdn.ID(r.Project)) }},
 }}
 
-var qosPolicies = &table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS policy", []index[qosPolicyRow]{
+var qosPolicies = table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS policy", []index[qosPolicyRow]{
 	{"key", true, func(r *qosPolicyRow) []string { return ident(r.Meta) }},
 }}
 
-var loadBalancers = &table[loadBalancerRow, *loadBalancerRow]{sdn.NounLoadBalancer, "load balancer", []index[loadBalancerRow]{
+var loadBalancers = table[loadBalancerRow, *loadBalancerRow]{sdn.NounLoadBalancer, "load balancer", []index[loadBalancerRow]{
 	{"key", true, func(r *loadBalancerRow) []string { return ident(r.Meta) }},
 	{"project", false, func(r *loadBalancerRow) []string { return some(sdn.ID(r.Project)) }},
 	{"part", true, func(r *loadBalancerRow) []string {

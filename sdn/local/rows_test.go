@@ -119,7 +119,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func try[T any, R row[T]](check func(*sdn.Meta, error), t *table[T, R], id, data []byte) {
+func try[T any, R row[T]](check func(*sdn.Meta, error), t table[T, R], id, data []byte) {
 	r, err := t.decode(id, data)
 	var m *sdn.Meta
 	if err == nil {

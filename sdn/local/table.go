@@ -27,7 +27,7 @@ type table[T any, R row[T]] struct {
 }
 
 // counts is the noun of the quota that the rows count against.
-func (t *table[T, R]) counts() sdn.Noun {
+func (t table[T, R]) counts() sdn.Noun {
 	if t.noun == forwardTable {
 		return sdn.NounForward
 	}
@@ -47,7 +47,7 @@ func key(parts ...string) string { return strings.Join(parts, "\x00") }
 
 func (ix index[T]) bucket(noun sdn.Noun) []byte { return []byte(string(noun) + "." + ix.name) }
 
-func (t *table[T, R]) create(b *bbolt.Tx) error {
+func (t table[T, R]) create(b *bbolt.Tx) error {
 	if _, err := b.CreateBucketIfNotExists([]byte(t.noun)); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (t *table[T, R]) create(b *bbolt.Tx) error {
 }
 
 // index makes indexes anew that an older store does not have.
-func (t *table[T, R]) index(b *bbolt.Tx, names ...string) error {
+func (t table[T, R]) index(b *bbolt.Tx, names ...string) error {
 	fresh := t
 	fresh.indexes = slices.DeleteFunc(slices.Clone(t.indexes), func(ix index[T]) bool { return !slices.Contains(names, ix.name) })
 	if err := fresh.create(b); err != nil {
@@ -69,7 +69,7 @@ func (t *table[T, R]) index(b *bbolt.Tx, names ...string) error {
 	return t.each(b, func(r R) error { return fresh.reindex(b, r.meta().ID, nil, r) })
 }
 
-func (t *table[T, R]) decode(id, value []byte) (R, error) {
+func (t table[T, R]) decode(id, value []byte) (R, error) {
 	r := R(new(T))
 	if err := json.Unmarshal(value, r); err != nil {
 		return nil, damaged(t.title, string(id), err)
@@ -85,7 +85,7 @@ func damaged(title, id string, cause error) error {
 }
 
 // get finds a row by id; nil if absent.
-func (t *table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
+func (t table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
 	if id == "" || len(id) > bbolt.MaxKeySize {
 		return nil, nil
 	}
@@ -97,12 +97,12 @@ func (t *table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
 }
 
 // has tells whether there is a row of this id.
-func (t *table[T, R]) has(tx *bbolt.Tx, id sdn.ID) bool {
+func (t table[T, R]) has(tx *bbolt.Tx, id sdn.ID) bool {
 	return id != "" && len(id) <= bbolt.MaxKeySize && tx.Bucket([]byte(t.noun)).Get([]byte(id)) != nil
 }
 
 // need finds a row by id; IsNotFound if absent.
-func (t *table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
+func (t table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
 	r, err := t.get(tx, id)
 	if err == nil && r == nil {
 		return nil, sdn.NotFound(t.title, id)
@@ -111,17 +111,17 @@ func (t *table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
 }
 
 // id looks a key up in a unique index; "" if absent.
-func (t *table[T, R]) id(tx *bbolt.Tx, index, k string) sdn.ID {
+func (t table[T, R]) id(tx *bbolt.Tx, index, k string) sdn.ID {
 	return sdn.ID(tx.Bucket([]byte(string(t.noun) + "." + index)).Get([]byte(k)))
 }
 
 // by finds a row in a unique index; nil if absent.
-func (t *table[T, R]) by(tx *bbolt.Tx, index, k string) (R, error) {
+func (t table[T, R]) by(tx *bbolt.Tx, index, k string) (R, error) {
 	return t.get(tx, t.id(tx, index, k))
 }
 
 // byKey finds a project's row by its Key; nil for the zero Key and if absent.
-func (t *table[T, R]) byKey(tx *bbolt.Tx, project string, k sdn.Key) (R, error) {
+func (t table[T, R]) byKey(tx *bbolt.Tx, project string, k sdn.Key) (R, error) {
 	if k.IsZero() {
 		return nil, nil
 	}
@@ -130,20 +130,20 @@ func (t *table[T, R]) byKey(tx *bbolt.Tx, project string, k sdn.Key) (R, error) 
 
 // ensured finds the row that a spec is of; nil where it must be made. The spec's project
 // is the caller's from then on.
-func (t *table[T, R]) ensured(tx *tx, b sdn.Base) (R, error) {
+func (t table[T, R]) ensured(tx *tx, b sdn.Base) (R, error) {
 	tx.p.projects.note(tx.ctx, b.Project)
 	return t.byKey(tx.Tx, b.Project, b.Key)
 }
 
 // any tells whether an index that is not unique has an entry for k.
-func (t *table[T, R]) any(tx *bbolt.Tx, index, k string) bool {
+func (t table[T, R]) any(tx *bbolt.Tx, index, k string) bool {
 	prefix := []byte(k + "\x00")
 	found, _ := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor().Seek(prefix)
 	return bytes.HasPrefix(found, prefix)
 }
 
 // ids lists what an index that is not unique has for k, which is a key or its first parts.
-func (t *table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
+func (t table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
 	var ids []sdn.ID
 	prefix := []byte(k + "\x00")
 	c := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor()
@@ -154,7 +154,7 @@ func (t *table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
 }
 
 // all lists the rows of ids.
-func (t *table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
+func (t table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
 	var rows []R
 	for _, id := range t.ids(tx, index, k) {
 		r, err := t.need(tx, id)
@@ -167,7 +167,7 @@ func (t *table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
 }
 
 // each calls f with every row.
-func (t *table[T, R]) each(tx *bbolt.Tx, f func(R) error) error {
+func (t table[T, R]) each(tx *bbolt.Tx, f func(R) error) error {
 	return tx.Bucket([]byte(t.noun)).ForEach(func(k, v []byte) error {
 		r, err := t.decode(k, v)
 		if err != nil {
@@ -178,7 +178,7 @@ func (t *table[T, R]) each(tx *bbolt.Tx, f func(R) error) error {
 }
 
 // put writes a row at its next revision, and its index entries. What must be unique was checked by the caller.
-func (t *table[T, R]) put(tx *tx, r R) error {
+func (t table[T, R]) put(tx *tx, r R) error {
 	m := r.meta()
 	m.Updated = tx.now
 	m.Revision++
@@ -189,7 +189,7 @@ func (t *table[T, R]) put(tx *tx, r R) error {
 }
 
 // write is put for a change that users do not see: the revision stays.
-func (t *table[T, R]) write(tx *tx, r R) error {
+func (t table[T, R]) write(tx *tx, r R) error {
 	tx.wrote = true
 	m := r.meta()
 	old, err := t.get(tx.Tx, m.ID)
@@ -210,7 +210,7 @@ func (t *table[T, R]) write(tx *tx, r R) error {
 }
 
 // replace writes a row and its index entries in place of old (nil: there was none), and nothing else.
-func (t *table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
+func (t table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
 	id := r.meta().ID
 	if err := t.reindex(tx, id, old, r); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (t *table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
 }
 
 // del removes a row and its index entries.
-func (t *table[T, R]) del(tx *tx, id sdn.ID) error {
+func (t table[T, R]) del(tx *tx, id sdn.ID) error {
 	tx.wrote = true
 	old, err := t.need(tx.Tx, id)
 	if err != nil {
@@ -243,7 +243,7 @@ func (t *table[T, R]) del(tx *tx, id sdn.ID) error {
 	return tx.Bucket([]byte(t.noun)).Delete([]byte(id))
 }
 
-func (t *table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
+func (t table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
 	for _, ix := range t.indexes {
 		b := tx.Bucket(ix.bucket(t.noun))
 		gone, made := map[string]bool{}, map[string]bool{}

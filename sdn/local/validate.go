@@ -44,7 +44,7 @@ func adopt(noun string, m *sdn.Meta, b sdn.Base) (changed bool, err error) {
 }
 
 // patch applies what every object's patch has.
-func (t *table[T, R]) patch(tx *tx, m *sdn.Meta, p sdn.Patch) error {
+func (t table[T, R]) patch(tx *tx, m *sdn.Meta, p sdn.Patch) error {
 	if p.IfRevision != 0 && p.IfRevision != m.Revision {
 		return stale(t.title, m)
 	}
