@@ -46,7 +46,7 @@ func TestSetAndRemove(t *testing.T) {
 	})
 }
 
-// TestRuleset compares the table with nft's text of it.
+// TestRuleset compares the table with a dump of it.
 func TestRuleset(t *testing.T) {
 	ns := nstest.New(t)
 	nstest.Do(t, ns, func() {
@@ -54,5 +54,5 @@ func TestRuleset(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	nstest.WantRuleset(t, ns, "testdata/guard.nft")
+	nstest.WantRuleset(t, ns, "testdata/guard.ruleset")
 }

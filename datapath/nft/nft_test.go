@@ -122,11 +122,11 @@ func create(t *testing.T, c *nftables.Conn) {
 		x.AddElements(golden, []Element{host, service, byMark, span}), x.Commit()))
 }
 
-// TestGolden compares what the kernel gets with nft's text of it.
+// TestGolden compares what the kernel gets with a dump of it.
 func TestGolden(t *testing.T) {
 	ns := nstest.New(t)
 	create(t, connect(t, ns))
-	nstest.WantRuleset(t, ns, "testdata/golden.nft")
+	nstest.WantRuleset(t, ns, "testdata/golden.ruleset")
 }
 
 // TestRead checks that what was made is found as it was made, and what differs as different.
