@@ -4,7 +4,6 @@ package fabric
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -41,7 +40,7 @@ func (t table) converge(r *run, s *space) (err error) {
 	if err != nil {
 		return err
 	}
-	object := fmt.Sprintf("nft table %s %s", familyName(t.family), t.name())
+	object := "nft table " + t.in().String()
 	if !exists {
 		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
@@ -135,9 +134,7 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) err
 	x := nft.Begin(c)
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
-			if err := x.AddSet(t.in(), want); err != nil {
-				return err
-			}
+			x.AddSet(t.in(), want)
 		}
 	}
 	for _, ch := range stale {
@@ -146,9 +143,7 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) err
 		}
 	}
 	for _, ch := range stale {
-		if err := x.ReplaceRules(t.in(), ch); err != nil {
-			return err
-		}
+		x.ReplaceRules(t.in(), ch)
 	}
 	var chains, sets []string
 	for _, name := range t.unwanted(have) {
@@ -171,13 +166,9 @@ func (t table) create(c *nftables.Conn, replace bool) error {
 	}
 	x.AddTable(t.in())
 	for _, s := range t.sets {
-		if err := x.AddSet(t.in(), s); err != nil {
-			return err
-		}
+		x.AddSet(t.in(), s)
 	}
-	if err := x.AddChains(t.in(), t.chains); err != nil {
-		return err
-	}
+	x.AddChains(t.in(), t.chains)
 	return x.Commit()
 }
 
@@ -189,7 +180,7 @@ func (t table) remove(r *run, s *space) (err error) {
 	if exists, err := t.exists(s); err != nil || !exists {
 		return err
 	}
-	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), t.name()), "", "present", func() error {
+	return r.mend("nft table "+t.in().String(), "", "present", func() error {
 		s.nft.DelTable(t.ref())
 		return ignore(s.nft.Flush(), unix.ENOENT)
 	})
@@ -240,11 +231,9 @@ func (t table) update(s *space, remove, add []nft.Element) (err error) {
 	defer s.note(&err)
 	remove = nft.Without(remove, add)
 	x := nft.Begin(s.nft)
-	err = errors.Join(x.AddElements(t.in(), remove), x.DeleteElements(t.in(), remove),
-		x.AddElements(t.in(), add))
-	if err != nil {
-		return err
-	}
+	x.AddElements(t.in(), remove)
+	x.DeleteElements(t.in(), remove)
+	x.AddElements(t.in(), add)
 	return x.Commit()
 }
 

@@ -10,7 +10,6 @@
 package guard
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
@@ -38,10 +37,8 @@ func Set(link string) error {
 	x.AddTable(table) // so that there is one to delete
 	x.DeleteTable(table)
 	x.AddTable(table)
-	if err := errors.Join(x.AddChains(table, []nft.Chain{forward}), x.Commit()); err != nil {
-		return fmt.Errorf("nft table inet %s: %w", Table, err)
-	}
-	return nil
+	x.AddChains(table, []nft.Chain{forward})
+	return x.Commit()
 }
 
 // Remove takes the table away; none is fine.
@@ -53,7 +50,7 @@ func Remove() error {
 	x := nft.Begin(c)
 	x.DeleteTable(table)
 	if err := x.Commit(); err != nil && !nft.IsAbsent(err) {
-		return fmt.Errorf("nft table inet %s: %w", Table, err)
+		return err
 	}
 	return nil
 }

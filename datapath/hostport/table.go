@@ -3,7 +3,6 @@
 package hostport
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -71,20 +70,13 @@ func replace(all []Mapping) error {
 		x.AddTable(table)
 		for _, v := range nft.Versions {
 			for _, s := range sets(v) {
-				if err := x.AddSet(table, s); err != nil {
-					return err
-				}
+				x.AddSet(table, s)
 			}
 		}
-		err := errors.Join(x.AddChains(table, chains()), x.AddElements(table, elements(all)))
-		if err != nil {
-			return err
-		}
+		x.AddChains(table, chains())
+		x.AddElements(table, elements(all))
 	}
-	if err := x.Commit(); err != nil {
-		return fmt.Errorf("nft table inet %s: %w", tableName, err)
-	}
-	return nil
+	return x.Commit()
 }
 
 // change takes mappings away and adds others in one transaction. It fails, and changes nothing, where the table is not as it was left.
@@ -94,10 +86,8 @@ func change(remove, add []Mapping) error {
 		return err
 	}
 	x := nft.Begin(c)
-	err = errors.Join(x.DeleteElements(table, elements(remove)), x.AddElements(table, elements(add)))
-	if err != nil {
-		return err
-	}
+	x.DeleteElements(table, elements(remove))
+	x.AddElements(table, elements(add))
 	return x.Commit()
 }
 

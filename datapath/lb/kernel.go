@@ -185,22 +185,16 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 			x.DeleteTable(k.in(f))
 		}
 		for _, f := range k.families() {
-			if err := k.create(x, f); err != nil {
-				return err
-			}
+			k.create(x, f)
 		}
 	}
 	for _, m := range c.mend {
-		if err := x.ReplaceRules(k.in(m.TableFamily), m.Chain); err != nil {
-			return err
-		}
+		x.ReplaceRules(k.in(m.TableFamily), m.Chain)
 	}
 	if err := k.queue(c.remove, x.DeleteElements); err != nil {
 		return err
 	}
-	if err := k.addLeads(x, c); err != nil {
-		return err
-	}
+	k.addLeads(x, c)
 	if err := k.queue(c.add, x.AddElements); err != nil {
 		return err
 	}
@@ -211,9 +205,6 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 func (k *kernel) flush(x *nft.Transaction, elements int) error {
 	began := time.Now()
 	err := x.Commit()
-	if err != nil {
-		err = fmt.Errorf("nft table %s: %w", k.name, err)
-	}
 	if k.base.Observe != nil {
 		k.base.Observe(Transaction{Elements: elements, Took: time.Since(began), Err: err})
 	}
@@ -221,18 +212,16 @@ func (k *kernel) flush(x *nft.Transaction, elements int) error {
 }
 
 // create makes the fixed part of a family's table.
-func (k *kernel) create(x *nft.Transaction, f nftables.TableFamily) error {
+func (k *kernel) create(x *nft.Transaction, f nftables.TableFamily) {
 	x.AddTable(k.in(f))
 	sets, chains := k.fixed(f)
 	for _, s := range sets {
-		if err := x.AddSet(k.in(f), s); err != nil {
-			return err
-		}
+		x.AddSet(k.in(f), s)
 	}
-	return x.AddChains(k.in(f), chains)
+	x.AddChains(k.in(f), chains)
 }
 
-func (k *kernel) addLeads(x *nft.Transaction, c *change) error {
+func (k *kernel) addLeads(x *nft.Transaction, c *change) {
 	made := map[string]bool{}
 	var list []nft.Chain
 	for _, l := range c.leads {
@@ -244,16 +233,14 @@ func (k *kernel) addLeads(x *nft.Transaction, c *change) error {
 		}
 	}
 	inet := k.in(nftables.TableFamilyINet)
-	if err := x.AddChains(inet, list); err != nil {
-		return err
-	}
+	x.AddChains(inet, list)
 	var elements []nft.Element
 	for _, l := range c.leads {
 		e := l.element()
 		e.GoTo = l.name()
 		elements = append(elements, e)
 	}
-	return x.AddElements(inet, elements)
+	x.AddElements(inet, elements)
 }
 
 // tidy takes away elements of profiles that no frontend has, and then chains that nothing leads to but each other. It is a transaction of its own, after that which
@@ -274,15 +261,13 @@ func (k *kernel) tidy(ctx context.Context, unused []nft.Element, chains []string
 }
 
 // queue calls call with the elements of each family's table.
-func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element) error) error {
+func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element)) error {
 	byFamily := map[nftables.TableFamily][]nft.Element{}
 	for _, e := range list {
 		byFamily[k.family[e.Set]] = append(byFamily[k.family[e.Set]], e)
 	}
 	for _, f := range k.families() {
-		if err := call(k.in(f), byFamily[f]); err != nil {
-			return err
-		}
+		call(k.in(f), byFamily[f])
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,10 +117,11 @@ func create(t *testing.T, c *nftables.Conn) {
 	x := Begin(c)
 	x.AddTable(golden)
 	for _, s := range goldenSets() {
-		must(t, x.AddSet(golden, s))
+		x.AddSet(golden, s)
 	}
-	must(t, errors.Join(x.AddChains(golden, goldenChains()),
-		x.AddElements(golden, []Element{host, service, byMark, span}), x.Commit()))
+	x.AddChains(golden, goldenChains())
+	x.AddElements(golden, []Element{host, service, byMark, span})
+	must(t, x.Commit())
 }
 
 // TestGolden compares what the kernel gets with a dump of it.
@@ -193,7 +195,7 @@ func TestChange(t *testing.T) {
 		return list
 	}
 	x := Begin(c)
-	must(t, x.AddElements(golden, []Element{moved}))
+	x.AddElements(golden, []Element{moved})
 	if err := x.Commit(); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("an element with another value: %v, want EEXIST", err)
 	}
@@ -202,15 +204,17 @@ func TestChange(t *testing.T) {
 		t.Errorf("remove %v, add %v", remove, add)
 	}
 	x = Begin(c)
-	must(t, errors.Join(x.DeleteElements(golden, remove), x.AddElements(golden, add), x.Commit()))
+	x.DeleteElements(golden, remove)
+	x.AddElements(golden, add)
+	must(t, x.Commit())
 	if have := read(); !slices.Equal(have, []Element{moved}) {
 		t.Errorf("elements %v, want %v", have, moved)
 	}
 	x = Begin(c)
-	must(t, x.DeleteElements(golden, []Element{byMark}))
+	x.DeleteElements(golden, []Element{byMark})
 	x.FlushChain(golden, "next")
 	x.DeleteChains(golden, "leaf")
-	must(t, x.ReplaceRules(golden, Chain{Name: "next", Rules: []Rule{{Comment: "any", Any: true}}}))
+	x.ReplaceRules(golden, Chain{Name: "next", Rules: []Rule{{Comment: "any", Any: true}}})
 	x.DeleteSets(golden, "marks")
 	must(t, x.Commit())
 	chains, err := golden.Chains(c)
@@ -223,6 +227,54 @@ func TestChange(t *testing.T) {
 	x = Begin(c)
 	if err := x.Commit(); err != nil || x.Changed {
 		t.Errorf("nothing to do: %v, changed %v", err, x.Changed)
+	}
+}
+
+// TestCommitErrors checks that Commit returns each error once, with the table and the sets.
+func TestCommitErrors(t *testing.T) {
+	c := connect(t, nstest.New(t))
+	create(t, c)
+	absent := Element{Set: "hosts", Key: Addr(netip.MustParseAddr("10.0.0.9"))}
+	other := service
+	other.Value = Endpoint(netip.MustParseAddrPort("10.0.0.3:8080"))
+	x := Begin(c)
+	x.DeleteElements(golden, []Element{absent})
+	x.DeleteElements(golden, []Element{absent})
+	x.AddElements(golden, []Element{other})
+	x.AddElements(golden, []Element{other})
+	err := x.Commit()
+	if !errors.Is(err, unix.ENOENT) || !errors.Is(err, unix.EEXIST) {
+		t.Errorf("kernel's errors: %v, want ENOENT and EEXIST", err)
+	}
+	checkOnce(t, err, "inet golden", "hosts", "services", "no such file", "file exists")
+	if list, err := golden.Elements(c, "services", false); err != nil || list[0] != service {
+		t.Errorf("elements after a failed transaction: %v, %v", list, err)
+	}
+	x = Begin(c)
+	x.AddSet(golden, nftables.Set{Name: "untyped", Anonymous: true})
+	x.AddElements(golden, []Element{absent})
+	x.AddSet(golden, nftables.Set{Name: "untyped too", Anonymous: true})
+	checkOnce(t, x.Commit(), "inet golden", "untyped")
+}
+
+func checkOnce(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || strings.Count(err.Error(), text) != 1 {
+			t.Errorf("error %v: want %q once", err, text)
+		}
+	}
+}
+
+// TestManySets checks that an error does not name more than some sets.
+func TestManySets(t *testing.T) {
+	t.Parallel()
+	sets := map[string]bool{}
+	for _, name := range strings.Split("abcdefg", "") {
+		sets[name] = true
+	}
+	if got, want := some(sets), "a, b, c, d, e and 2 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

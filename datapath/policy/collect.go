@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,9 +36,8 @@ func (f *Filter) Collect() error {
 	}
 	t := f.begin()
 	revisions = slices.DeleteFunc(revisions, func(e nft.Element) bool { return needed[e.Key[:8]] })
-	if err := errors.Join(t.DeleteElements(filter, profiles), t.DeleteElements(filter, revisions)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, profiles)
+	t.DeleteElements(filter, revisions)
 	unneeded := func(name string) bool { return isLeftover(name) && !needed[name] }
 	t.last = slices.DeleteFunc(slices.Sorted(maps.Keys(chains)), func(name string) bool { return !unneeded(name) })
 	t.lastSets = slices.DeleteFunc(slices.Sorted(maps.Keys(sets)), func(name string) bool { return !unneeded(name) })

@@ -58,9 +58,8 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 		told[e.Key[:8]] = true
 	}
 	gone := slices.DeleteFunc(known, func(e nft.Element) bool { return !told[e.Key[:8]] })
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
 	if err := t.commit(); err != nil {
 		return fmt.Errorf("security groups: %w", err)
 	}
@@ -88,24 +87,18 @@ func revisions(groups []Group, sets []Set) []nft.Element {
 // create makes the fixed part.
 func (f *Filter) create() error {
 	t := f.begin()
-	if err := t.create(); err != nil {
-		return err
-	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	t.create()
+	return t.commit()
 }
 
-func (t *transaction) create() error {
+func (t *transaction) create() {
 	t.AddTable(filter)
 	for _, s := range baseSets() {
-		if err := t.AddSet(filter, s); err != nil {
-			return err
-		}
+		t.AddSet(filter, s)
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.AddElements(filter, baseElements()), t.AddChains(filter, baseChains()))
+	t.AddElements(filter, baseElements())
+	t.AddChains(filter, baseChains())
 }
 
 // queueGroups queues what differs of the groups and sets.
@@ -116,9 +109,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 		if !there {
-			if err := t.AddSet(filter, s); err != nil {
-				return err
-			}
+			t.AddSet(filter, s)
 		}
 	}
 	var fresh []nft.Chain
@@ -140,20 +131,20 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		if err != nil {
 			return err
 		}
-		if err := t.syncElements(inside, s.elements()); err != nil {
-			return err
-		}
+		t.syncElements(inside, s.elements())
 	}
-	return t.AddChains(filter, fresh)
+	t.AddChains(filter, fresh)
+	return nil
 }
 
 // syncElements replaces what is in sets by what should be.
-func (t *transaction) syncElements(have, want []nft.Element) error {
+func (t *transaction) syncElements(have, want []nft.Element) {
 	gone, fresh := nft.Difference(have, want)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	return errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh))
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
 }
 
 // neededSets are the sets that the groups' rules and members are in, each once.
@@ -234,14 +225,11 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look
 		}
 	}
 	t := f.begin()
-	if err := f.queueLimits(t, remove, add, look); err != nil {
-		return err
-	}
+	f.queueLimits(t, remove, add, look)
 	for _, p := range profiles(add, known) {
 		if !f.hasChain(p.chain(Egress, false)) {
-			if err := errors.Join(t.AddChains(filter, p.chains()), t.AddElements(filter, p.elements())); err != nil {
-				return err
-			}
+			t.AddChains(filter, p.chains())
+			t.AddElements(filter, p.elements())
 		}
 	}
 	if look {
@@ -257,9 +245,9 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look
 	}
 	t.narrower = slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
 	// An element that changes its value is removed by its old one and added with its new one.
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh), pairs(t)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
+	pairs(t)
 	if err := t.commit(); err != nil {
 		return fmt.Errorf("filtered ports: %w", err)
 	}
@@ -293,8 +281,8 @@ func differing(have, gone, fresh []nft.Element) (remove, add []nft.Element) {
 }
 
 // pairsAfter queues what a change of ports does to the pairs of groups' members.
-func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction) error, error) {
-	nothing := func(*transaction) error { return nil }
+func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction), error) {
+	nothing := func(*transaction) {}
 	isPair := func(e nft.Element) bool { return e.Set == setPairs }
 	if !slices.ContainsFunc(gone, isPair) && !slices.ContainsFunc(fresh, isPair) {
 		return nothing, nil
@@ -327,7 +315,7 @@ func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction) error
 	if err != nil {
 		return nothing, err
 	}
-	return func(t *transaction) error { return t.syncElements(have, memberPairs(groups, noted)) }, nil
+	return func(t *transaction) { t.syncElements(have, memberPairs(groups, noted)) }, nil
 }
 
 func elementsOf(ports []Port, known numbering) ([]nft.Element, error) {

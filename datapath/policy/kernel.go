@@ -5,7 +5,6 @@ package policy
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -46,24 +45,11 @@ func isVerdictMap(set string) bool {
 func (t *transaction) commit() error {
 	if t.narrower {
 		epoch := nft.Chain{Name: chainEpoch, Rules: []nft.Rule{epochRule(newEpoch())}}
-		if err := t.ReplaceRules(filter, epoch); err != nil {
-			return err
-		}
+		t.ReplaceRules(filter, epoch)
 	}
 	t.DeleteChains(filter, t.last...)
 	t.DeleteSets(filter, t.lastSets...)
-	return firstError(t.Commit())
-}
-
-// firstError is the first of joined errors: the kernel reports one for each message of a
-// transaction, and those after the first mostly follow from it.
-func firstError(err error) error {
-	for next := err; next != nil; next = errors.Unwrap(next) {
-		if joined, ok := next.(interface{ Unwrap() []error }); ok {
-			return firstError(joined.Unwrap()[0])
-		}
-	}
-	return err
+	return t.Commit()
 }
 
 // newEpoch is a number that no epoch of the last seconds had.
@@ -139,7 +125,8 @@ func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs b
 	}
 	if ordered {
 		t.narrower = true
-		return true, t.ReplaceRules(filter, c)
+		t.ReplaceRules(filter, c)
+		return true, nil
 	}
 	missing := map[string]int{}
 	for _, s := range wanted {
@@ -151,17 +138,13 @@ func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs b
 			continue
 		}
 		t.narrower, differs = true, true
-		if err := t.DeleteRule(filter, c.Name, have[i].Handle); err != nil {
-			return false, err
-		}
+		t.DeleteRule(filter, c.Name, have[i].Handle)
 	}
 	for i, s := range wanted {
 		if missing[s] > 0 {
 			missing[s]--
 			differs = true
-			if err := t.AddRules(filter, c.Name, c.Rules[i:i+1]); err != nil {
-				return false, err
-			}
+			t.AddRules(filter, c.Name, c.Rules[i:i+1])
 		}
 	}
 	return differs, nil

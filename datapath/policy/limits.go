@@ -124,21 +124,17 @@ func mark(v nft.Version, dscp uint8) nft.Exprs {
 }
 
 // queueLimits has the ports' chains be as they are to be, and those of others go.
-func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) error {
+func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) {
 	kept := map[string]bool{}
 	for _, p := range add {
 		for _, c := range p.limitChains() {
 			if len(kept) == 0 && !f.hasChain(limitBase(Egress)) {
-				if err := t.AddChains(filter, limitBases()); err != nil {
-					return err
-				}
+				t.AddChains(filter, limitBases())
 			}
 			kept[c.Name] = true
 			t.AddChain(filter, nft.Chain{Name: c.Name})
 			t.FlushChain(filter, c.Name)
-			if err := t.AddChains(filter, []nft.Chain{c}); err != nil {
-				return err
-			}
+			t.AddChains(filter, []nft.Chain{c})
 		}
 	}
 	for _, p := range remove {
@@ -150,5 +146,4 @@ func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) erro
 			t.last = append(t.last, c.Name)
 		}
 	}
-	return nil
 }

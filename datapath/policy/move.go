@@ -69,9 +69,7 @@ func (f *Filter) Expect(ports Profiles) error {
 			e.Value = number
 		}
 		t := f.begin()
-		if err := t.AddElements(filter, []nft.Element{e}); err != nil {
-			return err
-		}
+		t.AddElements(filter, []nft.Element{e})
 		if err := t.commit(); err != nil && !errors.Is(err, unix.EEXIST) { // then more is known of it already
 			return err
 		}

@@ -3,8 +3,6 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -148,24 +146,18 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 	if exists {
 		t.DeleteTable(filter)
 	}
-	if err := t.make(want); err != nil {
-		return err
-	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	t.make(want)
+	return t.commit()
 }
 
-func (t *transaction) make(want image) error {
+func (t *transaction) make(want image) {
 	t.AddTable(filter)
 	for _, s := range want.sets {
-		if err := t.AddSet(filter, s); err != nil {
-			return err
-		}
+		t.AddSet(filter, s)
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.AddChains(filter, want.chains), t.AddElements(filter, want.elements))
+	t.AddChains(filter, want.chains)
+	t.AddElements(filter, want.elements)
 }
 
 // damage says what cannot be mended in place: a set or a base chain that is of another kind, or is missing.
@@ -214,9 +206,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	for _, s := range want.sets {
 		if sets[s.Name] == nil {
 			note("nft set "+s.Name, "present", "")
-			if err := t.AddSet(filter, s); err != nil {
-				return err
-			}
+			t.AddSet(filter, s)
 		} else if !s.Dynamic {
 			static = append(static, s.Name)
 		}
@@ -231,9 +221,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	}
 	for _, c := range want.chains {
 		if chains[c.Name] == nil {
-			if err := t.AddRules(filter, c.Name, c.Rules); err != nil {
-				return err
-			}
+			t.AddRules(filter, c.Name, c.Rules)
 		} else if differs, err := t.syncRules(f, c, want.ordered[c.Name]); err != nil {
 			return err
 		} else if differs {
@@ -258,9 +246,8 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, more)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, more)
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if !isLeftover(name) {
 			note("nft chain "+name, "", "present")
@@ -276,10 +263,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	if dry {
 		return nil // what is queued goes with the connection, which the caller gives up
 	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	return t.commit()
 }
 
 // isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them (see Collect). It is harmless, so it
