@@ -37,11 +37,11 @@ type kernel struct {
 func openKernel(c Config) (*kernel, error) {
 	k := &kernel{name: c.name(), bridge: c.Bridges != "", base: base{c}, family: map[string]nftables.TableFamily{}}
 	k.sets, k.chains = k.base.sets(), k.base.chains()
-	for _, s := range k.sets {
-		k.family[s.Name] = nftables.TableFamilyINet
-	}
-	for _, s := range bridgeSets() {
-		k.family[s.Name] = nftables.TableFamilyBridge
+	for _, f := range k.families() {
+		sets, _ := k.fixed(f)
+		for _, s := range sets {
+			k.family[s.Name] = f
+		}
 	}
 	err := c.run(func() (err error) {
 		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
@@ -260,11 +260,16 @@ func (k *kernel) tidy(ctx context.Context, unused []nft.Element, chains []string
 	return k.flush(x, len(unused))
 }
 
-// queue calls call with the elements of each family's table.
+// queue calls call with the elements of each family's table. An element of a set that no table
+// of ours has is an error.
 func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element)) error {
 	byFamily := map[nftables.TableFamily][]nft.Element{}
 	for _, e := range list {
-		byFamily[k.family[e.Set]] = append(byFamily[k.family[e.Set]], e)
+		f, known := k.family[e.Set]
+		if !known {
+			return fmt.Errorf("nft table %s: no set %q for element %s", k.name, e.Set, e)
+		}
+		byFamily[f] = append(byFamily[f], e)
 	}
 	for _, f := range k.families() {
 		call(k.in(f), byFamily[f])
