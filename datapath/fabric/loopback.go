@@ -5,19 +5,20 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // What the host's ::1 sends to a published port leaves by an uplink with the uplink's address, and the answer is translated back to ::1 when
 // it comes in. The kernel looks loopback destinations up for the link they came by alone, and knows ::1 on lo only: without a route of
 // the uplink's own to ::1 it drops the answer. What comes from the wire for ::1 it drops before it looks.
 
-var loopback6 = netip.MustParsePrefix("::1/128")
+var loopback6 = nft.V6.Loopback()
 
 // loopbackMetric is above that of lo's own route, which everything else is to use.
 const loopbackMetric = 2048

@@ -4,8 +4,6 @@ package hostport
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -20,11 +18,6 @@ const (
 	// early is before Docker's translations and after the fabric's, so that none depends on who started first.
 	early = -4
 )
-
-var loopbacks = map[nft.Version]netip.Prefix{
-	nft.V4: netip.MustParsePrefix("127.0.0.0/8"),
-	nft.V6: netip.MustParsePrefix("::1/128"),
-}
 
 var table = nft.Table{Name: tableName, Family: nftables.TableFamilyINet}
 
@@ -124,8 +117,6 @@ func translate(v nft.Version, set string) nft.Exprs {
 // fromLoopback gives what the host's loopback sends to a port of its own an address that can be
 // answered.
 func fromLoopback(v nft.Version) nft.Exprs {
-	loopback := loopbacks[v]
-	source := nft.Bits(v.LoadSource(nft.First), net.CIDRMask(loopback.Bits(), loopback.Addr().BitLen()),
-		expr.CmpOpEq, loopback.Addr().AsSlice())
+	source := nft.Within(v.LoadSource(nft.First), v.Loopback())
 	return nft.Join(v.Match(), nft.NotOut("lo"), source, nft.Translated(), nft.Masquerade)
 }

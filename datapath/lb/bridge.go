@@ -101,11 +101,13 @@ func errorTypes(v nft.Version) (number byte, kinds []byte) {
 
 // leaving is what an element of an answering endpoint becomes when the endpoint goes: connections to it go on. Flows of UDP end, as connection tracking forgets them.
 func leaving(e nft.Element) (nft.Element, bool) {
-	v := e.Set[len(e.Set)-1:]
-	for _, p := range []sdn.Protocol{sdn.TCP, sdn.SCTP} {
-		if after := len(e.Key) - 8; strings.HasPrefix(e.Set, "answer") && e.Key[after:after+4] == protocolBytes(p) {
-			return nft.Element{Set: "left" + v, Key: e.Key}, true
-		}
+	version, is := strings.CutPrefix(e.Set, "answer")
+	if !is {
+		return nft.Element{}, false
+	}
+	switch sdn.Protocol(e.Key[len(e.Key)-8]) { // the last two fields, of 4 bytes, are protocol . port
+	case sdn.TCP, sdn.SCTP:
+		return nft.Element{Set: "left" + version, Key: e.Key}, true
 	}
 	return nft.Element{}, false
 }

@@ -124,14 +124,13 @@ func lasts(e nft.Element) bool {
 	return strings.HasPrefix(e.Set, "owed") || strings.HasPrefix(e.Set, "left")
 }
 
-func protocolBytes(p sdn.Protocol) string { return string([]byte{byte(p), 0, 0, 0}) }
-
+// bytes returns the key as the sets have it.
 func (k Key) bytes() string {
-	s := protocolBytes(k.Protocol) + nft.Uint16(k.Port)
+	service := nft.Service(uint8(k.Protocol), k.Port)
 	if k.Addr.IsUnspecified() {
-		return s
+		return service
 	}
-	return nft.Addr(k.Addr) + s
+	return nft.Addr(k.Addr) + service
 }
 
 // owed says that stale flows of the frontend, which went, are to be forgotten yet.
@@ -262,7 +261,7 @@ func (f *frontend) members(bridges bool, add func(member)) {
 func (m member) elements(bridges bool, add func(nft.Element)) {
 	v, addr := nft.VersionOf(m.Addr()), nft.Addr(m.Addr())
 	if m.Port() != 0 {
-		add(nft.Element{Set: answers(v), Key: addr + protocolBytes(m.Protocol) + nft.Uint16(m.Port())})
+		add(nft.Element{Set: answers(v), Key: addr + nft.Service(uint8(m.Protocol), m.Port())})
 		return
 	}
 	add(nft.Element{Set: self(v), Key: addr + addr})

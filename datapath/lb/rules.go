@@ -4,7 +4,6 @@ package lb
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -124,7 +123,7 @@ func (k kind) key() nft.Exprs {
 		e = append(e, k.LoadDestination(nft.First))
 		n = k.Words()
 	}
-	return append(e, nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(n)), nft.Load(nft.TransportHeader, 2, 2, nft.Reg(n+1)))
+	return append(e, nft.LoadService(n)...)
 }
 
 func (k kind) keyAndMark() nft.Exprs {
@@ -240,8 +239,6 @@ func (b base) sets() []nftables.Set {
 	return list
 }
 
-var loopbacks = map[nft.Version]netip.Prefix{nft.V4: netip.MustParsePrefix("127.0.0.0/8"), nft.V6: netip.MustParsePrefix("::1/128")}
-
 func (b base) chains() []nft.Chain {
 	hook := func(name string, h *nftables.ChainHook, p *nftables.ChainPriority) nft.Chain {
 		return nft.Chain{Name: name, Type: nftables.ChainTypeNAT, Hook: h, Priority: *p + early}
@@ -266,7 +263,7 @@ func (b base) chains() []nft.Chain {
 			c.Rules = append(c.Rules, at.dispatch(nil))
 			c.Add("to the namespace itself", v.Match(), nft.ToLocal(), nft.GoTo(local.Name))
 		}
-		local.Add("not on the loopback", nft.To(loopbacks[v]), nft.Accept)
+		local.Add("not on the loopback", nft.To(v.Loopback()), nft.Accept)
 		for _, p := range b.NodeAddrs {
 			if nft.VersionOf(p.Addr()) == v {
 				local.Add("a node's address", nft.To(p), nft.GoTo(own.Name))

@@ -42,8 +42,7 @@ func goldenSets() []nftables.Set {
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	return []nftables.Set{
 		{Name: "hosts", KeyType: nftables.TypeIPAddr},
-		{Name: "ranges", Concatenation: true, Interval: true,
-			KeyType: Concat(nftables.TypeEtherType, nftables.TypeIP6Addr)},
+		RangeSet("ranges", V6),
 		{Name: "services", IsMap: true, Concatenation: true, KeyType: Concat(service...),
 			DataType: Concat(nftables.TypeIPAddr, nftables.TypeInetService)},
 		{Name: "marks", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeMark},
@@ -107,9 +106,7 @@ var (
 	service = Element{Set: "services", Key: Service(unix.IPPROTO_TCP, 80),
 		Value: Endpoint(netip.MustParseAddrPort("10.0.0.2:8080"))}
 	byMark = Element{Set: "verdicts", Key: string(Word(0x07070707)), GoTo: "leaf"}
-	span   = Element{Set: "ranges",
-		Key: Uint16(unix.ETH_P_IPV6) + Addr(netip.MustParseAddr("fd00::")),
-		End: Uint16(unix.ETH_P_IPV6) + Addr(netip.MustParseAddr("fd00::ffff"))}
+	span   = Range("ranges", netip.MustParseAddr("fd00::"), netip.MustParseAddr("fd00::ffff"))
 )
 
 func create(t *testing.T, c *nftables.Conn) {
@@ -275,6 +272,16 @@ func TestManySets(t *testing.T) {
 	}
 	if got, want := some(sets), "a, b, c, d, e and 2 more"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestLoopback checks the loopback addresses of both versions.
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[Version]string{V4: "127.0.0.0/8", V6: "::1/128"} {
+		if got := v.Loopback().String(); got != want {
+			t.Errorf("version %s: %s, want %s", v, got, want)
+		}
 	}
 }
 

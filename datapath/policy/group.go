@@ -152,32 +152,30 @@ func (h hook) remoteAt() expr.Any {
 func memberSets(group string) []nftables.Set {
 	var list []nftables.Set
 	for _, v := range nft.Versions {
-		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.AddrType()}, ranges(memberPairSet(group, v), v))
+		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.AddrType()},
+			nft.RangeSet(memberPairSet(group, v), v))
 	}
 	return list
 }
 
 func addressSets(set string) []nftables.Set {
-	return []nftables.Set{ranges(addressSet(set, nft.V4), nft.V4), ranges(addressSet(set, nft.V6), nft.V6)}
+	var list []nftables.Set
+	for _, v := range nft.Versions {
+		list = append(list, nft.RangeSet(addressSet(set, v), v))
+	}
+	return list
 }
 
-// ranges is a set of prefixes; the ethertype before the address makes it one whose elements have a first and a last key.
-func ranges(name string, v nft.Version) nftables.Set {
-	return nftables.Set{Name: name, Concatenation: true, Interval: true, KeyType: nft.Concat(nftables.TypeEtherType, v.AddrType())}
-}
-
-// rangeElement is a prefix in such a set.
-func rangeElement(set string, p netip.Prefix) nft.Element {
-	v := nft.VersionOf(p.Addr())
-	head := string(binary.BigEndian.AppendUint16(nil, v.EtherType())) + "\x00\x00"
-	return nft.Element{Set: set, Key: head + string(p.Masked().Addr().AsSlice()), End: head + string(ipprefix.Last(p).AsSlice())}
+// prefixElement is a prefix in the set that name makes for its version.
+func prefixElement(name func(id string, v nft.Version) string, id string, p netip.Prefix) nft.Element {
+	return nft.Range(name(id, nft.VersionOf(p.Addr())), p.Masked().Addr(), ipprefix.Last(p))
 }
 
 // elements are the address group's prefixes.
 func (s Set) elements() []nft.Element {
 	var list []nft.Element
 	for _, p := range ipprefix.Widest(s.Prefixes) {
-		list = append(list, rangeElement(addressSet(s.ID, nft.VersionOf(p.Addr())), p))
+		list = append(list, prefixElement(addressSet, s.ID, p))
 	}
 	return list
 }

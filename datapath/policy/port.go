@@ -46,7 +46,7 @@ func (p Port) elements(known numbering) ([]nft.Element, error) {
 				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
 			}
 			a = a.Unmap().WithZone("")
-			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: string(a.AsSlice())})
+			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: nft.Addr(a)})
 		}
 		for _, pair := range p.Pairs {
 			if !pair.IsValid() {
@@ -82,11 +82,7 @@ func (p Port) onLink() []nft.Element {
 }
 
 // name is the link's as the kernel compares it.
-func (p Port) name() string {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b, p.Tap)
-	return string(b)
-}
+func (p Port) name() string { return nft.Link(p.Tap) }
 
 const pairKeyLength = 20
 
@@ -123,7 +119,7 @@ func memberPairs(groups []string, noted []nft.Element) []nft.Element {
 	var list []nft.Element
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
-			list = append(list, rangeElement(memberPairSet(g, nft.VersionOf(p.Addr())), p))
+			list = append(list, prefixElement(memberPairSet, g, p))
 		}
 	}
 	return list
