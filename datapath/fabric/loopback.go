@@ -29,7 +29,7 @@ func loopbackRoute(link int) netlink.Route {
 	}
 }
 
-// convergeLoopback makes the route by which answers for ::1 come in by an uplink, or takes it away where the uplink has no IPv6.
+// convergeLoopback makes the route by which answers for ::1 come in by an uplink, or deletes it where the uplink has no IPv6.
 func (f *Fabric) convergeLoopback(r *run, host *space, u *Uplink, link netlink.Link) error {
 	route, want := loopbackRoute(link.Attrs().Index), u.addr(false).IsValid()
 	// Appended: the kernel has one such route for every uplink, and would replace another's.

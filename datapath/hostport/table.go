@@ -15,7 +15,8 @@ const (
 	tableName = "kuryr_hostport"
 	setEvery  = "every" // protocol and port -> address and port
 	setOne    = "one"   // address of the host, protocol and port -> address and port
-	// early is before Docker's translations and after the fabric's, so that none depends on who started first.
+	// early is before Docker's translations and after the fabric's, so that none depends
+	// on who started first.
 	early = -4
 )
 
@@ -50,7 +51,7 @@ func chains() []nft.Chain {
 	return []nft.Chain{in, own, out}
 }
 
-// replace makes the table anew with these mappings, or takes it away where there are none, in one transaction.
+// replace recreates the table with these mappings, or deletes it without any, in one transaction.
 func replace(all []Mapping) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -72,7 +73,8 @@ func replace(all []Mapping) error {
 	return x.Commit()
 }
 
-// change takes mappings away and adds others in one transaction. It fails, and changes nothing, where the table is not as it was left.
+// change removes mappings and adds others in one transaction. It fails, and changes
+// nothing, where the table is not as it was left.
 func change(remove, add []Mapping) error {
 	c, err := nftables.New()
 	if err != nil {

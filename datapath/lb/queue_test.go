@@ -21,7 +21,7 @@ func TestUnknownSet(t *testing.T) {
 	w.table = New(config)
 	t.Cleanup(func() { _ = w.table.Close() })
 	w.restore(to(key(vip4, 6), "a"))
-	known := key(vip4, 17).owed()
+	known := key(vip4, 17).cleanup()
 	for _, set := range []string{"unknown4", answers(nft.V4)} { // the latter is of the bridge table
 		unknown := nft.Element{Set: set, Key: known.Key}
 		for _, c := range []change{

@@ -16,9 +16,10 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// A group is four chains: for each direction one that what begins is judged by, and one for the answers, in which each rule stands with
-// source and destination swapped. A rule is a rule in both, whatever the number of ports, and two of each where it names a group, whose
-// members' addresses and allowed pairs are in a set each.
+// A group is four chains: for each direction one that what begins is judged by, and one
+// for the answers, in which each rule stands with source and destination swapped. A rule
+// is a rule in both, whatever the number of ports, and two of each where it names a
+// group, whose members' addresses and allowed pairs are in a set each.
 
 // compile gives the group's chains.
 func (g Group) compile() ([]nft.Chain, error) {
@@ -83,7 +84,8 @@ func (r Rule) validate() error {
 	return nil
 }
 
-// compile gives the kernel's rules, each with its verdict. There is none for the answers of what has no answers.
+// compile gives the kernel's rules, each with its verdict. There is none for the answers
+// of what has no answers.
 func (r Rule) compile(answer bool) []nft.Exprs {
 	v := r.version()
 	h := hook{r.Direction, v} // of the packets the rule is to match
@@ -104,12 +106,12 @@ func (r Rule) compile(answer bool) []nft.Exprs {
 	if r.ICMPType != nil {
 		kind := *r.ICMPType
 		if answer {
-			kinds := kinds(v)
-			i := slices.Index(kinds.requests, kind)
+			of := kinds(v)
+			i := slices.Index(of.requests, kind)
 			if i < 0 {
 				return nil
 			}
-			kind = kinds.answers[i]
+			kind = of.answers[i]
 		}
 		match = nft.Join(match, nft.Field(nft.TransportHeader, 0, kind))
 		if r.ICMPCode != nil && !answer {
@@ -148,7 +150,8 @@ func (h hook) remoteAt() expr.Any {
 	return e
 }
 
-// memberSets are the sets of a group's members. They are there from when the group, or a rule that names it, is known.
+// memberSets are the sets of a group's members. They are there from when the group, or a
+// rule that names it, is known.
 func memberSets(group string) []nftables.Set {
 	var list []nftables.Set
 	for _, v := range nft.Versions {

@@ -41,7 +41,8 @@ func isVerdictMap(set string) bool {
 	return false
 }
 
-// commit makes the changes. Where something that passed may not pass any more it begins a new epoch, so that all is judged anew.
+// commit makes the changes. Where something that passed may not pass any more it begins a
+// new epoch, so that every packet is judged again.
 func (t *transaction) commit() error {
 	if t.narrower {
 		epoch := nft.Chain{Name: chainEpoch, Rules: []nft.Rule{epochRule(newEpoch())}}
@@ -103,8 +104,9 @@ func (f *Filter) readElements(sets ...string) ([]nft.Element, error) {
 	return all, nil
 }
 
-// syncRules makes a chain that is there have these rules, by the fewest changes; their order does not matter, unless ordered is set: then a chain that
-// differs is written anew. It reports whether there was anything to do.
+// syncRules makes a chain that is there have these rules, by the fewest changes; their
+// order does not matter, unless ordered is set: then a chain that differs is replaced. It
+// reports whether there was anything to do.
 func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs bool, err error) {
 	have, err := filter.Rules(f.conn, c.Name)
 	if err != nil {

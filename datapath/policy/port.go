@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
+// Port is what the filter knows of a port that has security groups or limits. Ports
+// without need not be named to it, and pass.
 type Port struct {
 	Tap    string   // its link's name, which begins with "tap"
 	Groups []string // none: whatever it sends and gets passes, within its limits
@@ -26,7 +27,8 @@ type Port struct {
 	OnLink []netip.Prefix
 }
 
-// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
+// elements are all that the sets hold of a port, but for the pairs of the groups'
+// members; they are a function of the port and its profile's number.
 func (p Port) elements(known numbering) ([]nft.Element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
@@ -108,11 +110,12 @@ func pairOf(key string) netip.Prefix {
 	return netip.PrefixFrom(a, int(length))
 }
 
-// memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
-// a virtual address for instance, so what is to be in a set is not told by one port alone.
-func memberPairs(groups []string, noted []nft.Element) []nft.Element {
+// memberPairs gives what the sets of the groups' pairs must hold, by the pairs that are
+// noted for ports. Two ports may have the same pair, a virtual address for instance, so
+// one port alone does not say what a set must hold.
+func memberPairs(groups []string, pairs []nft.Element) []nft.Element {
 	prefixes := map[string][]netip.Prefix{} // by the group's hash
-	for _, e := range noted {
+	for _, e := range pairs {
 		rest := e.Key[unix.IFNAMSIZ:]
 		prefixes[rest[:8]] = append(prefixes[rest[:8]], pairOf(rest[8:8+pairKeyLength]))
 	}

@@ -12,14 +12,16 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
+// State is everything that a namespace's filter should know. Ports are those that have
+// groups or limits; groups and sets that none of them needs do not count.
 type State struct {
 	Ports  []Port
 	Groups []Group
 	Sets   []Set
 }
 
-// needed leaves of the state's groups what ports have, each of them, and of its sets what those groups' rules name.
+// needed leaves of the state's groups what ports have, each of them, and of its sets what
+// those groups' rules name.
 func (s State) needed() State {
 	groups, sets := map[string]bool{}, map[string]bool{}
 	for _, p := range s.Ports {
@@ -53,7 +55,8 @@ type image struct {
 }
 
 func (s State) image(known numbering) (image, error) {
-	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
+	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(),
+		ordered: map[string]bool{}}
 	for _, c := range im.chains {
 		im.ordered[c.Name] = true
 	}
@@ -86,16 +89,20 @@ func (s State) image(known numbering) (image, error) {
 	for _, g := range s.Groups {
 		groups = append(groups, g.ID)
 	}
-	noted := slices.DeleteFunc(slices.Clone(ports), func(e nft.Element) bool { return e.Set != setPairs })
-	im.elements = append(im.elements, memberPairs(groups, noted)...)
+	isOther := func(e nft.Element) bool { return e.Set != setPairs }
+	pairs := slices.DeleteFunc(slices.Clone(ports), isOther)
+	im.elements = append(im.elements, memberPairs(groups, pairs)...)
 	for _, v := range s.Sets {
 		im.elements = append(im.elements, v.elements()...)
 	}
 	return im, nil
 }
 
-// Reconcile makes the table hold exactly what s says, or not be there where s has no ports. Each difference is given to note: what it is of, what is wanted and
-// what was there, "" for nothing. With dry nothing is changed, but something may be queued on the connection, which then must be given up. Flows and what is remembered of packets stay, unless the table has to be made anew.
+// Reconcile makes the table hold exactly what s says, or not be there where s has no
+// ports. Each difference is given to note: what it is of, what is wanted and what was
+// there, "" for nothing. With dry nothing is changed, but something may be queued on the
+// connection, which then must be given up. Flows and what is remembered of packets stay,
+// unless the table must be recreated.
 func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have string)) error {
 	exists, err := filter.Exists(f.conn)
 	if err != nil {
@@ -111,7 +118,7 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 		if err != nil {
 			return err
 		}
-		if len(ports) > 0 { // else it is left over from ports that were removed one by one
+		if len(ports) > 0 { // otherwise it is left over from ports that were removed one by one
 			note(object, "", "present")
 		}
 		if dry {
@@ -133,7 +140,7 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 			return err
 		}
 		if damage == "" {
-			return f.mend(want, dry, note)
+			return f.repair(want, dry, note)
 		}
 		note(object, "complete", damage)
 	} else {
@@ -160,7 +167,8 @@ func (t *transaction) make(want image) {
 	t.AddElements(filter, want.elements)
 }
 
-// damage says what cannot be mended in place: a set or a base chain that is of another kind, or is missing.
+// damage says what cannot be changed in place: a set or a base chain that is of another
+// kind, or is missing.
 func (f *Filter) damage(want image) (string, error) {
 	sets, err := f.readSets()
 	if err != nil {
@@ -191,8 +199,8 @@ func (f *Filter) damage(want image) (string, error) {
 	return "", nil
 }
 
-// mend makes what differs, in one transaction.
-func (f *Filter) mend(want image, dry bool, note func(object, want, have string)) error {
+// repair changes all that differs, in one transaction.
+func (f *Filter) repair(want image, dry bool, note func(object, want, have string)) error {
 	t := f.begin()
 	sets, err := f.readSets()
 	if err != nil {
@@ -266,8 +274,9 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	return t.commit()
 }
 
-// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them (see Collect). It is harmless, so it
-// is collected in passing and is no difference.
+// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when
+// the last port goes that had them (see Collect). It is harmless, so it is collected in
+// passing and is no difference.
 func isLeftover(name string) bool {
 	kind, _, found := strings.Cut(name, "-")
 	if !found {

@@ -230,8 +230,8 @@ func datum(a attributes) string {
 	return fmt.Sprintf("%x", a[unix.NFTA_DATA_VALUE])
 }
 
-// names are those of the expressions' attributes, as in linux/netfilter/nf_tables.h.
-var names = map[string][]string{
+// attributeNames are those of the expressions' attributes, as in linux/netfilter/nf_tables.h.
+var attributeNames = map[string][]string{
 	"bitwise":   {"sreg", "dreg", "len", "mask", "xor", "op", "data"},
 	"cmp":       {"sreg", "op", "data"},
 	"connlimit": {"count", "flags"},
@@ -264,7 +264,7 @@ func expressions(data []byte) string {
 
 func expression(a attributes) string {
 	name := a.text(unix.NFTA_EXPR_NAME)
-	of, known := names[name]
+	of, known := attributeNames[name]
 	if !known {
 		return fmt.Sprintf("[%s %x]", name, a[unix.NFTA_EXPR_DATA])
 	}
