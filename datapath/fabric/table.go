@@ -13,11 +13,13 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// tableName is the name of every table of ours, in each family and namespace, but for one that has its own.
+// tableName is the name of every table of ours, in each family and namespace, but for one
+// that has its own.
 const tableName = "kuryr"
 
-// table is a table's fixed part: chains with their rules, and the sets that the variable part lives in. A port, a forwarding or a
-// floating address is never a rule, always an element.
+// table is a table's fixed part: chains with their rules, and the sets that the variable
+// part lives in. A port, a forwarding or a floating address is never a rule, always an
+// element.
 type table struct {
 	family nftables.TableFamily
 	own    string // name, if not tableName
@@ -56,11 +58,11 @@ func (t table) converge(r *run, s *space) (err error) {
 	var names []string
 	for _, c := range t.chains {
 		if have.chains[c.Name] != nil {
-			same, err := t.in().HasRules(s.nft, c)
+			current, err := t.in().HasRules(s.nft, c)
 			if err != nil {
 				return err
 			}
-			if same {
+			if current {
 				continue
 			}
 		}
@@ -225,8 +227,9 @@ func (t table) elements(s *space, names ...string) (_ []nft.Element, err error) 
 	return all, nil
 }
 
-// update removes and adds elements in one transaction. An element to be removed is added first: so absent is fine, and one whose
-// key stands for another value is left alone and makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
+// update removes and adds elements in one transaction. An element to be removed is added
+// first: so absent is fine, and one whose key stands for another value is left alone and
+// makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
 func (t table) update(s *space, remove, add []nft.Element) (err error) {
 	defer s.note(&err)
 	remove = nft.Without(remove, add)
@@ -255,8 +258,9 @@ func (t table) sync(r *run, s *space, want []nft.Element, names ...string) error
 	return err
 }
 
-// syncChanges is sync and tells what it changed.
-func (t table) syncChanges(r *run, s *space, want []nft.Element, names ...string) (remove, add []nft.Element, err error) {
+// syncChanges is sync and returns what it changed.
+func (t table) syncChanges(r *run, s *space, want []nft.Element,
+	names ...string) (remove, add []nft.Element, err error) {
 	have, err := t.elements(s, names...)
 	if err != nil {
 		return nil, nil, err
@@ -266,10 +270,12 @@ func (t table) syncChanges(r *run, s *space, want []nft.Element, names ...string
 		return nil, nil, nil
 	}
 	for _, e := range remove {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set, Have: e.String()})
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+			Have: e.String()})
 	}
 	for _, e := range add {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set, Want: e.String()})
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+			Want: e.String()})
 	}
 	if r.dry {
 		return nil, nil, nil
