@@ -60,7 +60,8 @@ func (t table) explainIn(c *nftables.Conn, refused error) error {
 func (t table) missing(c *nftables.Conn, probe *nftables.Table) error {
 	for _, s := range t.sets {
 		x := nft.Begin(c)
-		if err := errors.Join(x.AddSet(t.in(), s), x.Commit()); err != nil {
+		x.AddSet(t.in(), s)
+		if err := x.Commit(); err != nil {
 			return fmt.Errorf("the kernel refuses the set %s", s.Name)
 		}
 	}

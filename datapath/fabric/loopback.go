@@ -5,30 +5,35 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// What the host's ::1 sends to a published port leaves by an uplink with the uplink's address, and the answer is translated back to ::1 when
-// it comes in. The kernel looks loopback destinations up for the link they came by alone, and knows ::1 on lo only: without a route of
-// the uplink's own to ::1 it drops the answer. What comes from the wire for ::1 it drops before it looks.
+// What the host's ::1 sends to a published port leaves by an uplink with the uplink's
+// address, and the answer is translated back to ::1 when it comes in. The kernel looks
+// loopback destinations up for the link they came by alone, and knows ::1 on lo only:
+// without a route of the uplink's own to ::1 it drops the answer. What comes from the
+// wire for ::1 it drops before it looks.
 
-var loopback6 = netip.MustParsePrefix("::1/128")
+var loopback6 = nft.V6.Loopback()
 
 // loopbackMetric is above that of lo's own route, which everything else is to use.
 const loopbackMetric = 2048
 
 func loopbackRoute(link int) netlink.Route {
 	return netlink.Route{
-		Dst: ipNet(loopback6), LinkIndex: link, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Priority: loopbackMetric, Protocol: protocol, Family: unix.AF_INET6,
+		Dst: ipNet(loopback6), LinkIndex: link, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL,
+		Priority: loopbackMetric, Protocol: protocol, Family: unix.AF_INET6,
 	}
 }
 
-// convergeLoopback makes the route by which answers for ::1 come in by an uplink, or takes it away where the uplink has no IPv6.
+// convergeLoopback makes the route by which answers for ::1 come in by an uplink, or
+// deletes it where the uplink has no IPv6.
 func (f *Fabric) convergeLoopback(r *run, host *space, u *Uplink, link netlink.Link) error {
 	route, want := loopbackRoute(link.Attrs().Index), u.addr(false).IsValid()
 	// Appended: the kernel has one such route for every uplink, and would replace another's.
@@ -72,7 +77,8 @@ func (s *space) loopbacks() (map[int]bool, error) {
 		}
 		links := map[int]bool{}
 		for _, answer := range answers {
-			if head := nl.DeserializeRtMsg(answer); head.Protocol != protocol || head.Family != unix.AF_INET6 || head.Table != unix.RT_TABLE_LOCAL {
+			if head := nl.DeserializeRtMsg(answer); head.Protocol != protocol ||
+				head.Family != unix.AF_INET6 || head.Table != unix.RT_TABLE_LOCAL {
 				continue
 			}
 			route, err := deserializeRoute(answer)

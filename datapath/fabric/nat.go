@@ -88,7 +88,7 @@ func routerTable(snat bool) table {
 func hostTable(uplink4, uplink6 netip.Prefix) table {
 	t := table{family: nftables.TableFamilyINet}
 	kr := uplinkPrefix + "*"
-	loopback, loopback6 := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")
+	loopback := nft.V4.Loopback()
 	// Five before Docker's, so that neither depends on who started first.
 	early := func(p *nftables.ChainPriority) nftables.ChainPriority { return *p - 5 }
 	raw := nft.Chain{Name: "raw", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: []nft.Rule{
@@ -106,7 +106,7 @@ func hostTable(uplink4, uplink6 netip.Prefix) table {
 		nft.NewRule("loopback source from without", nft.NotIn("lo"), nft.From(loopback), nft.Accept))
 	post := nft.Chain{Name: "postrouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Priority: early(nftables.ChainPriorityNATSource), Rules: []nft.Rule{
 		nft.NewRule("loopback to published", nft.Out(kr), nft.From(loopback), nft.Masquerade),
-		nft.NewRule("IPv6 loopback to published", nft.Out(kr), nft.From(loopback6), nft.Masquerade),
+		nft.NewRule("IPv6 loopback to published", nft.Out(kr), nft.From(nft.V6.Loopback()), nft.Masquerade),
 		nft.NewRule("router to published", nft.In(kr), nft.Out(kr), nft.Translated(), nft.Masquerade),
 	}}
 	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter, Rules: []nft.Rule{

@@ -94,8 +94,7 @@ func shareTable(most int, count bool) table {
 	for _, v := range nft.Versions {
 		addr := v.AddrType()
 		t.sets = append(t.sets,
-			nftables.Set{Name: setOnLink + v.String(), Concatenation: true, Interval: true,
-				KeyType: nft.Concat(nftables.TypeEtherType, addr)},
+			nft.RangeSet(setOnLink+v.String(), v),
 			noted(setReached+v.String(), reachedFor, mac, addr))
 		for _, end := range []struct {
 			comment string
@@ -161,7 +160,8 @@ func (s *space) convergeShares(r *run, prefixes []netip.Prefix) error {
 	}
 	var elements []nft.Element
 	for _, p := range ipprefix.Widest(prefixes) {
-		elements = append(elements, onLinkElement(p))
+		elements = append(elements, nft.Range(setOnLink+nft.VersionOf(p.Addr()).String(),
+			p.Addr(), ipprefix.Last(p)))
 	}
 	return t.sync(r, s, elements, setOnLink+nft.V4.String(), setOnLink+nft.V6.String())
 }
@@ -181,13 +181,6 @@ func (s *space) onLink(bridges []netlink.Link) ([]netip.Prefix, error) {
 		}
 	}
 	return prefixes, nil
-}
-
-func onLinkElement(p netip.Prefix) nft.Element {
-	v := nft.VersionOf(p.Addr())
-	head := nft.Uint16(v.EtherType())
-	return nft.Element{Set: setOnLink + v.String(), Key: head + nft.Addr(p.Addr()),
-		End: head + nft.Addr(ipprefix.Last(p))}
 }
 
 // removeShares deletes the share table.

@@ -4,7 +4,6 @@ package fabric
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,11 +13,13 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// tableName is the name of every table of ours, in each family and namespace, but for one that has its own.
+// tableName is the name of every table of ours, in each family and namespace, but for one
+// that has its own.
 const tableName = "kuryr"
 
-// table is a table's fixed part: chains with their rules, and the sets that the variable part lives in. A port, a forwarding or a
-// floating address is never a rule, always an element.
+// table is a table's fixed part: chains with their rules, and the sets that the variable
+// part lives in. A port, a forwarding or a floating address is never a rule, always an
+// element.
 type table struct {
 	family nftables.TableFamily
 	own    string // name, if not tableName
@@ -41,7 +42,7 @@ func (t table) converge(r *run, s *space) (err error) {
 	if err != nil {
 		return err
 	}
-	object := fmt.Sprintf("nft table %s %s", familyName(t.family), t.name())
+	object := "nft table " + t.in().String()
 	if !exists {
 		return r.mend(object, "complete", "", func() error { return t.explain(t.create(s.nft, false)) })
 	}
@@ -57,11 +58,11 @@ func (t table) converge(r *run, s *space) (err error) {
 	var names []string
 	for _, c := range t.chains {
 		if have.chains[c.Name] != nil {
-			same, err := t.in().HasRules(s.nft, c)
+			current, err := t.in().HasRules(s.nft, c)
 			if err != nil {
 				return err
 			}
-			if same {
+			if current {
 				continue
 			}
 		}
@@ -135,9 +136,7 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) err
 	x := nft.Begin(c)
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
-			if err := x.AddSet(t.in(), want); err != nil {
-				return err
-			}
+			x.AddSet(t.in(), want)
 		}
 	}
 	for _, ch := range stale {
@@ -146,9 +145,7 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) err
 		}
 	}
 	for _, ch := range stale {
-		if err := x.ReplaceRules(t.in(), ch); err != nil {
-			return err
-		}
+		x.ReplaceRules(t.in(), ch)
 	}
 	var chains, sets []string
 	for _, name := range t.unwanted(have) {
@@ -171,13 +168,9 @@ func (t table) create(c *nftables.Conn, replace bool) error {
 	}
 	x.AddTable(t.in())
 	for _, s := range t.sets {
-		if err := x.AddSet(t.in(), s); err != nil {
-			return err
-		}
+		x.AddSet(t.in(), s)
 	}
-	if err := x.AddChains(t.in(), t.chains); err != nil {
-		return err
-	}
+	x.AddChains(t.in(), t.chains)
 	return x.Commit()
 }
 
@@ -189,7 +182,7 @@ func (t table) remove(r *run, s *space) (err error) {
 	if exists, err := t.exists(s); err != nil || !exists {
 		return err
 	}
-	return r.mend(fmt.Sprintf("nft table %s %s", familyName(t.family), t.name()), "", "present", func() error {
+	return r.mend("nft table "+t.in().String(), "", "present", func() error {
 		s.nft.DelTable(t.ref())
 		return ignore(s.nft.Flush(), unix.ENOENT)
 	})
@@ -234,17 +227,16 @@ func (t table) elements(s *space, names ...string) (_ []nft.Element, err error) 
 	return all, nil
 }
 
-// update removes and adds elements in one transaction. An element to be removed is added first: so absent is fine, and one whose
-// key stands for another value is left alone and makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
+// update removes and adds elements in one transaction. An element to be removed is added
+// first: so absent is fine, and one whose key stands for another value is left alone and
+// makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
 func (t table) update(s *space, remove, add []nft.Element) (err error) {
 	defer s.note(&err)
 	remove = nft.Without(remove, add)
 	x := nft.Begin(s.nft)
-	err = errors.Join(x.AddElements(t.in(), remove), x.DeleteElements(t.in(), remove),
-		x.AddElements(t.in(), add))
-	if err != nil {
-		return err
-	}
+	x.AddElements(t.in(), remove)
+	x.DeleteElements(t.in(), remove)
+	x.AddElements(t.in(), add)
 	return x.Commit()
 }
 
@@ -266,8 +258,9 @@ func (t table) sync(r *run, s *space, want []nft.Element, names ...string) error
 	return err
 }
 
-// syncChanges is sync and tells what it changed.
-func (t table) syncChanges(r *run, s *space, want []nft.Element, names ...string) (remove, add []nft.Element, err error) {
+// syncChanges is sync and returns what it changed.
+func (t table) syncChanges(r *run, s *space, want []nft.Element,
+	names ...string) (remove, add []nft.Element, err error) {
 	have, err := t.elements(s, names...)
 	if err != nil {
 		return nil, nil, err
@@ -277,10 +270,12 @@ func (t table) syncChanges(r *run, s *space, want []nft.Element, names ...string
 		return nil, nil, nil
 	}
 	for _, e := range remove {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set, Have: e.String()})
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+			Have: e.String()})
 	}
 	for _, e := range add {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set, Want: e.String()})
+		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+			Want: e.String()})
 	}
 	if r.dry {
 		return nil, nil, nil

@@ -41,14 +41,22 @@ func TestTableOfAnOlderVersion(t *testing.T) {
 	w.reaches(a.ns, "10.0.0.6", true)
 }
 
-// TestRulesets compares the tables with nft's text of them. The comments have the rules' hashes:
+// TestRulesets compares the tables with a dump of them. The comments have the rules' hashes:
 // where they differ, an upgrade replaces the rules.
 func TestRulesets(t *testing.T) {
 	t.Parallel()
 	uplink4, uplink6 := netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/64")
-	for file, table := range map[string]table{
-		"host": hostTable(uplink4, uplink6), "router": routerTable(true), "shield": shieldTable(),
-	} {
+	tables := map[string]table{
+		"host": hostTable(uplink4, uplink6), "router": routerTable(true),
+		"router_without_nat": routerTable(false), "shield": shieldTable(),
+	}
+	if can := supports(); can.rates {
+		tables["share"] = shareTable(defaultMax, false)
+		if can.connections {
+			tables["share_connections"] = shareTable(defaultMax, true)
+		}
+	}
+	for file, table := range tables {
 		ns := nstest.New(t)
 		c, err := connect(ns)
 		if err != nil {
@@ -57,7 +65,7 @@ func TestRulesets(t *testing.T) {
 		if err := table.create(c, false); err != nil {
 			t.Fatal(err)
 		}
-		nstest.WantRuleset(t, ns, "testdata/"+file+".nft")
+		nstest.WantRuleset(t, ns, "testdata/"+file+".ruleset")
 		_ = c.CloseLasting()
 	}
 }

@@ -2,15 +2,17 @@
 
 // Package guard keeps a link of the machine from being a way through it.
 //
-// It owns the table kuryr_guard of the inet family in the network namespace that its caller is in. What comes in by the link and would be passed on is refused, unless it was
-// translated on the way (package lb, package hostport), or is of a connection that is there. So a machine that passes on what it balances does not become a router between the
-// networks behind its links, and what is for an address that nobody answers at does not go round between it and a router until its life is over.
+// It owns the table kuryr_guard of the inet family in the network namespace that its
+// caller is in. What comes in by the link and would be passed on is refused, unless it
+// was translated on the way (package lb, package hostport), or is of a connection that is
+// there. So a machine that passes on what it balances does not become a router between
+// the networks behind its links, and what is for an address without an owner does not go
+// round between it and a router until its life is over.
 //
 // It must not judge what is for the machine itself, nor what it sends.
 package guard
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
@@ -24,7 +26,8 @@ const Table = "kuryr_guard"
 
 var table = nft.Table{Name: Table, Family: nftables.TableFamilyINet}
 
-// Set guards a link of this name, which need not be there. It is there when Set returns, and guards no other. Idempotent.
+// Set guards a link of this name, which need not be there. It is there when Set returns,
+// and guards no other. Idempotent.
 func Set(link string) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -38,13 +41,11 @@ func Set(link string) error {
 	x.AddTable(table) // so that there is one to delete
 	x.DeleteTable(table)
 	x.AddTable(table)
-	if err := errors.Join(x.AddChains(table, []nft.Chain{forward}), x.Commit()); err != nil {
-		return fmt.Errorf("nft table inet %s: %w", Table, err)
-	}
-	return nil
+	x.AddChains(table, []nft.Chain{forward})
+	return x.Commit()
 }
 
-// Remove takes the table away; none is fine.
+// Remove deletes the table; absent is fine.
 func Remove() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -53,7 +54,7 @@ func Remove() error {
 	x := nft.Begin(c)
 	x.DeleteTable(table)
 	if err := x.Commit(); err != nil && !nft.IsAbsent(err) {
-		return fmt.Errorf("nft table inet %s: %w", Table, err)
+		return err
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
 
-// That it refuses what it is to refuse, packets of kube/proxy show. Here: it is there once, however often it is set, and goes.
+// TestSetAndRemove checks that the table exists once, however often it is set, and that it can be
+// removed. Tests of kube/proxy check what it refuses.
 func TestSetAndRemove(t *testing.T) {
 	nstest.Require(t)
 	nstest.Do(t, nstest.New(t), func() {
@@ -35,10 +36,11 @@ func TestSetAndRemove(t *testing.T) {
 			}
 			return len(all)
 		}
+		set := func() error { return Set("kuryr-node0") }
 		for _, step := range []struct {
 			do   func() error
 			want int
-		}{{Remove, 0}, {func() error { return Set("kuryr-node0") }, 2}, {func() error { return Set("kuryr-node0") }, 2}, {Remove, 0}, {Remove, 0}} {
+		}{{Remove, 0}, {set, 2}, {set, 2}, {Remove, 0}, {Remove, 0}} {
 			if err := step.do(); err != nil || rules() != step.want {
 				t.Errorf("%v, %d rules, want %d", err, rules(), step.want)
 			}
@@ -46,7 +48,7 @@ func TestSetAndRemove(t *testing.T) {
 	})
 }
 
-// TestRuleset compares the table with nft's text of it.
+// TestRuleset compares the table with a dump of it.
 func TestRuleset(t *testing.T) {
 	ns := nstest.New(t)
 	nstest.Do(t, ns, func() {
@@ -54,5 +56,5 @@ func TestRuleset(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	nstest.WantRuleset(t, ns, "testdata/guard.nft")
+	nstest.WantRuleset(t, ns, "testdata/guard.ruleset")
 }

@@ -308,7 +308,7 @@ func TestRestored(t *testing.T) {
 	w.answers(w.client, "tcp", hostAddr+":9090", "b")
 }
 
-// TestRuleset compares the table with nft's text of it.
+// TestRuleset compares the table with a dump of it.
 func TestRuleset(t *testing.T) {
 	ns := nstest.New(t)
 	nstest.Do(t, ns, func() {
@@ -321,5 +321,5 @@ func TestRuleset(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	nstest.WantRuleset(t, ns, "testdata/hostport.nft")
+	nstest.WantRuleset(t, ns, "testdata/hostport.ruleset")
 }

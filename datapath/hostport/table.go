@@ -3,10 +3,7 @@
 package hostport
 
 import (
-	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -18,14 +15,10 @@ const (
 	tableName = "kuryr_hostport"
 	setEvery  = "every" // protocol and port -> address and port
 	setOne    = "one"   // address of the host, protocol and port -> address and port
-	// early is before Docker's translations and after the fabric's, so that none depends on who started first.
+	// early is before Docker's translations and after the fabric's, so that none depends
+	// on who started first.
 	early = -4
 )
-
-var loopbacks = map[nft.Version]netip.Prefix{
-	nft.V4: netip.MustParsePrefix("127.0.0.0/8"),
-	nft.V6: netip.MustParsePrefix("::1/128"),
-}
 
 var table = nft.Table{Name: tableName, Family: nftables.TableFamilyINet}
 
@@ -58,7 +51,7 @@ func chains() []nft.Chain {
 	return []nft.Chain{in, own, out}
 }
 
-// replace makes the table anew with these mappings, or takes it away where there are none, in one transaction.
+// replace recreates the table with these mappings, or deletes it without any, in one transaction.
 func replace(all []Mapping) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -71,33 +64,25 @@ func replace(all []Mapping) error {
 		x.AddTable(table)
 		for _, v := range nft.Versions {
 			for _, s := range sets(v) {
-				if err := x.AddSet(table, s); err != nil {
-					return err
-				}
+				x.AddSet(table, s)
 			}
 		}
-		err := errors.Join(x.AddChains(table, chains()), x.AddElements(table, elements(all)))
-		if err != nil {
-			return err
-		}
+		x.AddChains(table, chains())
+		x.AddElements(table, elements(all))
 	}
-	if err := x.Commit(); err != nil {
-		return fmt.Errorf("nft table inet %s: %w", tableName, err)
-	}
-	return nil
+	return x.Commit()
 }
 
-// change takes mappings away and adds others in one transaction. It fails, and changes nothing, where the table is not as it was left.
+// change removes mappings and adds others in one transaction. It fails, and changes
+// nothing, where the table is not as it was left.
 func change(remove, add []Mapping) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
 	x := nft.Begin(c)
-	err = errors.Join(x.DeleteElements(table, elements(remove)), x.AddElements(table, elements(add)))
-	if err != nil {
-		return err
-	}
+	x.DeleteElements(table, elements(remove))
+	x.AddElements(table, elements(add))
 	return x.Commit()
 }
 
@@ -134,8 +119,6 @@ func translate(v nft.Version, set string) nft.Exprs {
 // fromLoopback gives what the host's loopback sends to a port of its own an address that can be
 // answered.
 func fromLoopback(v nft.Version) nft.Exprs {
-	loopback := loopbacks[v]
-	source := nft.Bits(v.LoadSource(nft.First), net.CIDRMask(loopback.Bits(), loopback.Addr().BitLen()),
-		expr.CmpOpEq, loopback.Addr().AsSlice())
+	source := nft.Within(v.LoadSource(nft.First), v.Loopback())
 	return nft.Join(v.Match(), nft.NotOut("lo"), source, nft.Translated(), nft.Masquerade)
 }

@@ -102,7 +102,7 @@ func (t *Table) forget(ctx context.Context) error {
 	c := &change{}
 	for key, told := range t.owed {
 		if told {
-			c.remove = append(c.remove, key.owed())
+			c.remove = append(c.remove, key.cleanup())
 		}
 	}
 	if !c.empty() {

@@ -17,8 +17,9 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// frontend is what is told of one, and which slot each endpoint has. An endpoint keeps its slot as far as it can, so that a change of one among a thousand is a change of
-// one or two elements.
+// frontend is what is told of one, and which slot each endpoint has. An endpoint keeps
+// its slot as far as it can, so that a change of one among a thousand is a change of one
+// or two elements.
 type frontend struct {
 	Frontend
 	slots []netip.AddrPort
@@ -80,7 +81,8 @@ func place(f Frontend, had *frontend) *frontend {
 	return n
 }
 
-// draining are the endpoints that keep flows, as the kernel minds them: of UDP alone, in order and each once.
+// draining are the endpoints that keep flows, as the kernel minds them: of UDP alone, in
+// order and each once.
 func (f Frontend) draining() []netip.AddrPort {
 	if f.Protocol != sdn.UDP {
 		return nil
@@ -92,7 +94,8 @@ func sorted(list []netip.AddrPort) []netip.AddrPort {
 	return sortslice.Sorted(list, netip.AddrPort.Compare)
 }
 
-// number gives endpoints their ids: what they had, else by their address and port, so that each has the same after a restart.
+// number gives endpoints their ids: what they had, else by their address and port, so
+// that each has the same after a restart.
 func (f *frontend) number(had *frontend) {
 	byEndpoint, taken := map[netip.AddrPort]uint32{}, map[uint32]bool{}
 	if had != nil {
@@ -119,23 +122,23 @@ func (f *frontend) number(had *frontend) {
 
 func (k Key) kind() kind { return kind{Version: nft.VersionOf(k.Addr), node: k.Addr.IsUnspecified()} }
 
-// lasts tells elements that stay whatever the frontends are, until something is done or a time is over.
+// lasts tells elements that stay whatever the frontends are, until something is done or a
+// time is over.
 func lasts(e nft.Element) bool {
 	return strings.HasPrefix(e.Set, "owed") || strings.HasPrefix(e.Set, "left")
 }
 
-func protocolBytes(p sdn.Protocol) string { return string([]byte{byte(p), 0, 0, 0}) }
-
+// bytes returns the key as the sets have it.
 func (k Key) bytes() string {
-	s := protocolBytes(k.Protocol) + nft.Uint16(k.Port)
+	service := nft.Service(uint8(k.Protocol), k.Port)
 	if k.Addr.IsUnspecified() {
-		return s
+		return service
 	}
-	return nft.Addr(k.Addr) + s
+	return nft.Addr(k.Addr) + service
 }
 
-// owed says that stale flows of the frontend, which went, are to be forgotten yet.
-func (k Key) owed() nft.Element { return nft.Element{Set: k.kind().owed(), Key: k.bytes()} }
+// cleanup returns the element that says that the removed frontend may have stale flows.
+func (k Key) cleanup() nft.Element { return nft.Element{Set: k.kind().owed(), Key: k.bytes()} }
 
 // elements calls add with all that is the frontend's own. No element comes twice.
 func (f *frontend) elements(add func(nft.Element)) {
@@ -172,12 +175,14 @@ func masked(list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// equal tells whether two values of one key make the same of the kernel.
+// equal reports whether two values of one key make the same of the kernel.
 func (f *frontend) equal(g Frontend) bool {
 	if (f.inside == nil) != (g.Inside == nil) || f.inside != nil && !f.inside.equal(g.forInside()) {
 		return false
 	}
-	return f.profile() == g.profile() && f.Affinity == g.Affinity && slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) && slices.Equal(f.Draining, g.draining()) &&
+	return f.profile() == g.profile() && f.Affinity == g.Affinity &&
+		slices.Equal(sorted(f.Endpoints), sorted(g.Endpoints)) &&
+		slices.Equal(f.Draining, g.draining()) &&
 		slices.Equal(ipprefix.Widest(masked(f.Sources)), ipprefix.Widest(masked(g.Sources)))
 }
 
@@ -209,7 +214,9 @@ func (f *frontend) keeps() map[netip.AddrPort]bool {
 	return all
 }
 
-// misleads tells whether connection tracking may have flows that are led otherwise than the frontend's that comes after it. It may not where all clients have had an endpoint, and all endpoints stay or drain.
+// misleads reports whether connection tracking may have flows that are led otherwise than
+// the frontend's that comes after it. It may not where all clients have had an endpoint,
+// and all endpoints stay or drain.
 func (f *frontend) misleads(next *frontend) bool {
 	if f == nil || next == nil {
 		return true
@@ -228,7 +235,8 @@ func (f *frontend) misleads(next *frontend) bool {
 	return false
 }
 
-// member is an endpoint as many frontends may share it; with port 0 it is its address, of all ports.
+// member is an endpoint as many frontends may share it; with port 0 it is its address, of
+// all ports.
 type member struct {
 	netip.AddrPort
 	sdn.Protocol
@@ -262,7 +270,7 @@ func (f *frontend) members(bridges bool, add func(member)) {
 func (m member) elements(bridges bool, add func(nft.Element)) {
 	v, addr := nft.VersionOf(m.Addr()), nft.Addr(m.Addr())
 	if m.Port() != 0 {
-		add(nft.Element{Set: answers(v), Key: addr + protocolBytes(m.Protocol) + nft.Uint16(m.Port())})
+		add(nft.Element{Set: answers(v), Key: addr + nft.Service(uint8(m.Protocol), m.Port())})
 		return
 	}
 	add(nft.Element{Set: self(v), Key: addr + addr})

@@ -17,10 +17,9 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-const (
-	// bufferSize is how much one transaction, which is one message to the kernel, and its answers may take. It is a limit; memory is taken as it is used.
-	bufferSize = 256 << 20
-)
+// bufferSize limits how much one transaction, which is one message to the kernel, and its answers
+// may take. The kernel allocates memory only when it is used.
+const bufferSize = 256 << 20
 
 // kernel is the tables in one namespace.
 type kernel struct {
@@ -35,13 +34,14 @@ type kernel struct {
 }
 
 func openKernel(c Config) (*kernel, error) {
-	k := &kernel{name: c.name(), bridge: c.Bridges != "", base: base{c}, family: map[string]nftables.TableFamily{}}
+	k := &kernel{name: c.name(), bridge: c.Bridges != "", base: base{c},
+		family: map[string]nftables.TableFamily{}}
 	k.sets, k.chains = k.base.sets(), k.base.chains()
-	for _, s := range k.sets {
-		k.family[s.Name] = nftables.TableFamilyINet
-	}
-	for _, s := range bridgeSets() {
-		k.family[s.Name] = nftables.TableFamilyBridge
+	for _, f := range k.families() {
+		sets, _ := k.fixed(f)
+		for _, s := range sets {
+			k.family[s.Name] = f
+		}
 	}
 	err := c.run(func() (err error) {
 		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
@@ -62,11 +62,16 @@ func openKernel(c Config) (*kernel, error) {
 	return k, nil
 }
 
-// longMessages has the kernel answer in messages as long as they may be: it makes them as long as what was received was allowed to be at most. To go on with a listing it passes all that was
-// listed before, so that the fewer there are the better.
+// longMessages has the kernel answer in messages as long as they may be: it makes them as
+// long as what was received was allowed to be at most. To go on with a listing it passes
+// all that was listed before, so that the fewer there are the better.
 func longMessages(c *netlink.Conn) error {
-	const longest, getGeneration = 32 << 10, 16 // NFT_MSG_GETGEN, the smallest question (linux/netfilter/nf_tables.h)
-	_, err := c.Send(netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | getGeneration, Flags: netlink.Request}, Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}})
+	const longest = 32 << 10
+	const getGeneration = 16 // NFT_MSG_GETGEN, the smallest question (linux/netfilter/nf_tables.h)
+	_, err := c.Send(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | getGeneration,
+			Flags: netlink.Request},
+		Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}})
 	if err != nil {
 		return err
 	}
@@ -135,7 +140,8 @@ func (l lead) element() nft.Element {
 	return nft.Element{Set: l.profiles(), Key: string(nft.Word(uint32(l.profile)))}
 }
 
-// chainsOf are those that a profile needs beside the fixed ones. That which remembers is shared with other profiles.
+// chainsOf are those that a profile needs beside the fixed ones. That which remembers is
+// shared with other profiles.
 func (k *kernel) chainsOf(l lead) []nft.Chain {
 	list := []nft.Chain{l.leadChain(l.profile)}
 	if l.timeout() > 0 {
@@ -146,9 +152,9 @@ func (k *kernel) chainsOf(l lead) []nft.Chain {
 
 // change is what one transaction does.
 type change struct {
-	replace     bool                   // the tables are made anew, and what is added is alone in them
+	replace     bool                   // recreate the tables; they have only what is added
 	old         []nftables.TableFamily // those with a table that is replaced
-	mend        []placed               // chains whose rules are made anew
+	mend        []placed               // chains whose rules are replaced
 	leads       []lead                 // to make
 	chains      map[string]bool        // those that are there
 	remove, add []nft.Element          // in this order
@@ -164,13 +170,15 @@ type placed struct {
 	nft.Chain
 }
 
-// commit makes a change, all or nothing. Only where there is no room for more endpoints that went, these are left out.
+// commit makes a change, all or nothing. Only where there is no room for more endpoints
+// that went, these are left out.
 func (k *kernel) commit(ctx context.Context, c *change) error {
 	err := k.try(ctx, c)
 	if !errors.Is(err, unix.ENFILE) {
 		return err
 	}
-	k.base.log().Warn("too many endpoints went of late: connections to those that go now, from their own bridge, end", "table", k.name)
+	// Connections to them from their own bridge end.
+	k.base.log().Warn("no room for more recently removed endpoints", "table", k.name)
 	c.add = slices.DeleteFunc(c.add, func(e nft.Element) bool { return strings.HasPrefix(e.Set, "left") })
 	return k.try(ctx, c)
 }
@@ -185,22 +193,16 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 			x.DeleteTable(k.in(f))
 		}
 		for _, f := range k.families() {
-			if err := k.create(x, f); err != nil {
-				return err
-			}
+			k.create(x, f)
 		}
 	}
 	for _, m := range c.mend {
-		if err := x.ReplaceRules(k.in(m.TableFamily), m.Chain); err != nil {
-			return err
-		}
+		x.ReplaceRules(k.in(m.TableFamily), m.Chain)
 	}
 	if err := k.queue(c.remove, x.DeleteElements); err != nil {
 		return err
 	}
-	if err := k.addLeads(x, c); err != nil {
-		return err
-	}
+	k.addLeads(x, c)
 	if err := k.queue(c.add, x.AddElements); err != nil {
 		return err
 	}
@@ -211,9 +213,6 @@ func (k *kernel) try(ctx context.Context, c *change) error {
 func (k *kernel) flush(x *nft.Transaction, elements int) error {
 	began := time.Now()
 	err := x.Commit()
-	if err != nil {
-		err = fmt.Errorf("nft table %s: %w", k.name, err)
-	}
 	if k.base.Observe != nil {
 		k.base.Observe(Transaction{Elements: elements, Took: time.Since(began), Err: err})
 	}
@@ -221,18 +220,16 @@ func (k *kernel) flush(x *nft.Transaction, elements int) error {
 }
 
 // create makes the fixed part of a family's table.
-func (k *kernel) create(x *nft.Transaction, f nftables.TableFamily) error {
+func (k *kernel) create(x *nft.Transaction, f nftables.TableFamily) {
 	x.AddTable(k.in(f))
 	sets, chains := k.fixed(f)
 	for _, s := range sets {
-		if err := x.AddSet(k.in(f), s); err != nil {
-			return err
-		}
+		x.AddSet(k.in(f), s)
 	}
-	return x.AddChains(k.in(f), chains)
+	x.AddChains(k.in(f), chains)
 }
 
-func (k *kernel) addLeads(x *nft.Transaction, c *change) error {
+func (k *kernel) addLeads(x *nft.Transaction, c *change) {
 	made := map[string]bool{}
 	var list []nft.Chain
 	for _, l := range c.leads {
@@ -244,20 +241,20 @@ func (k *kernel) addLeads(x *nft.Transaction, c *change) error {
 		}
 	}
 	inet := k.in(nftables.TableFamilyINet)
-	if err := x.AddChains(inet, list); err != nil {
-		return err
-	}
+	x.AddChains(inet, list)
 	var elements []nft.Element
 	for _, l := range c.leads {
 		e := l.element()
 		e.GoTo = l.name()
 		elements = append(elements, e)
 	}
-	return x.AddElements(inet, elements)
+	x.AddElements(inet, elements)
 }
 
-// tidy takes away elements of profiles that no frontend has, and then chains that nothing leads to but each other. It is a transaction of its own, after that which
-// changed the frontends: a packet may have looked up a frontend before the one, and look for its profile after it.
+// tidy removes elements of profiles that no frontend has, and then chains that nothing
+// leads to but each other. It is a transaction of its own, after that which changed the
+// frontends: a packet may have looked up a frontend before the one, and look for its
+// profile after it.
 func (k *kernel) tidy(ctx context.Context, unused []nft.Element, chains []string) error {
 	if len(unused)+len(chains) == 0 {
 		return nil
@@ -273,16 +270,19 @@ func (k *kernel) tidy(ctx context.Context, unused []nft.Element, chains []string
 	return k.flush(x, len(unused))
 }
 
-// queue calls call with the elements of each family's table.
-func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element) error) error {
+// queue calls call with the elements of each family's table. An element of a set that no table
+// of ours has is an error.
+func (k *kernel) queue(list []nft.Element, call func(nft.Table, []nft.Element)) error {
 	byFamily := map[nftables.TableFamily][]nft.Element{}
 	for _, e := range list {
-		byFamily[k.family[e.Set]] = append(byFamily[k.family[e.Set]], e)
+		f, known := k.family[e.Set]
+		if !known {
+			return fmt.Errorf("nft table %s: no set %q for element %s", k.name, e.Set, e)
+		}
+		byFamily[f] = append(byFamily[f], e)
 	}
 	for _, f := range k.families() {
-		if err := call(k.in(f), byFamily[f]); err != nil {
-			return err
-		}
+		call(k.in(f), byFamily[f])
 	}
 	return nil
 }

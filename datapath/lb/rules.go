@@ -4,7 +4,6 @@ package lb
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -16,29 +15,36 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// early is before others' translations of the same hook (Docker's, package fabric's, package hostport's), so that none depends on who started first.
+// early is before others' translations of the same hook (Docker's, package fabric's,
+// package hostport's), so that none depends on who started first.
 const early = -7
 
-// The marks that a connection's first packet has from its translation on until it leaves. No route is chosen by them: nobody else uses such numbers.
+// The marks that a connection's first packet has from its translation on until it leaves.
+// No route is chosen by them: no other program uses such numbers.
 const (
-	markHide = 0x6b757268 // its source is to be masqueraded
-	markKeep = 0x6b75726b // its source is to be kept between bridges, whatever others' rules say
+	markHide = 0x6b757268 // its source will be masqueraded
+	markKeep = 0x6b75726b // its source will be kept between bridges, whatever others' rules say
 )
 
 // lastReg is the last register that a key can fill.
 const lastReg = 15
 
-// clientsAtMost is how many clients are remembered; who comes then is led all the same, and not remembered. Memory is used as they come.
+// clientsAtMost is how many clients are remembered; who comes then is led all the same,
+// and not remembered. Memory is used as they come.
 const clientsAtMost = 1 << 18
 
-// kind is what differs between the maps of a family's frontends, between those with an address and those of the namespace's own addresses, whose keys have none, and between those
-// for everybody and those for clients inside.
+// kind is what differs between the maps of a family's frontends, between those with an
+// address and those of the namespace's own addresses, whose keys have none, and between
+// those for all clients and those for clients inside.
 type kind struct {
 	nft.Version
 	node, inside bool
 }
 
-var kinds = []kind{{nft.V4, false, false}, {nft.V6, false, false}, {nft.V4, true, false}, {nft.V6, true, false}, {nft.V4, false, true}, {nft.V6, false, true}, {nft.V4, true, true}, {nft.V6, true, true}}
+var kinds = []kind{
+	{nft.V4, false, false}, {nft.V6, false, false}, {nft.V4, true, false}, {nft.V6, true, false},
+	{nft.V4, false, true}, {nft.V6, false, true}, {nft.V4, true, true}, {nft.V6, true, true},
+}
 
 func (k kind) String() string {
 	var b strings.Builder
@@ -51,7 +57,7 @@ func (k kind) String() string {
 	return b.String() + k.Version.String()
 }
 
-// toInside is the kind for clients inside, toAll that for everybody.
+// toInside is the kind for clients inside, toAll that for all clients.
 func (k kind) toInside() kind { k.inside = true; return k }
 func (k kind) toAll() kind    { k.inside = false; return k }
 
@@ -71,14 +77,15 @@ func (k kind) keyType() []nftables.SetDatatype {
 	return append([]nftables.SetDatatype{k.AddrType()}, service...)
 }
 
-// The names of the maps and sets of a kind. A key is [address .] protocol . port.
+// The names of the maps and sets of a kind. A key is [address .] protocol . port. The set of
+// removed frontends that may have stale flows is for no rule.
 func (k kind) services() string  { return "service" + k.String() }        // key -> profile
 func (k kind) endpoints() string { return "endpoint" + k.String() }       // key . slot or id -> address . port
 func (k kind) picks() string     { return "pick" + k.String() }           // key . slot -> id, of those with affinity
 func (k kind) clients() string   { return "client" + k.String() }         // key . client -> id, as connections come
 func (k kind) sources() string   { return "source" + k.toAll().String() } // key . range of clients
 func (k kind) profiles() string  { return "profile" + k.String() }        // profile -> chain
-func (k kind) owed() string      { return "owed" + k.String() }           // key of a frontend that went, of which flows may be left. No rule reads it
+func (k kind) owed() string      { return "owed" + k.String() }           // key of a removed frontend
 func self(v nft.Version) string  { return "self" + v.String() }           // endpoint . itself
 
 // The names of chains.
@@ -105,7 +112,8 @@ func (k kind) sets() []nftables.Set {
 		{Name: k.services(), IsMap: true, Concatenation: true, KeyType: nft.Concat(key...), DataType: mark},
 		{Name: k.endpoints(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: to},
 		{Name: k.picks(), IsMap: true, Concatenation: true, KeyType: with(mark), DataType: mark},
-		{Name: k.clients(), IsMap: true, Concatenation: true, KeyType: with(k.AddrType()), DataType: mark, Dynamic: true, HasTimeout: true, Size: clientsAtMost},
+		{Name: k.clients(), IsMap: true, Concatenation: true, KeyType: with(k.AddrType()),
+			DataType: mark, Dynamic: true, HasTimeout: true, Size: clientsAtMost},
 		{Name: k.profiles(), IsMap: true, KeyType: mark, DataType: nftables.TypeVerdict},
 	}
 	if k.inside { // a frontend's other sets are of both
@@ -124,7 +132,7 @@ func (k kind) key() nft.Exprs {
 		e = append(e, k.LoadDestination(nft.First))
 		n = k.Words()
 	}
-	return append(e, nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(n)), nft.Load(nft.TransportHeader, 2, 2, nft.Reg(n+1)))
+	return append(e, nft.LoadService(n)...)
 }
 
 func (k kind) keyAndMark() nft.Exprs {
@@ -145,7 +153,8 @@ func (k kind) dispatch(of nft.Exprs) nft.Rule {
 	if k.inside {
 		comment += ", from inside"
 	}
-	return nft.Rule{Comment: comment, Exprs: nft.Join(of, k.key(), nft.Map(k.services(), nft.First, nft.First), nft.MarkFrom(nft.First), nft.ByMark(k.profiles()))}
+	return nft.NewRule(comment, of, k.key(), nft.Map(k.services(), nft.First, nft.First),
+		nft.MarkFrom(nft.First), nft.ByMark(k.profiles()))
 }
 
 // lead is the chain of a profile.
@@ -166,9 +175,11 @@ func (k kind) leadChain(p profile) nft.Chain {
 		c.Add("any endpoint", nft.Random(p.count()), nft.MarkFrom(nft.First), nft.GoTo(k.translate(p)))
 		return c
 	}
-	c.Add("the same as before", k.keyAndClient(), nft.Map(k.clients(), nft.First, nft.First), nft.MarkFrom(nft.First), nft.Jump(k.keep(p)))
+	c.Add("the same as before", k.keyAndClient(), nft.Map(k.clients(), nft.First, nft.First),
+		nft.MarkFrom(nft.First), nft.Jump(k.keep(p)))
 	c.Add("any endpoint", nft.Random(p.count()), nft.MarkFrom(nft.First))
-	c.Add("by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First), nft.MarkFrom(nft.First))
+	c.Add("by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First),
+		nft.MarkFrom(nft.First))
 	// Updating an element does not change what it stands for.
 	c.Add("the one before is gone", k.client(nft.SetDelete, 0))
 	c.Add("remember", nft.Jump(k.keep(p)))
@@ -176,10 +187,12 @@ func (k kind) leadChain(p profile) nft.Chain {
 	return c
 }
 
-// keepChain remembers the endpoint whose id the mark is, and leads to it; it comes back if there is no such endpoint, or no room.
+// keepChain remembers the endpoint whose id the mark is, and leads to it; it comes back
+// if there is no such endpoint, or no room.
 func (k kind) keepChain(b base, p profile) nft.Chain {
 	c := nft.Chain{Name: k.keep(p)}
-	data := lastReg - k.Words() // address and port in the last registers: an IPv6 client's key and mark fill all before them
+	// Address and port are in the last registers: an IPv6 client's key and mark fill all before.
+	data := lastReg - k.Words()
 	c.Add("remember and lead", k.keyAndMark(), nft.Map(k.endpoints(), nft.First, nft.Reg(data)),
 		k.client(nft.SetUpdate, p.timeout()), nft.SetMark(b.markFor(p), nft.First), k.nat(data))
 	return c
@@ -189,15 +202,18 @@ func (k kind) nat(at int) nft.Exprs {
 	return nft.NAT(expr.NATTypeDestNAT, k.Version, nft.Reg(at), nft.Reg(at+k.Words()))
 }
 
-// translateChain leads to the endpoint whose slot or id the mark is. While frontends change a packet may have chosen by the old number of endpoints and look for it among the new
-// ones: then it gets the first, which is there as long as any is.
+// translateChain leads to the endpoint whose slot or id the mark is. While frontends
+// change a packet may have chosen by the old number of endpoints and look for it among
+// the new ones: then it gets the first, which is there as long as any is.
 func (k kind) translateChain(b base, p profile) nft.Chain {
 	c := nft.Chain{Name: k.translate(p)}
-	to := nft.Join(k.keyAndMark(), nft.Map(k.endpoints(), nft.First, nft.First), nft.SetMark(b.markFor(p), nft.Reg(lastReg)), k.nat(0))
+	to := nft.Join(k.keyAndMark(), nft.Map(k.endpoints(), nft.First, nft.First),
+		nft.SetMark(b.markFor(p), nft.Reg(lastReg)), k.nat(0))
 	c.Add("chosen", to)
 	c.Add("the first", nft.SetMark(0, nft.Reg(lastReg)))
 	c.Add("the first", to)
-	c.Add("the first by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First), nft.MarkFrom(nft.First))
+	c.Add("the first by its id", k.keyAndMark(), nft.Map(k.picks(), nft.First, nft.First),
+		nft.MarkFrom(nft.First))
 	c.Add("the first by its id", to)
 	c.Add("none, after all", nft.Drop)
 	return c
@@ -221,7 +237,8 @@ func (b base) kinds() []kind {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return k.inside && len(b.Inside) == 0 })
 }
 
-// byLink matches packets of clients inside that come by a link, one match for each name that they may have.
+// byLink matches packets of clients inside that come by a link, one match for each name
+// that they may have.
 func (b base) byLink() (list []nft.Exprs) {
 	for _, prefix := range b.Inside {
 		list = append(list, nft.In(prefix+"*"))
@@ -235,12 +252,11 @@ func (b base) sets() []nftables.Set {
 		list = append(list, k.sets()...)
 	}
 	for _, v := range nft.Versions {
-		list = append(list, nftables.Set{Name: self(v), Concatenation: true, KeyType: nft.Concat(v.AddrType(), v.AddrType())})
+		list = append(list, nftables.Set{Name: self(v), Concatenation: true,
+			KeyType: nft.Concat(v.AddrType(), v.AddrType())})
 	}
 	return list
 }
-
-var loopbacks = map[nft.Version]netip.Prefix{nft.V4: netip.MustParsePrefix("127.0.0.0/8"), nft.V6: netip.MustParsePrefix("::1/128")}
 
 func (b base) chains() []nft.Chain {
 	hook := func(name string, h *nftables.ChainHook, p *nftables.ChainPriority) nft.Chain {
@@ -266,7 +282,7 @@ func (b base) chains() []nft.Chain {
 			c.Rules = append(c.Rules, at.dispatch(nil))
 			c.Add("to the namespace itself", v.Match(), nft.ToLocal(), nft.GoTo(local.Name))
 		}
-		local.Add("not on the loopback", nft.To(loopbacks[v]), nft.Accept)
+		local.Add("not on the loopback", nft.To(v.Loopback()), nft.Accept)
 		for _, p := range b.NodeAddrs {
 			if nft.VersionOf(p.Addr()) == v {
 				local.Add("a node's address", nft.To(p), nft.GoTo(own.Name))
@@ -276,7 +292,9 @@ func (b base) chains() []nft.Chain {
 			local.Add("any address", nft.GoTo(own.Name))
 		}
 		own.Rules = append(own.Rules, node.dispatch(nil))
-		post.Add("an endpoint reaches itself", v.Match(), nft.Exprs{v.LoadSource(nft.First), v.LoadDestination(nft.Reg(v.Words()))}, nft.InSet(self(v), nft.First), nft.Translated(), nft.Masquerade)
+		post.Add("an endpoint reaches itself", v.Match(),
+			nft.Exprs{v.LoadSource(nft.First), v.LoadDestination(nft.Reg(v.Words()))},
+			nft.InSet(self(v), nft.First), nft.Translated(), nft.Masquerade)
 		if b.Bridges != "" {
 			post.Add("client is kept", nft.Mark(markKeep), nft.In(b.Bridges+"*"), nft.Out(b.Bridges+"*"), v.Match(),
 				nft.Exprs{v.LoadSource(nft.First)}, nft.NAT(expr.NATTypeSourceNAT, v, nft.First, 0))

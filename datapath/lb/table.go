@@ -37,7 +37,7 @@ func (c Config) run(f func() error) error {
 	return c.Run(f)
 }
 
-// Table is what balances in one namespace. All methods may be called at once from many goroutines.
+// Table is what balances in one namespace. All methods may be called concurrently.
 type Table struct {
 	config Config
 
@@ -54,7 +54,7 @@ type truth struct {
 	members   map[member]int    // of how many frontends
 	leads     map[lead]int      // that the kernel has, for how many frontends
 	chains    map[string]bool   // of the inet table
-	owed      map[Key]bool      // UDP frontends whose stale flows are to be forgotten yet, and whether the kernel was told that it is owed
+	owed      map[Key]bool      // UDP frontends that may have stale flows; whether the kernel has an element of it
 }
 
 var errNotRestored = errors.New("frontends were not restored yet")
@@ -62,9 +62,12 @@ var errNotRestored = errors.New("frontends were not restored yet")
 // New makes a Table. It does nothing in the kernel before Restore.
 func New(c Config) *Table { return &Table{config: c} }
 
-// Restore makes the kernel balance exactly these frontends, and takes over what a former process left: what works goes on working all the while. It reads the
-// kernel, once; it is to be called before Apply, and may be called again at any time. Nothing is changed if it fails before the kernel is told; an
-// error after that leaves the Table as it was told to be, and the next Restore or Apply finishes it. Errors: IsInvalid, naming the frontend and the field.
+// Restore makes the kernel balance exactly these frontends, and takes over what a former
+// process left: what works goes on working all the while. It reads the kernel, once; it
+// must be called before Apply, and may be called again at any time. Nothing is changed if
+// it fails before the kernel is told; an error after that leaves the Table as it was told
+// to be, and the next Restore or Apply finishes it. Errors: IsInvalid, naming the
+// frontend and the field.
 func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 	want, err := byKey(t.config, all)
 	if err != nil {
@@ -75,11 +78,15 @@ func (t *Table) Restore(ctx context.Context, all []Frontend) error {
 	return t.restore(ctx, want)
 }
 
-// Apply removes frontends and then sets others, all or nothing, at the cost of what changes. It is idempotent: what is not there need not be removed, and what is
-// as it was costs nothing. Where the kernel is not as it was left, it is read and mended, as by Restore. Stale entries of connection tracking are gone when it returns:
-// those of UDP flows to endpoints and frontends that went, and to frontends that had no endpoint. Flows to an endpoint that drains go on, whatever else changes and whichever process is told so. Connections of TCP and SCTP go on until they end; what was sent to their frontends before these came,
-// and not answered, is forgotten soon after.
-// Errors: IsInvalid, naming the frontend and the field.
+// Apply removes frontends and then sets others, all or nothing, at the cost of what
+// changes. It is idempotent: what is not there need not be removed, and what is as it was
+// costs nothing. Where the kernel is not as it was left, it is read and changed, as by
+// Restore. Stale entries of connection tracking are gone when it returns: those of UDP
+// flows to endpoints and frontends that went, and to frontends that had no endpoint.
+// Flows to an endpoint that drains go on, whatever else changes and whichever process is
+// told so. Connections of TCP and SCTP go on until they end; what was sent to their
+// frontends before these came, and not answered, is forgotten soon after. Errors:
+// IsInvalid, naming the frontend and the field.
 func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 	want, err := byKey(t.config, set)
 	if err != nil {
@@ -111,7 +118,7 @@ func (t *Table) Apply(ctx context.Context, set []Frontend, remove []Key) error {
 			t.reopen()
 			return err
 		}
-		t.config.log().Warn("balancing in the kernel is not as it was left; it is read and mended", "table", t.config.name(), "error", err)
+		t.config.log().Warn("rereading changed balancing tables", "table", t.config.name(), "err", err)
 	}
 	all := map[Key]Frontend{}
 	for key, f := range t.frontends {
@@ -153,14 +160,14 @@ type plan struct {
 	flows   []Key         // UDP frontends of which entries of connection tracking may be stale
 	came    []Key         // frontends that were not there
 	unused  []nft.Element // of profiles, and
-	drop    []string      // chains that nobody needs any more
+	drop    []string      // chains that no frontend needs any more
 }
 
 func newPlan() *plan {
 	return &plan{next: map[Key]*frontend{}, members: map[member]int{}, leads: map[lead]int{}}
 }
 
-// plan finds what is to be changed.
+// plan finds what must be changed.
 func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 	p := newPlan()
 	p.change.chains = t.chains
@@ -189,7 +196,7 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 			p.flows = append(p.flows, key)
 		}
 		if next == nil {
-			p.add = append(p.add, key.owed())
+			p.add = append(p.add, key.cleanup())
 		}
 	}
 	bridges := t.config.Bridges != ""
@@ -200,8 +207,8 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 		} else if before > 0 && before+n == 0 {
 			m.elements(bridges, func(e nft.Element) {
 				p.remove = append(p.remove, e)
-				if left, ok := leaving(e); ok {
-					p.add = append(p.add, left)
+				if kept, ok := leaving(e); ok {
+					p.add = append(p.add, kept)
 				}
 			})
 		}
@@ -214,7 +221,7 @@ func (t *Table) plan(set map[Key]Frontend, remove []Key) *plan {
 	return p
 }
 
-// differ adds what is to be done with a frontend's own elements.
+// differ adds what must be done with a frontend's own elements.
 func (p *plan) differ(had, next *frontend) {
 	before := map[nft.Element]bool{}
 	if had != nil {
@@ -271,10 +278,12 @@ func (t *Table) accept(p *plan) {
 	}
 }
 
-// idleAtMost is how many profiles the kernel keeps that no frontend has. Beside more of them than that, making one would cost more and more.
+// idleAtMost is how many profiles the kernel keeps that no frontend has. Beside more of
+// them than that, making one would cost more and more.
 const idleAtMost = 256
 
-// sweep takes profiles away that no frontend had before the plan already, when one was made and there are too many.
+// sweep removes profiles that no frontend had before the plan already, when one was made
+// and there are too many.
 func (t *Table) sweep(ctx context.Context, p *plan) error {
 	if t.kernel == nil || len(p.change.leads) == 0 || len(t.leads) <= idleAtMost {
 		return nil
@@ -382,8 +391,8 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 				default:
 					p.remove = append(p.remove, e)
 				}
-				if left, ok := leaving(e); ok {
-					add[left] = true
+				if kept, ok := leaving(e); ok {
+					add[kept] = true
 				}
 			}
 		}
@@ -412,21 +421,22 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 	for _, key := range have.udp() {
 		if _, wanted := want[key]; !wanted {
 			n.owed[key] = true
-			add[key.owed()] = true
+			add[key.cleanup()] = true
 		}
 	}
 	for _, key := range have.owed() {
 		n.owed[key] = true
-		delete(add, key.owed())
+		delete(add, key.cleanup())
 		if p.replace {
-			add[key.owed()] = true
+			add[key.cleanup()] = true
 		}
 	}
 	p.add = slices.Collect(maps.Keys(add))
 	return n, p
 }
 
-// Check compares the kernel with what was told, changing neither. It reads the whole table. What clients are remembered is no difference.
+// Check compares the kernel with what was told, changing neither. It reads the whole
+// table. What clients are remembered is no difference.
 func (t *Table) Check(ctx context.Context) ([]Difference, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -510,7 +520,8 @@ func (t *Table) open() error {
 	return nil
 }
 
-// reopen gives the sockets up, after an error for one, so that the next call opens others; the kernel is to be read then.
+// reopen gives the sockets up, after an error for one, so that the next call opens
+// others; the kernel must be read then.
 func (t *Table) reopen() {
 	if t.kernel != nil {
 		t.kernel.close()

@@ -45,6 +45,19 @@ func Service(protocol uint8, port uint16) string {
 // Endpoint returns address . port as fields of a key.
 func Endpoint(a netip.AddrPort) string { return Addr(a.Addr()) + Uint16(a.Port()) }
 
+// RangeSet returns a set of ranges of addresses. The ethertype before the address makes the key
+// one of two fields: the kernel keeps only the ranges of such keys as a first and a last key.
+func RangeSet(name string, v Version) nftables.Set {
+	return nftables.Set{Name: name, Concatenation: true, Interval: true,
+		KeyType: Concat(nftables.TypeEtherType, v.AddrType())}
+}
+
+// Range returns the element of a RangeSet that has the addresses from first to last.
+func Range(set string, first, last netip.Addr) Element {
+	ether := Uint16(VersionOf(first).EtherType())
+	return Element{Set: set, Key: ether + Addr(first), End: ether + Addr(last)}
+}
+
 // Element is an element of a set or map, comparable, with its fields as the kernel has them.
 type Element struct {
 	Set   string

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,8 +42,7 @@ func goldenSets() []nftables.Set {
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	return []nftables.Set{
 		{Name: "hosts", KeyType: nftables.TypeIPAddr},
-		{Name: "ranges", Concatenation: true, Interval: true,
-			KeyType: Concat(nftables.TypeEtherType, nftables.TypeIP6Addr)},
+		RangeSet("ranges", V6),
 		{Name: "services", IsMap: true, Concatenation: true, KeyType: Concat(service...),
 			DataType: Concat(nftables.TypeIPAddr, nftables.TypeInetService)},
 		{Name: "marks", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeMark},
@@ -106,9 +106,7 @@ var (
 	service = Element{Set: "services", Key: Service(unix.IPPROTO_TCP, 80),
 		Value: Endpoint(netip.MustParseAddrPort("10.0.0.2:8080"))}
 	byMark = Element{Set: "verdicts", Key: string(Word(0x07070707)), GoTo: "leaf"}
-	span   = Element{Set: "ranges",
-		Key: Uint16(unix.ETH_P_IPV6) + Addr(netip.MustParseAddr("fd00::")),
-		End: Uint16(unix.ETH_P_IPV6) + Addr(netip.MustParseAddr("fd00::ffff"))}
+	span   = Range("ranges", netip.MustParseAddr("fd00::"), netip.MustParseAddr("fd00::ffff"))
 )
 
 func create(t *testing.T, c *nftables.Conn) {
@@ -116,17 +114,18 @@ func create(t *testing.T, c *nftables.Conn) {
 	x := Begin(c)
 	x.AddTable(golden)
 	for _, s := range goldenSets() {
-		must(t, x.AddSet(golden, s))
+		x.AddSet(golden, s)
 	}
-	must(t, errors.Join(x.AddChains(golden, goldenChains()),
-		x.AddElements(golden, []Element{host, service, byMark, span}), x.Commit()))
+	x.AddChains(golden, goldenChains())
+	x.AddElements(golden, []Element{host, service, byMark, span})
+	must(t, x.Commit())
 }
 
-// TestGolden compares what the kernel gets with nft's text of it.
+// TestGolden compares what the kernel gets with a dump of it.
 func TestGolden(t *testing.T) {
 	ns := nstest.New(t)
 	create(t, connect(t, ns))
-	nstest.WantRuleset(t, ns, "testdata/golden.nft")
+	nstest.WantRuleset(t, ns, "testdata/golden.ruleset")
 }
 
 // TestRead checks that what was made is found as it was made, and what differs as different.
@@ -193,7 +192,7 @@ func TestChange(t *testing.T) {
 		return list
 	}
 	x := Begin(c)
-	must(t, x.AddElements(golden, []Element{moved}))
+	x.AddElements(golden, []Element{moved})
 	if err := x.Commit(); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("an element with another value: %v, want EEXIST", err)
 	}
@@ -202,15 +201,17 @@ func TestChange(t *testing.T) {
 		t.Errorf("remove %v, add %v", remove, add)
 	}
 	x = Begin(c)
-	must(t, errors.Join(x.DeleteElements(golden, remove), x.AddElements(golden, add), x.Commit()))
+	x.DeleteElements(golden, remove)
+	x.AddElements(golden, add)
+	must(t, x.Commit())
 	if have := read(); !slices.Equal(have, []Element{moved}) {
 		t.Errorf("elements %v, want %v", have, moved)
 	}
 	x = Begin(c)
-	must(t, x.DeleteElements(golden, []Element{byMark}))
+	x.DeleteElements(golden, []Element{byMark})
 	x.FlushChain(golden, "next")
 	x.DeleteChains(golden, "leaf")
-	must(t, x.ReplaceRules(golden, Chain{Name: "next", Rules: []Rule{{Comment: "any", Any: true}}}))
+	x.ReplaceRules(golden, Chain{Name: "next", Rules: []Rule{{Comment: "any", Any: true}}})
 	x.DeleteSets(golden, "marks")
 	must(t, x.Commit())
 	chains, err := golden.Chains(c)
@@ -223,6 +224,64 @@ func TestChange(t *testing.T) {
 	x = Begin(c)
 	if err := x.Commit(); err != nil || x.Changed {
 		t.Errorf("nothing to do: %v, changed %v", err, x.Changed)
+	}
+}
+
+// TestCommitErrors checks that Commit returns each error once, with the table and the sets.
+func TestCommitErrors(t *testing.T) {
+	c := connect(t, nstest.New(t))
+	create(t, c)
+	absent := Element{Set: "hosts", Key: Addr(netip.MustParseAddr("10.0.0.9"))}
+	other := service
+	other.Value = Endpoint(netip.MustParseAddrPort("10.0.0.3:8080"))
+	x := Begin(c)
+	x.DeleteElements(golden, []Element{absent})
+	x.DeleteElements(golden, []Element{absent})
+	x.AddElements(golden, []Element{other})
+	x.AddElements(golden, []Element{other})
+	err := x.Commit()
+	if !errors.Is(err, unix.ENOENT) || !errors.Is(err, unix.EEXIST) {
+		t.Errorf("kernel's errors: %v, want ENOENT and EEXIST", err)
+	}
+	checkOnce(t, err, "inet golden", "hosts", "services", "no such file", "file exists")
+	if list, err := golden.Elements(c, "services", false); err != nil || list[0] != service {
+		t.Errorf("elements after a failed transaction: %v, %v", list, err)
+	}
+	x = Begin(c)
+	x.AddSet(golden, nftables.Set{Name: "untyped", Anonymous: true})
+	x.AddElements(golden, []Element{absent})
+	x.AddSet(golden, nftables.Set{Name: "untyped too", Anonymous: true})
+	checkOnce(t, x.Commit(), "inet golden", "untyped")
+}
+
+func checkOnce(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || strings.Count(err.Error(), text) != 1 {
+			t.Errorf("error %v: want %q once", err, text)
+		}
+	}
+}
+
+// TestManySets checks that an error does not name more than some sets.
+func TestManySets(t *testing.T) {
+	t.Parallel()
+	sets := map[string]bool{}
+	for _, name := range strings.Split("abcdefg", "") {
+		sets[name] = true
+	}
+	if got, want := some(sets), "a, b, c, d, e and 2 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestLoopback checks the loopback addresses of both versions.
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[Version]string{V4: "127.0.0.0/8", V6: "::1/128"} {
+		if got := v.Loopback().String(); got != want {
+			t.Errorf("version %s: %s, want %s", v, got, want)
+		}
 	}
 }
 

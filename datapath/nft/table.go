@@ -22,6 +22,14 @@ type Table struct {
 	Words bool
 }
 
+// String is for errors.
+func (t Table) String() string {
+	if t.Family == nftables.TableFamilyBridge {
+		return "bridge " + t.Name
+	}
+	return "inet " + t.Name
+}
+
 // Ref is the table as package nftables has it.
 func (t Table) Ref() *nftables.Table { return &nftables.Table{Name: t.Name, Family: t.Family} }
 

@@ -3,8 +3,11 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
@@ -13,8 +16,9 @@ import (
 // chunk is how many elements go into one message: an attribute's length has 16 bits.
 const chunk = 250
 
-// Transaction is a change that the kernel makes as a whole or not at all. After an error the
-// connection may have something queued and must be given up.
+// Transaction is a change that the kernel makes as a whole or not at all. Commit returns the
+// errors of all of it. After an error the connection may have something queued and must be given
+// up.
 type Transaction struct {
 	// Changed reports whether anything was queued.
 	Changed bool
@@ -24,45 +28,65 @@ type Transaction struct {
 	nextID uint32
 	// failed is the first error of what was queued.
 	failed error
+	// tables are those that it changes, in the order in which they came.
+	tables []changed
+}
+
+// changed is a table and the sets of which elements are added or deleted.
+type changed struct {
+	Table
+	sets map[string]bool
 }
 
 // Begin begins a transaction on a connection that has nothing queued.
 func Begin(c *nftables.Conn) *Transaction { return &Transaction{conn: c} }
 
+// change notes that a table changes, and sets of it.
+func (x *Transaction) change(t Table, sets ...string) {
+	x.Changed = true
+	i := slices.IndexFunc(x.tables, func(c changed) bool { return c.Table == t })
+	if i < 0 {
+		i = len(x.tables)
+		x.tables = append(x.tables, changed{t, map[string]bool{}})
+	}
+	for _, name := range sets {
+		x.tables[i].sets[name] = true
+	}
+}
+
 // AddTable adds a table. One that exists stays.
 func (x *Transaction) AddTable(t Table) {
-	x.Changed = true
+	x.change(t)
 	x.conn.AddTable(t.Ref())
 }
 
 // DeleteTable deletes a table with all it has.
 func (x *Transaction) DeleteTable(t Table) {
-	x.Changed = true
+	x.change(t)
 	x.conn.DelTable(t.Ref())
 }
 
 // AddSet adds a set or map.
-func (x *Transaction) AddSet(t Table, s nftables.Set) error {
-	x.Changed = true
+func (x *Transaction) AddSet(t Table, s nftables.Set) {
+	x.change(t)
 	x.nextID++
 	s.Table, s.ID = t.Ref(), x.nextID
 	if err := x.conn.AddSet(&s, nil); err != nil {
-		return x.fail(fmt.Errorf("set %s: %w", s.Name, err))
+		x.fail(t, fmt.Errorf("add set %s: %w", s.Name, err))
 	}
-	return nil
 }
 
 // DeleteSets deletes sets that no rule names.
 func (x *Transaction) DeleteSets(t Table, names ...string) {
 	for _, name := range names {
-		x.Changed = true
+		x.change(t)
 		x.conn.DelSet(&nftables.Set{Table: t.Ref(), Name: name})
 	}
 }
 
 // AddChain adds a chain without its rules.
 func (x *Transaction) AddChain(t Table, c Chain) {
-	x.Changed = true
+	x.change(t)
 	n := &nftables.Chain{Name: c.Name, Table: t.Ref(), Type: c.Type, Hooknum: c.Hook}
 	if c.Hook != nil {
 		n.Priority = &c.Priority
@@ -72,21 +96,18 @@ func (x *Transaction) AddChain(t Table, c Chain) {
 
 // AddChains adds chains with their rules. All chains come first, as rules lead to chains that
 // come later.
-func (x *Transaction) AddChains(t Table, list []Chain) error {
+func (x *Transaction) AddChains(t Table, list []Chain) {
 	for _, c := range list {
 		x.AddChain(t, c)
 	}
 	for _, c := range list {
-		if err := x.AddRules(t, c.Name, c.Rules); err != nil {
-			return err
-		}
+		x.AddRules(t, c.Name, c.Rules)
 	}
-	return nil
 }
 
 // FlushChain deletes a chain's rules.
 func (x *Transaction) FlushChain(t Table, name string) {
-	x.Changed = true
+	x.change(t)
 	x.conn.FlushChain(t.chain(name))
 }
 
@@ -101,12 +122,13 @@ func (x *Transaction) DeleteChains(t Table, names ...string) {
 }
 
 // AddRules adds rules at a chain's end.
-func (x *Transaction) AddRules(t Table, chain string, rules []Rule) error {
+func (x *Transaction) AddRules(t Table, chain string, rules []Rule) {
 	for _, r := range rules {
-		x.Changed = true
+		x.change(t)
 		stamp, err := t.Stamp(r)
 		if err != nil {
-			return x.fail(err)
+			x.fail(t, fmt.Errorf("chain %s: %w", chain, err))
+			return
 		}
 		rule := &nftables.Rule{Table: t.Ref(), Chain: t.chain(chain), Exprs: r.Exprs}
 		if stamp != "" {
@@ -114,38 +136,39 @@ func (x *Transaction) AddRules(t Table, chain string, rules []Rule) error {
 		}
 		x.conn.AddRule(rule)
 	}
-	return nil
 }
 
 // ReplaceRules makes a chain have these rules alone.
-func (x *Transaction) ReplaceRules(t Table, c Chain) error {
+func (x *Transaction) ReplaceRules(t Table, c Chain) {
 	x.FlushChain(t, c.Name)
-	return x.AddRules(t, c.Name, c.Rules)
+	x.AddRules(t, c.Name, c.Rules)
 }
 
 // DeleteRule deletes a rule by the handle that it has in the kernel.
-func (x *Transaction) DeleteRule(t Table, chain string, handle uint64) error {
-	x.Changed = true
+func (x *Transaction) DeleteRule(t Table, chain string, handle uint64) {
+	x.change(t)
 	rule := &nftables.Rule{Table: t.Ref(), Chain: t.chain(chain), Handle: handle}
-	return x.fail(x.conn.DelRule(rule))
+	if err := x.conn.DelRule(rule); err != nil {
+		x.fail(t, fmt.Errorf("delete rule of chain %s: %w", chain, err))
+	}
 }
 
 // AddElements adds elements. One that is there is fine; one with another value is EEXIST.
-func (x *Transaction) AddElements(t Table, list []Element) error {
-	return x.elements(t, list, x.conn.SetAddElements)
+func (x *Transaction) AddElements(t Table, list []Element) {
+	x.elements(t, list, x.conn.SetAddElements)
 }
 
 // DeleteElements deletes elements by their keys. One that is absent is ENOENT.
-func (x *Transaction) DeleteElements(t Table, list []Element) error {
+func (x *Transaction) DeleteElements(t Table, list []Element) {
 	list = slices.Clone(list)
 	for i := range list {
 		list[i].GoTo = ""
 	}
-	return x.elements(t, list, x.conn.SetDeleteElements)
+	x.elements(t, list, x.conn.SetDeleteElements)
 }
 
 func (x *Transaction) elements(t Table, list []Element,
-	call func(*nftables.Set, []nftables.SetElement) error) error {
+	call func(*nftables.Set, []nftables.SetElement) error) {
 	bySet := map[string][]nftables.SetElement{}
 	var names []string
 	for _, e := range list {
@@ -155,27 +178,78 @@ func (x *Transaction) elements(t Table, list []Element,
 		bySet[e.Set] = append(bySet[e.Set], e.kernel())
 	}
 	for _, name := range names {
-		x.Changed = true
+		x.change(t, name)
 		for part := range slices.Chunk(bySet[name], chunk) {
 			if err := call(&nftables.Set{Table: t.Ref(), Name: name}, part); err != nil {
-				return x.fail(fmt.Errorf("set %s: %w", name, err))
+				x.fail(t, fmt.Errorf("elements of set %s: %w", name, err))
+				return
 			}
 		}
 	}
-	return nil
 }
 
-func (x *Transaction) fail(err error) error {
+// fail keeps the first error of what is queued, for Commit.
+func (x *Transaction) fail(t Table, err error) {
 	if x.failed == nil {
-		x.failed = err
+		x.failed = fmt.Errorf("nft table %s: %w", t, err)
 	}
-	return err
 }
 
-// Commit makes the change in the kernel, unless some of it could not be queued.
+// Commit makes the change in the kernel, unless some of it could not be queued. An error names
+// the tables, and the sets whose elements change: the kernel's answer does not say which message
+// of the transaction it refuses.
 func (x *Transaction) Commit() error {
 	if x.failed != nil || !x.Changed {
 		return x.failed
 	}
-	return x.conn.Flush()
+	err := once(x.conn.Flush())
+	if err == nil {
+		return nil
+	}
+	var where []string
+	for _, c := range x.tables {
+		name := c.String()
+		if len(c.sets) > 0 {
+			name += fmt.Sprintf(" (elements of %s)", some(c.sets))
+		}
+		where = append(where, name)
+	}
+	return fmt.Errorf("nft table %s: %w", strings.Join(where, ", "), err)
+}
+
+// namesAtMost is how many sets an error names.
+const namesAtMost = 5
+
+func some(sets map[string]bool) string {
+	names := slices.Sorted(maps.Keys(sets))
+	if more := len(names) - namesAtMost; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesAtMost], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// once returns joined errors without those that repeat another one. The kernel reports one for
+// each message of a transaction.
+func once(err error) error {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return err
+	}
+	seen := map[string]bool{}
+	var list []error
+	var add func(error)
+	add = func(err error) {
+		if many, is := err.(interface{ Unwrap() []error }); is {
+			for _, one := range many.Unwrap() {
+				add(one)
+			}
+		} else if !seen[err.Error()] {
+			seen[err.Error()] = true
+			list = append(list, err)
+		}
+	}
+	for _, one := range joined.Unwrap() {
+		add(one)
+	}
+	return errors.Join(list...)
 }

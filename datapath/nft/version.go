@@ -49,6 +49,14 @@ func (v Version) AddrType() nftables.SetDatatype {
 	return nftables.TypeIP6Addr
 }
 
+// Loopback returns the loopback addresses.
+func (v Version) Loopback() netip.Prefix {
+	if v == V4 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	}
+	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+}
+
 // nfproto is netfilter's number.
 func (v Version) nfproto() byte {
 	if v == V4 {

@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,9 +14,10 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Collect takes away what is there for groups and profiles that no port has any more, which UpdatePorts leaves: to know which port is the last with a
-// group it would have to look at all of them, as this does. Who calls it now and then keeps what is left within bounds. A group that goes must be told
-// anew before a port has it.
+// Collect removes what is there for groups and profiles that no port has any more, which
+// UpdatePorts leaves: to know which port is the last with a group it would have to look
+// at all of them, as this does. It must be called now and then, to keep what is left
+// within bounds. A group that goes must be told again before a port has it.
 func (f *Filter) Collect() error {
 	chains, err := filter.Chains(f.conn)
 	if err != nil || len(chains) == 0 {
@@ -27,30 +27,31 @@ func (f *Filter) Collect() error {
 	if err != nil {
 		return err
 	}
-	needed, profiles, err := f.needed()
+	needed, unused, err := f.needed()
 	if err != nil {
 		return err
 	}
-	revisions, err := f.readElements(setRevisions)
+	told, err := f.readElements(setRevisions)
 	if err != nil {
 		return err
 	}
 	t := f.begin()
-	revisions = slices.DeleteFunc(revisions, func(e nft.Element) bool { return needed[e.Key[:8]] })
-	if err := errors.Join(t.DeleteElements(filter, profiles), t.DeleteElements(filter, revisions)); err != nil {
-		return err
-	}
+	told = slices.DeleteFunc(told, func(e nft.Element) bool { return needed[e.Key[:8]] })
+	t.DeleteElements(filter, unused)
+	t.DeleteElements(filter, told)
 	unneeded := func(name string) bool { return isLeftover(name) && !needed[name] }
-	t.last = slices.DeleteFunc(slices.Sorted(maps.Keys(chains)), func(name string) bool { return !unneeded(name) })
-	t.lastSets = slices.DeleteFunc(slices.Sorted(maps.Keys(sets)), func(name string) bool { return !unneeded(name) })
+	needless := func(name string) bool { return !unneeded(name) }
+	t.last = slices.DeleteFunc(slices.Sorted(maps.Keys(chains)), needless)
+	t.lastSets = slices.DeleteFunc(slices.Sorted(maps.Keys(sets)), needless)
 	if err := t.commit(); err != nil {
 		return fmt.Errorf("what is left of groups: %w", err)
 	}
 	return nil
 }
 
-// needed finds from the ports on what chains and sets are needed, by their names, and what revisions, by the hashes of what they are of. And it finds
-// the elements of the profiles that no port has.
+// needed finds from the ports on what chains and sets are needed, by their names, and
+// what revisions, by the hashes of what they are of. And it finds the elements of the
+// profiles that no port has.
 func (f *Filter) needed() (names map[string]bool, gone []nft.Element, err error) {
 	read := []string{setPorts}
 	for _, d := range directions {

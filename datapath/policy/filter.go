@@ -17,16 +17,18 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Filter is the table in one namespace. It keeps no state but what it can read back from there. Its methods must not be called at once by
-// several goroutines; an error leaves the connection in an unknown state.
+// Filter is the table in one namespace. It keeps no state but what it can read back from
+// there. Its methods must not be called concurrently; an error leaves the connection in
+// an unknown state.
 type Filter struct{ conn *nftables.Conn }
 
 // In is the filter of the namespace that the connection is open in.
 func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
 
-// UpdateGroups makes security groups and address groups be these. Those at a revision that is known cost nothing. A change costs what
-// differs, and the number of the group's own rules; the number of ports that have it does not count. An address group that a group's rules name and that is not told
-// with it, or before, is empty.
+// UpdateGroups makes security groups and address groups be these. Those at a revision
+// that is known cost nothing. A change costs what differs, and the number of the group's
+// own rules; the number of ports that have it does not count. An address group that a
+// group's rules name and that is not told with it, or before, is empty.
 func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	if len(groups)+len(sets) == 0 {
 		return nil
@@ -58,9 +60,8 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 		told[e.Key[:8]] = true
 	}
 	gone := slices.DeleteFunc(known, func(e nft.Element) bool { return !told[e.Key[:8]] })
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
 	if err := t.commit(); err != nil {
 		return fmt.Errorf("security groups: %w", err)
 	}
@@ -88,24 +89,18 @@ func revisions(groups []Group, sets []Set) []nft.Element {
 // create makes the fixed part.
 func (f *Filter) create() error {
 	t := f.begin()
-	if err := t.create(); err != nil {
-		return err
-	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	t.create()
+	return t.commit()
 }
 
-func (t *transaction) create() error {
+func (t *transaction) create() {
 	t.AddTable(filter)
 	for _, s := range baseSets() {
-		if err := t.AddSet(filter, s); err != nil {
-			return err
-		}
+		t.AddSet(filter, s)
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.AddElements(filter, baseElements()), t.AddChains(filter, baseChains()))
+	t.AddElements(filter, baseElements())
+	t.AddChains(filter, baseChains())
 }
 
 // queueGroups queues what differs of the groups and sets.
@@ -116,9 +111,7 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 			return err
 		}
 		if !there {
-			if err := t.AddSet(filter, s); err != nil {
-				return err
-			}
+			t.AddSet(filter, s)
 		}
 	}
 	var fresh []nft.Chain
@@ -140,20 +133,20 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		if err != nil {
 			return err
 		}
-		if err := t.syncElements(inside, s.elements()); err != nil {
-			return err
-		}
+		t.syncElements(inside, s.elements())
 	}
-	return t.AddChains(filter, fresh)
+	t.AddChains(filter, fresh)
+	return nil
 }
 
 // syncElements replaces what is in sets by what should be.
-func (t *transaction) syncElements(have, want []nft.Element) error {
+func (t *transaction) syncElements(have, want []nft.Element) {
 	gone, fresh := nft.Difference(have, want)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	return errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh))
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
 }
 
 // neededSets are the sets that the groups' rules and members are in, each once.
@@ -185,8 +178,10 @@ func neededSets(groups []Group, sets []Set) []nftables.Set {
 	return list
 }
 
-// UpdatePorts makes the filter know ports no more, and know others, in one transaction; the ports' links need not exist yet. Adding what is there and
-// removing what is absent is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port to be added is not known.
+// UpdatePorts makes the filter know ports no more, and know others, in one transaction;
+// the ports' links need not exist yet. Adding what is there and removing what is absent
+// is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port
+// to be added is not known.
 func (f *Filter) UpdatePorts(remove, add []Port) error {
 	gone, err := elementsOf(remove, nil)
 	if err != nil {
@@ -198,7 +193,7 @@ func (f *Filter) UpdatePorts(remove, add []Port) error {
 	}
 	gone = nft.Without(gone, fresh)
 	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
-		// Nobody had to tell of groups before, so this may be the first that is heard.
+		// Such a port needs no group, so it may be the first that the filter knows.
 		if exists, err := filter.Exists(f.conn); err != nil {
 			return err
 		} else if !exists {
@@ -234,14 +229,11 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look
 		}
 	}
 	t := f.begin()
-	if err := f.queueLimits(t, remove, add, look); err != nil {
-		return err
-	}
+	f.queueLimits(t, remove, add, look)
 	for _, p := range profiles(add, known) {
 		if !f.hasChain(p.chain(Egress, false)) {
-			if err := errors.Join(t.AddChains(filter, p.chains()), t.AddElements(filter, p.elements())); err != nil {
-				return err
-			}
+			t.AddChains(filter, p.chains())
+			t.AddElements(filter, p.elements())
 		}
 	}
 	if look {
@@ -257,16 +249,17 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look
 	}
 	t.narrower = slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
 	// An element that changes its value is removed by its old one and added with its new one.
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, fresh), pairs(t)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
+	pairs(t)
 	if err := t.commit(); err != nil {
 		return fmt.Errorf("filtered ports: %w", err)
 	}
 	return nil
 }
 
-// differing leaves of what is to go and to come what is, and is not, there; what is there under the key of what is to come, with another value, goes too.
+// differing leaves of what is to go and to come what is, and is not, there; what is there
+// under the key of what is to come, with another value, goes too.
 func differing(have, gone, fresh []nft.Element) (remove, add []nft.Element) {
 	byKey := map[nft.Element]nft.Element{}
 	keyOf := func(e nft.Element) nft.Element { return nft.Element{Set: e.Set, Key: e.Key, End: e.End} }
@@ -293,18 +286,22 @@ func differing(have, gone, fresh []nft.Element) (remove, add []nft.Element) {
 }
 
 // pairsAfter queues what a change of ports does to the pairs of groups' members.
-func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction) error, error) {
-	nothing := func(*transaction) error { return nil }
+func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction), error) {
+	nothing := func(*transaction) {}
 	isPair := func(e nft.Element) bool { return e.Set == setPairs }
 	if !slices.ContainsFunc(gone, isPair) && !slices.ContainsFunc(fresh, isPair) {
 		return nothing, nil
 	}
-	noted, err := f.readElements(setPairs)
+	after, err := f.readElements(setPairs)
 	if err != nil {
 		return nothing, err
 	}
-	noted = nft.Without(noted, gone)
-	noted = append(noted, slices.DeleteFunc(slices.Clone(fresh), func(e nft.Element) bool { return !isPair(e) })...)
+	after = nft.Without(after, gone)
+	for _, e := range fresh {
+		if isPair(e) {
+			after = append(after, e)
+		}
+	}
 	touched := map[string]bool{}
 	for _, e := range slices.Concat(gone, fresh) {
 		if isPair(e) {
@@ -327,7 +324,7 @@ func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction) error
 	if err != nil {
 		return nothing, err
 	}
-	return func(t *transaction) error { return t.syncElements(have, memberPairs(groups, noted)) }, nil
+	return func(t *transaction) { t.syncElements(have, memberPairs(groups, after)) }, nil
 }
 
 func elementsOf(ports []Port, known numbering) ([]nft.Element, error) {
@@ -360,7 +357,7 @@ func setsOf(lists ...[]nft.Element) []string {
 	return names
 }
 
-// Remove takes the table away, and so lets everything pass. Absent is fine.
+// Remove deletes the table, and so lets everything pass. Absent is fine.
 func (f *Filter) Remove() error {
 	exists, err := filter.Exists(f.conn)
 	if err != nil || !exists {

@@ -16,9 +16,10 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// A group is four chains: for each direction one that what begins is judged by, and one for the answers, in which each rule stands with
-// source and destination swapped. A rule is a rule in both, whatever the number of ports, and two of each where it names a group, whose
-// members' addresses and allowed pairs are in a set each.
+// A group is four chains: for each direction one that what begins is judged by, and one
+// for the answers, in which each rule stands with source and destination swapped. A rule
+// is a rule in both, whatever the number of ports, and two of each where it names a
+// group, whose members' addresses and allowed pairs are in a set each.
 
 // compile gives the group's chains.
 func (g Group) compile() ([]nft.Chain, error) {
@@ -83,7 +84,8 @@ func (r Rule) validate() error {
 	return nil
 }
 
-// compile gives the kernel's rules, each with its verdict. There is none for the answers of what has no answers.
+// compile gives the kernel's rules, each with its verdict. There is none for the answers
+// of what has no answers.
 func (r Rule) compile(answer bool) []nft.Exprs {
 	v := r.version()
 	h := hook{r.Direction, v} // of the packets the rule is to match
@@ -104,12 +106,12 @@ func (r Rule) compile(answer bool) []nft.Exprs {
 	if r.ICMPType != nil {
 		kind := *r.ICMPType
 		if answer {
-			kinds := kinds(v)
-			i := slices.Index(kinds.requests, kind)
+			of := kinds(v)
+			i := slices.Index(of.requests, kind)
 			if i < 0 {
 				return nil
 			}
-			kind = kinds.answers[i]
+			kind = of.answers[i]
 		}
 		match = nft.Join(match, nft.Field(nft.TransportHeader, 0, kind))
 		if r.ICMPCode != nil && !answer {
@@ -148,36 +150,35 @@ func (h hook) remoteAt() expr.Any {
 	return e
 }
 
-// memberSets are the sets of a group's members. They are there from when the group, or a rule that names it, is known.
+// memberSets are the sets of a group's members. They are there from when the group, or a
+// rule that names it, is known.
 func memberSets(group string) []nftables.Set {
 	var list []nftables.Set
 	for _, v := range nft.Versions {
-		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.AddrType()}, ranges(memberPairSet(group, v), v))
+		list = append(list, nftables.Set{Name: memberSet(group, v), KeyType: v.AddrType()},
+			nft.RangeSet(memberPairSet(group, v), v))
 	}
 	return list
 }
 
 func addressSets(set string) []nftables.Set {
-	return []nftables.Set{ranges(addressSet(set, nft.V4), nft.V4), ranges(addressSet(set, nft.V6), nft.V6)}
+	var list []nftables.Set
+	for _, v := range nft.Versions {
+		list = append(list, nft.RangeSet(addressSet(set, v), v))
+	}
+	return list
 }
 
-// ranges is a set of prefixes; the ethertype before the address makes it one whose elements have a first and a last key.
-func ranges(name string, v nft.Version) nftables.Set {
-	return nftables.Set{Name: name, Concatenation: true, Interval: true, KeyType: nft.Concat(nftables.TypeEtherType, v.AddrType())}
-}
-
-// rangeElement is a prefix in such a set.
-func rangeElement(set string, p netip.Prefix) nft.Element {
-	v := nft.VersionOf(p.Addr())
-	head := string(binary.BigEndian.AppendUint16(nil, v.EtherType())) + "\x00\x00"
-	return nft.Element{Set: set, Key: head + string(p.Masked().Addr().AsSlice()), End: head + string(ipprefix.Last(p).AsSlice())}
+// prefixElement is a prefix in the set that name makes for its version.
+func prefixElement(name func(id string, v nft.Version) string, id string, p netip.Prefix) nft.Element {
+	return nft.Range(name(id, nft.VersionOf(p.Addr())), p.Masked().Addr(), ipprefix.Last(p))
 }
 
 // elements are the address group's prefixes.
 func (s Set) elements() []nft.Element {
 	var list []nft.Element
 	for _, p := range ipprefix.Widest(s.Prefixes) {
-		list = append(list, rangeElement(addressSet(s.ID, nft.VersionOf(p.Addr())), p))
+		list = append(list, prefixElement(addressSet, s.ID, p))
 	}
 	return list
 }

@@ -5,7 +5,6 @@ package policy
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -42,28 +41,16 @@ func isVerdictMap(set string) bool {
 	return false
 }
 
-// commit makes the changes. Where something that passed may not pass any more it begins a new epoch, so that all is judged anew.
+// commit makes the changes. Where something that passed may not pass any more it begins a
+// new epoch, so that every packet is judged again.
 func (t *transaction) commit() error {
 	if t.narrower {
 		epoch := nft.Chain{Name: chainEpoch, Rules: []nft.Rule{epochRule(newEpoch())}}
-		if err := t.ReplaceRules(filter, epoch); err != nil {
-			return err
-		}
+		t.ReplaceRules(filter, epoch)
 	}
 	t.DeleteChains(filter, t.last...)
 	t.DeleteSets(filter, t.lastSets...)
-	return firstError(t.Commit())
-}
-
-// firstError is the first of joined errors: the kernel reports one for each message of a
-// transaction, and those after the first mostly follow from it.
-func firstError(err error) error {
-	for next := err; next != nil; next = errors.Unwrap(next) {
-		if joined, ok := next.(interface{ Unwrap() []error }); ok {
-			return firstError(joined.Unwrap()[0])
-		}
-	}
-	return err
+	return t.Commit()
 }
 
 // newEpoch is a number that no epoch of the last seconds had.
@@ -117,8 +104,9 @@ func (f *Filter) readElements(sets ...string) ([]nft.Element, error) {
 	return all, nil
 }
 
-// syncRules makes a chain that is there have these rules, by the fewest changes; their order does not matter, unless ordered is set: then a chain that
-// differs is written anew. It reports whether there was anything to do.
+// syncRules makes a chain that is there have these rules, by the fewest changes; their
+// order does not matter, unless ordered is set: then a chain that differs is replaced. It
+// reports whether there was anything to do.
 func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs bool, err error) {
 	have, err := filter.Rules(f.conn, c.Name)
 	if err != nil {
@@ -139,7 +127,8 @@ func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs b
 	}
 	if ordered {
 		t.narrower = true
-		return true, t.ReplaceRules(filter, c)
+		t.ReplaceRules(filter, c)
+		return true, nil
 	}
 	missing := map[string]int{}
 	for _, s := range wanted {
@@ -151,17 +140,13 @@ func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs b
 			continue
 		}
 		t.narrower, differs = true, true
-		if err := t.DeleteRule(filter, c.Name, have[i].Handle); err != nil {
-			return false, err
-		}
+		t.DeleteRule(filter, c.Name, have[i].Handle)
 	}
 	for i, s := range wanted {
 		if missing[s] > 0 {
 			missing[s]--
 			differs = true
-			if err := t.AddRules(filter, c.Name, c.Rules[i:i+1]); err != nil {
-				return false, err
-			}
+			t.AddRules(filter, c.Name, c.Rules[i:i+1])
 		}
 	}
 	return differs, nil

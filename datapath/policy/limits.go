@@ -12,8 +12,9 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// A port with limits has a chain for each direction in which there is something to do, found by a verdict map. What is above a limit is
-// dropped, as Neutron's agents do it: a queue would need traffic control on the port's link, which need not exist yet.
+// A port with limits has a chain for each direction in which there is something to do,
+// found by a verdict map. Packets above a limit are dropped, as Neutron's agents do it: a
+// queue would need traffic control on the port's link, which need not exist yet.
 
 const (
 	limitPriority = -240 // after the filter: what that drops does not count
@@ -34,7 +35,8 @@ func isLimitSet(set string) bool { return set == limitSet(Egress) || set == limi
 func limitSets() []nftables.Set {
 	var list []nftables.Set
 	for _, d := range directions {
-		list = append(list, nftables.Set{Name: limitSet(d), IsMap: true, KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict})
+		list = append(list, nftables.Set{Name: limitSet(d), IsMap: true,
+			KeyType: nftables.TypeIFName, DataType: nftables.TypeVerdict})
 	}
 	return list
 }
@@ -43,11 +45,13 @@ func limitSets() []nftables.Set {
 func limitBases() []nft.Chain {
 	var list []nft.Chain
 	for _, d := range directions {
-		c := nft.Chain{Name: limitBase(d), Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: limitPriority}
+		c := nft.Chain{Name: limitBase(d), Type: nftables.ChainTypeFilter,
+			Hook: nftables.ChainHookPrerouting, Priority: limitPriority}
 		if d == Ingress {
 			c.Hook = nftables.ChainHookPostrouting
 		}
-		c.Add("ports with limits", nft.Exprs{nft.LoadMeta(hook{d: d}.name(), nft.First)}, nft.VerdictMap(limitSet(d)))
+		c.Add("ports with limits", nft.Exprs{nft.LoadMeta(hook{d: d}.name(), nft.First)},
+			nft.VerdictMap(limitSet(d)))
 		list = append(list, c)
 	}
 	return list
@@ -63,8 +67,9 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// of gives the bytes a second and the burst in bytes of a direction; 0 is no limit, and so is what is beyond every port.
-func (l Limits) of(d Direction) (rate uint64, burst uint32) {
+// of gives the bytes a second and the burst in bytes of a direction; 0 is no limit, and
+// so is what is beyond every port.
+func (l Limits) of(d Direction) (bytes uint64, burst uint32) {
 	kbps, kbits := l.IngressKbps, l.IngressBurst
 	if d == Egress {
 		kbps, kbits = l.EgressKbps, l.EgressBurst
@@ -88,8 +93,10 @@ func (p Port) limitChains() []nft.Chain {
 				c.Add(fmt.Sprintf("DSCP %d", p.Limits.DSCP), v.MatchFrame(), mark(v, p.Limits.DSCP))
 			}
 		}
-		if rate, burst := p.Limits.of(d); rate != 0 {
-			c.Add("too much", nft.Exprs{&expr.Limit{Type: expr.LimitTypePktBytes, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst, Over: true}}, nft.CountedDrop)
+		if bytes, burst := p.Limits.of(d); bytes != 0 {
+			limit := &expr.Limit{Type: expr.LimitTypePktBytes, Rate: bytes,
+				Unit: expr.LimitTimeSecond, Burst: burst, Over: true}
+			c.Add("too much", nft.Exprs{limit}, nft.CountedDrop)
 		}
 		if len(c.Rules) > 0 {
 			list = append(list, c)
@@ -113,7 +120,8 @@ func (p Port) limitElements() []nft.Element {
 // mark writes the DSCP, which is six bits in the first two bytes of either header.
 func mark(v nft.Version, dscp uint8) nft.Exprs {
 	mask, value := uint16(0xff03), uint16(dscp)<<2
-	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: nft.First, Base: nft.NetworkHeader, Offset: 0, Len: 2}
+	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: nft.First,
+		Base: nft.NetworkHeader, Offset: 0, Len: 2}
 	if v == nft.V4 {
 		write.CsumType, write.CsumOffset = expr.CsumTypeInet, 10
 	} else {
@@ -123,22 +131,18 @@ func mark(v nft.Version, dscp uint8) nft.Exprs {
 	return nft.Exprs{nft.Load(nft.NetworkHeader, 0, 2, nft.First), nft.Mask(u16(mask), u16(value)), write}
 }
 
-// queueLimits has the ports' chains be as they are to be, and those of others go.
-func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) error {
+// queueLimits queues the chains of the ports to add, and deletes those of the others.
+func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) {
 	kept := map[string]bool{}
 	for _, p := range add {
 		for _, c := range p.limitChains() {
 			if len(kept) == 0 && !f.hasChain(limitBase(Egress)) {
-				if err := t.AddChains(filter, limitBases()); err != nil {
-					return err
-				}
+				t.AddChains(filter, limitBases())
 			}
 			kept[c.Name] = true
 			t.AddChain(filter, nft.Chain{Name: c.Name})
 			t.FlushChain(filter, c.Name)
-			if err := t.AddChains(filter, []nft.Chain{c}); err != nil {
-				return err
-			}
+			t.AddChains(filter, []nft.Chain{c})
 		}
 	}
 	for _, p := range remove {
@@ -150,5 +154,4 @@ func (f *Filter) queueLimits(t *transaction, remove, add []Port, look bool) erro
 			t.last = append(t.last, c.Name)
 		}
 	}
-	return nil
 }

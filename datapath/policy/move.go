@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Profiles are what a filter knows of some ports, without what their groups are: the hashes of their profiles by the links' names, since numbers are
-// each table's own.
+// Profiles are what a filter knows of some ports, without what their groups are: the
+// hashes of their profiles by the links' names, since numbers are each table's own.
 type Profiles map[string]string
 
 // Profiles reads what is known of the ports with these links.
@@ -40,7 +40,8 @@ func (f *Filter) Profiles(taps []string) (Profiles, error) {
 	return known, nil
 }
 
-// Expect has ports filtered that come from another namespace, until UpdatePorts says what they are. A profile that is not known here lets nothing pass.
+// Expect has ports filtered that come from another namespace, until UpdatePorts says what
+// they are. A profile that is not known here lets nothing pass.
 func (f *Filter) Expect(ports Profiles) error {
 	if len(ports) == 0 {
 		return nil
@@ -69,9 +70,7 @@ func (f *Filter) Expect(ports Profiles) error {
 			e.Value = number
 		}
 		t := f.begin()
-		if err := t.AddElements(filter, []nft.Element{e}); err != nil {
-			return err
-		}
+		t.AddElements(filter, []nft.Element{e})
 		if err := t.commit(); err != nil && !errors.Is(err, unix.EEXIST) { // then more is known of it already
 			return err
 		}
@@ -79,14 +78,19 @@ func (f *Filter) Expect(ports Profiles) error {
 	return nil
 }
 
-// Probe tells what the kernel can do, by making all of it. It is for a namespace that is thrown away.
+// Probe reports what the kernel can do, by making all of it. It is for a temporary namespace.
 func (f *Filter) Probe() Support {
 	kind, one := uint8(8), Group{ID: "probe"}
 	for _, d := range directions {
-		one.Rules = append(one.Rules, Rule{ID: "udp", Direction: d, Protocol: unix.IPPROTO_UDP, First: 1, Last: 2, RemoteGroup: "probe"},
-			Rule{ID: "icmp", Direction: d, Protocol: unix.IPPROTO_ICMP, ICMPType: &kind, RemoteSet: "probe"}, Rule{ID: "IPv6", Direction: d, IPv6: true})
+		one.Rules = append(one.Rules,
+			Rule{ID: "udp", Direction: d, Protocol: unix.IPPROTO_UDP, First: 1, Last: 2,
+				RemoteGroup: "probe"},
+			Rule{ID: "icmp", Direction: d, Protocol: unix.IPPROTO_ICMP, ICMPType: &kind,
+				RemoteSet: "probe"},
+			Rule{ID: "IPv6", Direction: d, IPv6: true})
 	}
-	state := State{Ports: []Port{{Tap: "tapprobe", Groups: []string{"probe"}}}, Groups: []Group{one}, Sets: []Set{{ID: "probe"}}}
+	state := State{Ports: []Port{{Tap: "tapprobe", Groups: []string{"probe"}}},
+		Groups: []Group{one}, Sets: []Set{{ID: "probe"}}}
 	can := func() bool { return f.Reconcile(state, false, func(_, _, _ string) {}) == nil }
 	s := Support{Groups: can()}
 	state.Ports[0].Limits = Limits{IngressKbps: 1, EgressKbps: 1, DSCP: 1}

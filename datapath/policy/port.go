@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Port is what the filter knows of a port that has security groups or limits. Ports without need not be named to it, and pass.
+// Port is what the filter knows of a port that has security groups or limits. Ports
+// without need not be named to it, and pass.
 type Port struct {
 	Tap    string   // its link's name, which begins with "tap"
 	Groups []string // none: whatever it sends and gets passes, within its limits
@@ -26,7 +27,8 @@ type Port struct {
 	OnLink []netip.Prefix
 }
 
-// elements are all that the sets hold of a port, but for the pairs of the groups' members; they are a function of the port and its profile's number.
+// elements are all that the sets hold of a port, but for the pairs of the groups'
+// members; they are a function of the port and its profile's number.
 func (p Port) elements(known numbering) ([]nft.Element, error) {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
 		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
@@ -46,7 +48,7 @@ func (p Port) elements(known numbering) ([]nft.Element, error) {
 				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
 			}
 			a = a.Unmap().WithZone("")
-			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: string(a.AsSlice())})
+			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: nft.Addr(a)})
 		}
 		for _, pair := range p.Pairs {
 			if !pair.IsValid() {
@@ -82,11 +84,7 @@ func (p Port) onLink() []nft.Element {
 }
 
 // name is the link's as the kernel compares it.
-func (p Port) name() string {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b, p.Tap)
-	return string(b)
-}
+func (p Port) name() string { return nft.Link(p.Tap) }
 
 const pairKeyLength = 20
 
@@ -112,18 +110,19 @@ func pairOf(key string) netip.Prefix {
 	return netip.PrefixFrom(a, int(length))
 }
 
-// memberPairs gives what the sets of the groups' pairs must hold, by what is noted of who has which. Two ports may have the same pair,
-// a virtual address for instance, so what is to be in a set is not told by one port alone.
-func memberPairs(groups []string, noted []nft.Element) []nft.Element {
+// memberPairs gives what the sets of the groups' pairs must hold, by the pairs that are
+// noted for ports. Two ports may have the same pair, a virtual address for instance, so
+// one port alone does not say what a set must hold.
+func memberPairs(groups []string, pairs []nft.Element) []nft.Element {
 	prefixes := map[string][]netip.Prefix{} // by the group's hash
-	for _, e := range noted {
+	for _, e := range pairs {
 		rest := e.Key[unix.IFNAMSIZ:]
 		prefixes[rest[:8]] = append(prefixes[rest[:8]], pairOf(rest[8:8+pairKeyLength]))
 	}
 	var list []nft.Element
 	for _, g := range groups {
 		for _, p := range ipprefix.Widest(prefixes[hash8(g)]) {
-			list = append(list, rangeElement(memberPairSet(g, nft.VersionOf(p.Addr())), p))
+			list = append(list, prefixElement(memberPairSet, g, p))
 		}
 	}
 	return list

@@ -3,8 +3,6 @@
 package policy
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,14 +12,16 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// State is everything that a namespace's filter should know. Ports are those that have groups or limits; groups and sets that none of them needs do not count.
+// State is everything that a namespace's filter should know. Ports are those that have
+// groups or limits; groups and sets that none of them needs do not count.
 type State struct {
 	Ports  []Port
 	Groups []Group
 	Sets   []Set
 }
 
-// needed leaves of the state's groups what ports have, each of them, and of its sets what those groups' rules name.
+// needed leaves of the state's groups what ports have, each of them, and of its sets what
+// those groups' rules name.
 func (s State) needed() State {
 	groups, sets := map[string]bool{}, map[string]bool{}
 	for _, p := range s.Ports {
@@ -55,7 +55,8 @@ type image struct {
 }
 
 func (s State) image(known numbering) (image, error) {
-	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(), ordered: map[string]bool{}}
+	im := image{sets: append(baseSets(), neededSets(s.Groups, s.Sets)...), chains: baseChains(),
+		ordered: map[string]bool{}}
 	for _, c := range im.chains {
 		im.ordered[c.Name] = true
 	}
@@ -88,16 +89,20 @@ func (s State) image(known numbering) (image, error) {
 	for _, g := range s.Groups {
 		groups = append(groups, g.ID)
 	}
-	noted := slices.DeleteFunc(slices.Clone(ports), func(e nft.Element) bool { return e.Set != setPairs })
-	im.elements = append(im.elements, memberPairs(groups, noted)...)
+	isOther := func(e nft.Element) bool { return e.Set != setPairs }
+	pairs := slices.DeleteFunc(slices.Clone(ports), isOther)
+	im.elements = append(im.elements, memberPairs(groups, pairs)...)
 	for _, v := range s.Sets {
 		im.elements = append(im.elements, v.elements()...)
 	}
 	return im, nil
 }
 
-// Reconcile makes the table hold exactly what s says, or not be there where s has no ports. Each difference is given to note: what it is of, what is wanted and
-// what was there, "" for nothing. With dry nothing is changed, but something may be queued on the connection, which then must be given up. Flows and what is remembered of packets stay, unless the table has to be made anew.
+// Reconcile makes the table hold exactly what s says, or not be there where s has no
+// ports. Each difference is given to note: what it is of, what is wanted and what was
+// there, "" for nothing. With dry nothing is changed, but something may be queued on the
+// connection, which then must be given up. Flows and what is remembered of packets stay,
+// unless the table must be recreated.
 func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have string)) error {
 	exists, err := filter.Exists(f.conn)
 	if err != nil {
@@ -113,7 +118,7 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 		if err != nil {
 			return err
 		}
-		if len(ports) > 0 { // else it is left over from ports that were removed one by one
+		if len(ports) > 0 { // otherwise it is left over from ports that were removed one by one
 			note(object, "", "present")
 		}
 		if dry {
@@ -135,7 +140,7 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 			return err
 		}
 		if damage == "" {
-			return f.mend(want, dry, note)
+			return f.repair(want, dry, note)
 		}
 		note(object, "complete", damage)
 	} else {
@@ -148,27 +153,22 @@ func (f *Filter) Reconcile(s State, dry bool, note func(object, want, have strin
 	if exists {
 		t.DeleteTable(filter)
 	}
-	if err := t.make(want); err != nil {
-		return err
-	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	t.make(want)
+	return t.commit()
 }
 
-func (t *transaction) make(want image) error {
+func (t *transaction) make(want image) {
 	t.AddTable(filter)
 	for _, s := range want.sets {
-		if err := t.AddSet(filter, s); err != nil {
-			return err
-		}
+		t.AddSet(filter, s)
 	}
 	t.narrower = true // a first epoch
-	return errors.Join(t.AddChains(filter, want.chains), t.AddElements(filter, want.elements))
+	t.AddChains(filter, want.chains)
+	t.AddElements(filter, want.elements)
 }
 
-// damage says what cannot be mended in place: a set or a base chain that is of another kind, or is missing.
+// damage says what cannot be changed in place: a set or a base chain that is of another
+// kind, or is missing.
 func (f *Filter) damage(want image) (string, error) {
 	sets, err := f.readSets()
 	if err != nil {
@@ -199,8 +199,8 @@ func (f *Filter) damage(want image) (string, error) {
 	return "", nil
 }
 
-// mend makes what differs, in one transaction.
-func (f *Filter) mend(want image, dry bool, note func(object, want, have string)) error {
+// repair changes all that differs, in one transaction.
+func (f *Filter) repair(want image, dry bool, note func(object, want, have string)) error {
 	t := f.begin()
 	sets, err := f.readSets()
 	if err != nil {
@@ -214,9 +214,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	for _, s := range want.sets {
 		if sets[s.Name] == nil {
 			note("nft set "+s.Name, "present", "")
-			if err := t.AddSet(filter, s); err != nil {
-				return err
-			}
+			t.AddSet(filter, s)
 		} else if !s.Dynamic {
 			static = append(static, s.Name)
 		}
@@ -231,9 +229,7 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	}
 	for _, c := range want.chains {
 		if chains[c.Name] == nil {
-			if err := t.AddRules(filter, c.Name, c.Rules); err != nil {
-				return err
-			}
+			t.AddRules(filter, c.Name, c.Rules)
 		} else if differs, err := t.syncRules(f, c, want.ordered[c.Name]); err != nil {
 			return err
 		} else if differs {
@@ -258,9 +254,8 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	if len(gone) > 0 {
 		t.narrower = true
 	}
-	if err := errors.Join(t.DeleteElements(filter, gone), t.AddElements(filter, more)); err != nil {
-		return err
-	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, more)
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if !isLeftover(name) {
 			note("nft chain "+name, "", "present")
@@ -276,14 +271,12 @@ func (f *Filter) mend(want image, dry bool, note func(object, want, have string)
 	if dry {
 		return nil // what is queued goes with the connection, which the caller gives up
 	}
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("table %s: %w", tableName, err)
-	}
-	return nil
+	return t.commit()
 }
 
-// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when the last port goes that had them (see Collect). It is harmless, so it
-// is collected in passing and is no difference.
+// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when
+// the last port goes that had them (see Collect). It is harmless, so it is collected in
+// passing and is no difference.
 func isLeftover(name string) bool {
 	kind, _, found := strings.Cut(name, "-")
 	if !found {

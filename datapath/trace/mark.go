@@ -68,18 +68,14 @@ func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
 		return nil, err
 	}
 	chains := p.chains("", nftables.ChainHookPrerouting, nftables.ChainHookOutput)
-	if err := x.AddChains(inet, chains); err != nil {
-		return nil, err
-	}
+	x.AddChains(inet, chains)
 	if tap != "" {
 		bridge, err := m.table(name, nftables.TableFamilyBridge)
 		if err != nil {
 			return nil, err
 		}
 		chains := p.chains(tap, nftables.ChainHookPrerouting)
-		if err := x.AddChains(bridge, chains); err != nil {
-			return nil, err
-		}
+		x.AddChains(bridge, chains)
 	}
 	return m, x.Commit()
 }

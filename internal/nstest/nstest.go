@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package nstest lets kernel tests run in network namespaces that are thrown away afterwards.
+// Package nstest lets kernel tests run in temporary network namespaces.
 //
-// It owns the re-execution of a test binary in a "host" of its own (network and mount namespace, plus a user namespace
-// where root is missing) and the anonymous namespaces made inside it. It must not be imported by anything but tests.
+// It owns the re-execution of a test binary in a "host" of its own (network and mount
+// namespace, plus a user namespace where root is missing) and the anonymous namespaces
+// made inside it. It must not be imported by anything but tests.
 package nstest
 
 import (
@@ -20,12 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside marks the process that already runs in the throw-away host.
+// inside marks the process that already runs in the temporary host.
 const inside = "KURYR_NSTEST_INSIDE"
 
-// Main runs the tests of m in a throw-away host and returns the exit code. The process that is started has a network
-// namespace with only a loopback (up) and a private mount namespace with an empty tmpfs on /run; as a user other than root it is
-// root of a user namespace. Where the kernel allows none of this, the tests still run, and New skips.
+// Main runs the tests of m in a temporary host and returns the exit code. The process
+// that is started has a network namespace with only a loopback (up) and a private mount
+// namespace with an empty tmpfs on /run; as a user other than root it is root of a user
+// namespace. Where the kernel allows none of this, the tests still run, and New skips.
 func Main(m *testing.M) int {
 	if os.Getenv(inside) != "" {
 		if err := prepare(); err != nil {
@@ -37,7 +39,8 @@ func Main(m *testing.M) int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
@@ -54,7 +57,7 @@ func Main(m *testing.M) int {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	}
-	fmt.Fprintln(os.Stderr, "nstest: no throw-away host on this machine, kernel tests are skipped:", err)
+	fmt.Fprintln(os.Stderr, "nstest: no temporary host on this machine, kernel tests are skipped:", err)
 	return m.Run()
 }
 
@@ -72,7 +75,7 @@ func prepare() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Require skips the test where Main could make no throw-away host.
+// Require skips the test where Main could make no temporary host.
 func Require(t testing.TB) {
 	t.Helper()
 	if os.Getenv(inside) == "" {
@@ -80,7 +83,8 @@ func Require(t testing.TB) {
 	}
 }
 
-// RootsFiles skips the test where the machine's own files are not root's to this process: in a user namespace the root folder is nobody's.
+// RootsFiles skips the test where the machine's own files are not root's to this process:
+// in a user namespace the root folder has another owner.
 func RootsFiles(t testing.TB) {
 	t.Helper()
 	var root unix.Stat_t
@@ -92,7 +96,8 @@ func RootsFiles(t testing.TB) {
 	}
 }
 
-// New makes an anonymous network namespace with its loopback up; it is closed, and so goes, when the test ends.
+// New makes an anonymous network namespace with its loopback up; it is closed, and so
+// goes, when the test ends.
 func New(t testing.TB) netns.NsHandle {
 	t.Helper()
 	Require(t)
@@ -119,13 +124,14 @@ func New(t testing.TB) netns.NsHandle {
 	return made
 }
 
-// Do runs f with its OS thread in ns. Goroutines that f starts, and processes they start, are not in ns; processes that f
-// itself starts are.
+// Do runs f with its OS thread in ns. Goroutines that f starts, and processes they start,
+// are not in ns; processes that f itself starts are.
 func Do(t testing.TB, ns netns.NsHandle, f func()) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine instead of going back to the pool
+		// Never unlocked: the thread ends with the goroutine instead of going back to the pool.
+		runtime.LockOSThread()
 		if err := netns.Set(ns); err != nil {
 			done <- err
 			return
