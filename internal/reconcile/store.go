@@ -385,17 +385,6 @@ func (s *Store) all() map[string]*row {
 	return maps.Clone(s.rows)
 }
 
-func (s *Store) snapshot(k *kind) (list []*row) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.rows {
-		if r.kind == k {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
 // children returns the refs of the rows that a row owns.
 func (s *Store) children(ref string) []string {
 	s.mu.Lock()
@@ -420,14 +409,14 @@ func (s *Store) put(name string, r *row) {
 			s.disown(o, name)
 		}
 		delete(s.rows, name)
-		old.kind.count--
+		old.kind.table.remove(name, old)
 		s.supersede(old, -1)
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
-	r.kind.count++
+	r.kind.table.add(name, r)
 	s.supersede(r, 1)
 	for _, c := range r.held() {
 		if s.claims[c] == "" || !slices.Contains(had, c) { // otherwise it has passed to another row
