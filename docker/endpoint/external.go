@@ -55,6 +55,7 @@ func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) 
 	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{
 		Key: id, Spec: spec, Owners: s.plugOwners(id),
 	})
+	s.notePending(err)
 	return err
 }
 

@@ -82,6 +82,12 @@ func (f *fakeSDN) FindSecurityGroups(
 	return found(f.groups, f.call("FindSecurityGroups"))
 }
 
+func (f *fakeSDN) ApplySecurityGroup(
+	context.Context, sdn.SecurityGroupSpec,
+) (sdn.SecurityGroup, error) {
+	return sdn.SecurityGroup{}, f.call("ApplySecurityGroup")
+}
+
 func (f *fakeSDN) DeleteSecurityGroup(context.Context, sdn.ID) error {
 	return f.call("DeleteSecurityGroup")
 }
