@@ -261,5 +261,6 @@ func (s *Service) forwarder(
 
 // forwardsTo reports whether a floating IP was made to forward to an endpoint.
 func (s *Service) forwardsTo(f sdn.FloatingIP, id string) bool {
-	return s.Names.Ours(f.Meta, identity.KindPublish) && strings.Contains("/"+f.Key.Name, "/"+id+"/")
+	name := strings.ReplaceAll("/"+f.Key.Name, "~", "/") // an incarnation follows
+	return s.Names.Ours(f.Meta, identity.KindPublish) && strings.Contains(name, "/"+id+"/")
 }
