@@ -227,7 +227,8 @@ func crash(t *testing.T, point string, scope Scope, tell func(*story)) bool {
 		b.must(err)
 		b.provider = crashProvider(point, folder, store)
 		b.config = Config{Provider: b.provider, Binder: b.binder, Host: testHost, Routed: routed, Scope: scope, DeleteEmptySubnets: ofEmpty(point),
-			ProcessExternalConnectivity: true, StateDir: filepath.Join(folder, "state"), RunDir: filepath.Join(folder, "run")}
+			ProcessExternalConnectivity: true, StateDir: filepath.Join(folder, "state"), RunDir: filepath.Join(folder, "run"),
+			orphanTTL: orphanTTL}
 		b.restart()
 	}
 	open()

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -21,9 +19,10 @@ func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "dock
 
 // openDatabase opens the database and starts its kinds. It is an error if another process has
 // it open, if a later version wrote it, or if the file system has no room for it.
-func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Registerer) error {
+func (d *Driver) openDatabase(c Config) error {
 	store, err := reconcile.Open(reconcile.Config{
-		Path: DatabasePath(stateDir), MaxBackoff: longestWait, Logger: d.log, Registerer: metrics,
+		Path: DatabasePath(c.StateDir), OrphanTTL: c.orphanTTL, MaxBackoff: longestWait,
+		Logger: d.log, Registerer: c.Registerer,
 	})
 	if err != nil {
 		return fmt.Errorf("docker: %w", err)
@@ -33,7 +32,7 @@ func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Regist
 		Timeout: d.timeout, MaxRows: maxTaggedNetworks,
 	})
 	d.names = identity.NewNamer(d.sdn.Installation(), d.host, store.ID(), true)
-	d.records = folderIn(runDir, endpointsFolder)
+	d.records = folderIn(c.RunDir, endpointsFolder)
 	d.endpoints = d.newEndpoints(store)
 	err = d.endpoints.ImportRecords(context.Background(), d.records)
 	if err == nil {
@@ -44,7 +43,7 @@ func (d *Driver) openDatabase(stateDir, runDir string, metrics prometheus.Regist
 	}
 	d.endpoints.Start(context.Background())
 	d.writeRecords()
-	d.importMarks(filepath.Join(stateDir, marksFolder))
+	d.importMarks(filepath.Join(c.StateDir, marksFolder))
 	return nil
 }
 

@@ -51,7 +51,7 @@
 //
 // # Ports that others made
 //
-// A port without a Key of ours is somebody else's. One that kuryr-libnetwork made for an endpoint (tag compute:kuryr, or one of its names) gets a Key
+// A port without a Key of ours is unmanaged. One that kuryr-libnetwork made for an endpoint (tag compute:kuryr, or one of its names) gets a Key
 // when it is used, and goes as ours do. One of another owner, of another installation, bound to another host, or of another endpoint
 // is in use, and refused with that. Any other, such as one that Zun made for the container it starts, is lent to the endpoint: RequestAddress
 // answers with its addresses and writes nothing; CreateEndpoint first writes tags (kuryr.port.existing and the endpoint's id as kuryr-libnetwork
@@ -72,7 +72,7 @@
 //
 // # What was there before
 //
-// kuryr-libnetwork's options (neutron.net.uuid and others) name networks, subnets and pools that are somebody else's. They are used, and
+// kuryr-libnetwork's options (neutron.net.uuid and others) name networks, subnets and pools that are unmanaged. They are used, and
 // neither renamed nor described nor deleted; what does not fit is refused before the first change, by the option's name. Their owner's
 // description is not ours to write a Key into, and one network may be many engines' networks, of many hosts. So which network of the SDN
 // an engine's is, is said by a link: a subnet pool of ours that nothing is cut from,

@@ -85,6 +85,8 @@ type Config struct {
 	CallTimeout time.Duration
 	// MaxCalls is how many calls are served at once, others wait; 0 is 256.
 	MaxCalls int
+
+	orphanTTL time.Duration // of reconcile.Config; for tests
 }
 
 // The ranges of automatic pools, away from those that Docker itself takes (172.17.0.0/16 to 172.31.0.0/16, 192.168.0.0/16),
@@ -237,7 +239,7 @@ func New(c Config) (*Driver, error) {
 		owed: due, begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
 		proxy: proxy, external: c.ProcessExternalConnectivity,
 	}
-	if err := d.openDatabase(c.StateDir, c.RunDir, c.Registerer); err != nil {
+	if err := d.openDatabase(c); err != nil {
 		proxy.Close()
 		return nil, err
 	}

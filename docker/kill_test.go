@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/dockertest"
@@ -13,6 +14,10 @@ import (
 )
 
 var errKilled = errors.New("the plugin was killed")
+
+// orphanTTL is how long a test looks for the object of a create that was not confirmed: once. The
+// SDN of a test makes no object after it was killed.
+const orphanTTL = time.Nanosecond
 
 // crashAt is a box whose plugin is killed before or after its n-th change of the SDN or of an
 // interface. What it stored until then is all that the next process has.
@@ -34,6 +39,7 @@ func newCrashAt(b *box) *crashAt {
 		},
 	}
 	b.config.Binder = &crashBinder{b.binder, c}
+	b.config.orphanTTL = orphanTTL
 	b.restart()
 	return c
 }

@@ -55,6 +55,7 @@ func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) 
 	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{
 		Key: id, Spec: spec, Owners: s.plugOwners(id),
 	})
+	s.notePending(err)
 	return err
 }
 
@@ -260,5 +261,6 @@ func (s *Service) forwarder(
 
 // forwardsTo reports whether a floating IP was made to forward to an endpoint.
 func (s *Service) forwardsTo(f sdn.FloatingIP, id string) bool {
-	return s.Names.Ours(f.Meta, identity.KindPublish) && strings.Contains("/"+f.Key.Name, "/"+id+"/")
+	name := strings.ReplaceAll("/"+f.Key.Name, "~", "/") // an incarnation follows
+	return s.Names.Ours(f.Meta, identity.KindPublish) && strings.Contains(name, "/"+id+"/")
 }

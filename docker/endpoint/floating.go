@@ -117,7 +117,7 @@ func (t floatTarget) Ensure(
 		err = api.RefuseFor(err, "option %s: address %s is in use", api.OptFloatingIP, f.Asked)
 	case sdn.IsDenied(err) && f.Asked != api.FloatingAuto:
 		err = api.RefuseFor(err, "option %s: the SDN does not let Kuryr choose a floating IP's address: let "+
-			"somebody who may make it, and give its id", api.OptFloatingIP)
+			"an administrator make it, and give its id", api.OptFloatingIP)
 	}
 	return last, identity.Outcome(err, false)
 }

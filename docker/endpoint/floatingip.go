@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -119,12 +120,16 @@ func (s *Service) existingForwarder(ctx context.Context, port sdn.Port) (sdn.ID,
 	return "", nil
 }
 
-// deleteOwnFloatingIP deletes the floating IP with a Key.
+// deleteOwnFloatingIP deletes the floating IP with a Key. It returns reconcile.ErrAbsent if there is
+// none.
 func (s *Service) deleteOwnFloatingIP(ctx context.Context, key sdn.Key) error {
 	query := sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
 	found, ok, err := sdn.First(s.SDN.FindFloatingIPs(ctx, query))
-	if err != nil || !ok {
+	if err != nil {
 		return err
+	}
+	if !ok {
+		return reconcile.ErrAbsent
 	}
 	return ignoreAbsent(s.SDN.DeleteFloatingIP(ctx, found.ID))
 }

@@ -43,14 +43,17 @@ func (t publicationTarget) openExposed(
 	return group.ID, t.SDN.AddGroups(ctx, p.Port, []sdn.ID{group.ID})
 }
 
-// closeExposed deletes the security group, which is found by its Key if its id is unknown. The
-// setting may have been switched off since.
+// closeExposed deletes the security group, which is found by its Key if its id is unknown. It
+// returns reconcile.ErrAbsent if it is not found. The setting may have been switched off since.
 func (t publicationTarget) closeExposed(ctx context.Context, o reconcile.Object, group sdn.ID) error {
 	if group == "" {
 		match := sdn.Match{Keys: []sdn.Key{t.Names.Key(identity.KindExposed, o.Key, o)}}
 		found, ok, err := sdn.First(t.SDN.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match}))
-		if err != nil || !ok {
+		if err != nil {
 			return err
+		}
+		if !ok {
+			return reconcile.ErrAbsent
 		}
 		group = found.ID
 	}

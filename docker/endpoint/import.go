@@ -218,7 +218,7 @@ func (s *Service) WriteRecord(id string) error {
 
 // deleteRecord deletes the record of a publication that is gone.
 func (s *Service) deleteRecord(r reconcile.Row[PublicationSpec, PublicationLast]) {
-	if s.Records == "" {
+	if s.Records == "" || s.isReplaced(r.Object) {
 		return
 	}
 	if err := os.Remove(filepath.Join(s.Records, r.Key+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -59,6 +59,7 @@ func (s *Service) again(ctx context.Context, row reconcile.Row[Spec, Last]) (rec
 	last, err := s.endpoints.Set(ctx, reconcile.Request[Spec]{
 		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners, Engine: row.Engine,
 	})
+	s.notePending(err)
 	row.Last = last
 	return row, err
 }
@@ -107,20 +108,18 @@ func (s *Service) DropGone(ctx context.Context) error {
 	}
 	var errs []error
 	for id, port := range rows {
-		r, ok := s.endpoints.Get(id)
-		if !ok || r.Last.Port.ID != port.ID {
-			continue // it has another by now
-		}
-		stale, err := s.isStale(ctx, r)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case stale:
-			errs = append(errs, s.Delete(ctx, id))
-		default:
-			s.Log.WarnContext(ctx, "the SDN does not have the port of an endpoint that is used",
-				"endpoint", id, "port", port.ID)
-		}
+		err := s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, r reconcile.Row[Spec, Last]) (bool, error) {
+			if r.Last.Port.ID != port.ID {
+				return false, nil // it has another by now
+			}
+			stale, err := s.isStale(ctx, r)
+			if err == nil && !stale {
+				s.Log.WarnContext(ctx, "the SDN does not have the port of an endpoint that is used",
+					"endpoint", id, "port", port.ID)
+			}
+			return stale, err
+		})
+		errs = append(errs, retried(s.dropped(ctx, id, port, err)))
 	}
 	return errors.Join(errs...)
 }

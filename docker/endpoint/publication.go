@@ -149,7 +149,9 @@ func (t publicationTarget) forward(
 func (t publicationTarget) Delete(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
-	t.Proxy.StopAll(o.Key)
+	if !t.isReplaced(o) {
+		t.Proxy.StopAll(o.Key)
+	}
 	host, floating := p.Mode == modeHost, p.Mode == modeFloating
 	group := len(p.Exposed) > 0 || last.Group != ""
 	if last.Unknown {
@@ -171,12 +173,24 @@ func (t publicationTarget) Delete(
 	if floating {
 		parts = append(parts, func() error { return t.endForwards(ctx, o, p, last) })
 	}
+	// Any part that was not found may be what the SDN may still make.
+	var missing error
 	for _, end := range parts {
-		if err := absent(end()); err != nil && !errors.Is(err, reconcile.ErrAbsent) {
+		switch err := absent(end()); {
+		case errors.Is(err, reconcile.ErrAbsent):
+			missing = err
+		case err != nil:
 			return err
 		}
 	}
-	return nil
+	return missing
+}
+
+// isReplaced reports whether the endpoint publishes again while what a call without an answer may
+// have made for it is looked for. Only what has a Key differs between the two.
+func (s *Service) isReplaced(o reconcile.Object) bool {
+	now, ok := s.publications.Get(o.Key)
+	return ok && now.Object != o
 }
 
 // search completes the spec of an endpoint without one, if the SDN has its port. After it the SDN's
@@ -206,7 +220,10 @@ func (t publicationTarget) search(
 func (t publicationTarget) withdraw(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
-	e, ports := t.published(o.Key, t.publishKey(o), p), last.Ports
+	e, ports, host := t.published(o.Key, t.publishKey(o), p), last.Ports, t.atHost()
+	if t.isReplaced(o) {
+		host.Ports = nil
+	}
 	if len(ports) == 0 {
 		there, err := t.SDN.Publication(ctx, e.Key)
 		if err != nil {
@@ -214,7 +231,7 @@ func (t publicationTarget) withdraw(
 		}
 		ports = there.Ports
 	}
-	if err := t.atHost().Withdraw(ctx, e); err != nil {
+	if err := host.Withdraw(ctx, e); err != nil {
 		return err
 	}
 	if len(ports) == 0 {
@@ -225,18 +242,19 @@ func (t publicationTarget) withdraw(
 
 // endForwards deletes the endpoint's own floating IP, or the forwardings of an existing one. A port
 // of Kuryr's would take these along when it is deleted, an existing port stays. It returns
-// reconcile.ErrAbsent if there is nothing.
+// reconcile.ErrAbsent if an own floating IP is not found. Forwardings have no Key and are not looked
+// for later: those that appear may be another endpoint's.
 func (t publicationTarget) endForwards(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
 	if p.Existing != "" {
+		if t.isReplaced(o) {
+			return nil
+		}
 		query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{p.Existing}, Ports: []sdn.ID{p.Port}}
 		forwards, err := sdn.All(t.SDN.FindForwards(ctx, query))
-		if err != nil {
+		if err != nil || len(forwards) == 0 {
 			return ignoreAbsent(err)
-		}
-		if len(forwards) == 0 {
-			return reconcile.ErrAbsent
 		}
 		var ids []sdn.ID
 		for _, f := range forwards {

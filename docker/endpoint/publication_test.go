@@ -2,13 +2,18 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/hostports"
+	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -80,6 +85,12 @@ func (f *fakeSDN) FindSecurityGroups(
 	context.Context, sdn.SecurityGroupQuery,
 ) iter.Seq2[sdn.SecurityGroup, error] {
 	return found(f.groups, f.call("FindSecurityGroups"))
+}
+
+func (f *fakeSDN) ApplySecurityGroup(
+	context.Context, sdn.SecurityGroupSpec,
+) (sdn.SecurityGroup, error) {
+	return sdn.SecurityGroup{}, f.call("ApplySecurityGroup")
 }
 
 func (f *fakeSDN) DeleteSecurityGroup(context.Context, sdn.ID) error {
@@ -191,6 +202,113 @@ func TestDeleteBeforeFirstAnswer(t *testing.T) {
 		err := floatTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, f, FloatingLast{ID: "f"})
 		if !sdn.IsUnavailable(err) {
 			t.Errorf("floating IP %+v: %v while the SDN is unavailable", f, err)
+		}
+	}
+}
+
+// TestDeleteOfUnconfirmed checks that a Delete that finds nothing reports it, so that an object that
+// the SDN may still make is looked for.
+func TestDeleteOfUnconfirmed(t *testing.T) {
+	t.Parallel()
+	host := sdn.Capabilities{Forwards: true, FloatingIPs: true, SecurityGroups: true, HostAddresses: true}
+	plain := host
+	plain.HostAddresses = false
+	exposed := []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}
+	for _, c := range []struct {
+		name   string
+		can    sdn.Capabilities
+		spec   PublicationSpec
+		last   PublicationLast
+		there  fakeSDN
+		absent bool
+	}{
+		{"host ports", host, PublicationSpec{Mode: modeHost}, PublicationLast{}, fakeSDN{}, true},
+		{
+			"host ports that the SDN made", host, PublicationSpec{Mode: modeHost}, PublicationLast{},
+			fakeSDN{published: atHostPort(8080)}, false,
+		},
+		{"floating IP", plain, PublicationSpec{Mode: modeFloating}, PublicationLast{}, fakeSDN{}, true},
+		{
+			"floating IP of a group", plain, PublicationSpec{Mode: modeFloating, Exposed: exposed},
+			PublicationLast{Group: "g"}, fakeSDN{}, true,
+		},
+		{
+			"floating IP that the SDN made", plain, PublicationSpec{Mode: modeFloating}, PublicationLast{},
+			fakeSDN{floating: []sdn.FloatingIP{{Meta: sdn.Meta{ID: "f"}}}}, false,
+		},
+		{
+			"forwardings of a user's floating IP", plain, PublicationSpec{Mode: modeFloating, Existing: "f"},
+			PublicationLast{FloatingIP: "f"}, fakeSDN{}, false,
+		},
+		{"group", plain, PublicationSpec{Exposed: exposed}, PublicationLast{}, fakeSDN{}, true},
+		{
+			"group that the SDN made", plain, PublicationSpec{Exposed: exposed}, PublicationLast{},
+			fakeSDN{groups: []sdn.SecurityGroup{{Meta: sdn.Meta{ID: "g"}}}}, false,
+		},
+		{"proxy", plain, PublicationSpec{Mode: modeProxy}, PublicationLast{}, fakeSDN{}, false},
+	} {
+		s, _ := newService(t)
+		f := c.there
+		f.can, f.reached = c.can, true
+		s.SDN = &f
+		err := publicationTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, c.spec, c.last)
+		if errors.Is(err, reconcile.ErrAbsent) != c.absent || err != nil && !c.absent {
+			t.Errorf("%s: %v, want absent: %v", c.name, err, c.absent)
+		}
+	}
+	s, _ := newService(t)
+	s.SDN = &fakeSDN{can: plain, reached: true}
+	own := FloatingSpec{Asked: api.FloatingAuto}
+	err := floatTarget{s}.Delete(t.Context(), reconcile.Object{Key: "e"}, own, FloatingLast{})
+	if !errors.Is(err, reconcile.ErrAbsent) {
+		t.Errorf("own floating IP: %v", err)
+	}
+}
+
+// TestDeleteOfReplaced checks that the search for what a call without an answer may have made leaves
+// alone what the endpoint publishes since.
+func TestDeleteOfReplaced(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	forward := portproxy.Forward{Protocol: sdn.TCP, Listen: at, Namespace: "/proc/self/ns/net"}
+	host := heldPorts{"e": {{Protocol: sdn.TCP, Address: at}}}
+	s.SDN, s.HostPorts = &fakeSDN{reached: true}, host
+	s.Records = t.TempDir()
+	record := filepath.Join(s.Records, "e.json")
+	if err := errors.Join(s.Proxy.Start("e", forward), os.WriteFile(record, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	row := reconcile.Row[PublicationSpec, PublicationLast]{
+		Object: reconcile.Object{Key: "e"}, Phase: reconcile.Wanted, Done: true,
+		Spec: PublicationSpec{Mode: modeHost},
+	}
+	if err := s.publications.Import(t.Context(), []reconcile.Row[PublicationSpec, PublicationLast]{row}); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := s.publications.Get("e")
+	for _, replaced := range []bool{true, false} {
+		if row.Object = now.Object; replaced {
+			row.Incarnation--
+		}
+		err := publicationTarget{s}.Delete(t.Context(), row.Object, row.Spec, row.Last)
+		s.deleteRecord(row)
+		_, stat := os.Stat(record)
+		proxied, held := len(s.Proxy.Forwards("e")) > 0, len(host["e"]) > 0
+		if !errors.Is(err, reconcile.ErrAbsent) || proxied != replaced || held != replaced || (stat == nil) != replaced {
+			t.Errorf("replaced %v: %v, proxied %v, host port held %v, record: %v", replaced, err, proxied, held, stat)
+		}
+	}
+}
+
+// TestForwardsTo checks that a floating IP is an endpoint's, of any incarnation.
+func TestForwardsTo(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	for name, want := range map[string]bool{"e/4": true, "e~7/4": true, "host/store/e/7/4": true, "e2/4": false} {
+		f := sdn.FloatingIP{Meta: sdn.Meta{Base: sdn.Base{Key: s.Names.GlobalKey(identity.KindPublish, name)}}}
+		if got := s.forwardsTo(f, "e"); got != want {
+			t.Errorf("forwards of %s to e: got %v, want %v", name, got, want)
 		}
 	}
 }

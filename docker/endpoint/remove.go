@@ -139,7 +139,7 @@ func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Por
 		return nil
 	}
 	var errs []error
-	for r := range s.endpoints.Rows() {
+	for r := range s.endpoints.Unfinished() {
 		if r.Phase != reconcile.Deleting {
 			continue
 		}
@@ -152,19 +152,10 @@ func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Por
 			}
 		}
 	}
-	if hasDeleting(s.endpoints) || hasDeleting(s.plugs) || hasDeleting(s.publications) || hasDeleting(s.floating) {
+	if s.endpoints.HasDeleting() || s.plugs.HasDeleting() || s.publications.HasDeleting() || s.floating.HasDeleting() {
 		s.pending.Store(true)
 	}
 	return errors.Join(errs...)
-}
-
-func hasDeleting[S, T any](k *reconcile.Kind[S, T]) bool {
-	for r := range k.Rows() {
-		if r.Phase == reconcile.Deleting {
-			return true
-		}
-	}
-	return false
 }
 
 // notePending notes that a failed Set may have left a deletion.
@@ -198,7 +189,7 @@ func (s *Service) Retry() {
 // Pending returns the port of an endpoint that is being deleted, and that matches; "" if there is
 // none.
 func (s *Service) Pending(match func(port sdn.Port) bool) sdn.ID {
-	for r := range s.endpoints.Rows() {
+	for r := range s.endpoints.Unfinished() {
 		if r.Phase == reconcile.Deleting && match(r.Last.Port) {
 			return r.Last.Port.ID
 		}

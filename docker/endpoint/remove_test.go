@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"time"
 
@@ -29,6 +30,10 @@ func (p *ports) Port(_ context.Context, id sdn.ID) (sdn.Port, error) {
 		return sdn.Port{}, errHeld
 	}
 	return sdn.Port{}, sdn.NotFound("port", string(id))
+}
+
+func (p *ports) FindPorts(context.Context, sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	return found([]sdn.Port(nil), nil)
 }
 
 // importRow makes the row of an endpoint with a port of the same id.
@@ -114,6 +119,31 @@ func TestFailedJoinIsPending(t *testing.T) {
 	}
 }
 
+// A publication that cannot be undone leaves a deletion that is noted.
+func TestFailedPublicationIsPending(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN = &fakeSDN{unavailable: true}
+	s.pending.Store(false)
+	spec := PublicationSpec{Exposed: []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}}
+	if err := s.publish(t.Context(), "one", spec); !reconcile.IsPending(err) || !s.pending.Load() {
+		t.Errorf("%v, pending %v", err, s.pending.Load())
+	}
+}
+
+// An endpoint that is being deleted when it is set again stays pending if the deletion fails.
+func TestSetAgainIsPending(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN = &ports{held: map[sdn.ID]bool{"one": true}}
+	importRow(t, s, "one", reconcile.Deleting)
+	s.pending.Store(false)
+	row, _ := s.endpoints.Get("one")
+	if _, err := s.again(t.Context(), row); !reconcile.IsPending(err) || !s.pending.Load() {
+		t.Errorf("%v, pending %v", err, s.pending.Load())
+	}
+}
+
 // joining is a Binder. A container gets the interface when a test says so.
 type joining struct {
 	wires
@@ -125,20 +155,40 @@ func (j joining) Connected(ctx context.Context, p sdn.Port) (bool, error) {
 	return j.wires.Connected(ctx, p)
 }
 
+// wantLocked checks that the row of an endpoint cannot be changed until its deletion is stored.
+func wantLocked(t *testing.T, s *Service, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.endpoints.Forget(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("lock of the row: got %v, want it held", err)
+	}
+}
+
+// An endpoint whose port is gone stays while a container has its interface. That is checked when the
+// row cannot change any more.
+func TestDropGone(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN = &ports{}
+	wired := wires{"one": true}
+	s.Binder = joining{wired, func() { wantLocked(t, s, "one") }}
+	importRow(t, s, "one", reconcile.Wanted)
+	for _, used := range []bool{true, false} {
+		wired["one"] = used
+		if err := s.DropGone(t.Context()); err != nil || s.Known("one") != used {
+			t.Errorf("used %v: known %v, %v", used, s.Known("one"), err)
+		}
+	}
+}
+
 // An endpoint stays if a container gets its interface before the deletion has the row's lock.
 func TestDropUnused(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	s.SDN = &ports{}
 	wired := wires{"one": true}
-	s.Binder = joining{wired, func() {
-		// The row is locked: it cannot be changed until the deletion is stored.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := s.endpoints.Forget(ctx, "one"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("lock of the row: got %v, want it held", err)
-		}
-	}}
+	s.Binder = joining{wired, func() { wantLocked(t, s, "one") }}
 	importRow(t, s, "one", reconcile.Wanted)
 	drop := func() bool {
 		t.Helper()

@@ -10,6 +10,7 @@
 // The rules, and the files that implement them:
 //
 //   - store.go: rows, claims on exclusive resources, owners that outlive their children.
+//   - table.go: the rows of each kind, those that are unfinished, and those that share a value.
 //   - set.go: Set commits before it acts. A failed Set deletes what it created, or restores
 //     the previous intent of an existing row.
 //   - remove.go: Remove commits, deletes children first, and makes one attempt within the

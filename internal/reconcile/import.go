@@ -21,7 +21,7 @@ func (s *Store) importAll(ctx context.Context) bool {
 			s.log.WarnContext(ctx, "objects not imported", "kind", k.name, "err", err)
 			complete = false
 		} else if !k.imported.Swap(true) {
-			s.retry(k) // what waited for it
+			k.retry() // what waited for it
 		}
 	}
 	return complete

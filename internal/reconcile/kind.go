@@ -24,7 +24,7 @@ type kind struct {
 	timeout  time.Duration
 	confirm  bool
 	maxRows  int
-	count    int // of rows; the mutex of the store guards it
+	table    table
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
@@ -51,7 +51,7 @@ const (
 func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S, T]) *Kind[S, T] {
 	k := &kind{
 		store: s, name: name, queue: newQueue(), timeout: o.Timeout, confirm: o.Confirm,
-		maxRows: o.MaxRows, staleAfter: o.StaleAfter,
+		maxRows: o.MaxRows, staleAfter: o.StaleAfter, table: newTable(),
 	}
 	setDefault(&k.timeout, defaultTimeout)
 	setDefault(&k.staleAfter, defaultStaleAfter)
@@ -214,7 +214,25 @@ func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
 // Rows yields a snapshot of the rows, in no order.
 func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
 	return func(yield func(Row[S, T]) bool) {
-		for _, r := range k.store.snapshot(k.kind) {
+		for _, r := range k.allRows() {
+			if !yield(typed[S, T](r)) {
+				return
+			}
+		}
+	}
+}
+
+// Unfinished yields the rows that are being deleted and those whose Ensure is due, in no order.
+func (k *Kind[S, T]) Unfinished() iter.Seq[Row[S, T]] { return each[S, T](k.unfinishedRows) }
+
+// ByIndex yields the rows whose Spec is Indexed by the value, in no order.
+func (k *Kind[S, T]) ByIndex(value string) iter.Seq[Row[S, T]] {
+	return each[S, T](func() []*row { return k.rowsByIndex(value) })
+}
+
+func each[S, T any](list func() []*row) iter.Seq[Row[S, T]] {
+	return func(yield func(Row[S, T]) bool) {
+		for _, r := range list() {
 			if !yield(typed[S, T](r)) {
 				return
 			}
@@ -223,7 +241,7 @@ func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
 }
 
 // Retry makes every unfinished row of the kind due now, as when its target is available again.
-func (k *Kind[S, T]) Retry() { k.store.retry(k.kind) }
+func (k *Kind[S, T]) Retry() { k.kind.retry() }
 
 // Repeat has Ensure called for a row, without waiting for it, as when its object has ended. After
 // failures it is called when the backoff of so many is over. Repeat waits for calls of the target

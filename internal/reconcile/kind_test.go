@@ -235,6 +235,64 @@ func TestAnswered(t *testing.T) {
 	})
 }
 
+// After a restart an answered claim is still of the row with the newest answer. Neither the order in
+// which the rows were created nor that of later calls counts.
+func TestAnswerOrder(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		change   func(t *testing.T, k *Kind[any, any], answers anyFake)
+		resource string
+		want     string
+	}{
+		{
+			"the older row was set again", func(t *testing.T, k *Kind[any, any], _ anyFake) {
+				set(t, k, Request[any]{Key: "a"}) // answers what it did
+			}, "address/1", "b",
+		},
+		{
+			"the older row was stored again", func(t *testing.T, k *Kind[any, any], _ anyFake) {
+				succeed(t, "Repeat", k.Repeat(t.Context(), "a", 1, errTest))
+			}, "address/1", "b",
+		},
+		{
+			"the older row was answered last", func(t *testing.T, k *Kind[any, any], answers anyFake) {
+				answers["a"] = "address/3"
+				set(t, k, Request[any]{Key: "a", Spec: "changed"})
+			}, "address/3", "a",
+		},
+		{
+			"the older row was noted last", func(_ *testing.T, k *Kind[any, any], _ anyFake) {
+				k.Note("a", func(any) any { return "address/3" })
+			}, "address/3", "a",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			answers := anyFake{"a": "address/1", "b": "address/1", "c": "address/3"}
+			register := func(s *Store) *Kind[any, any] {
+				return Register(s, "port", answers, Options[any, any]{Answered: func(r Row[any, any]) []string {
+					claim, _ := r.Last.(string)
+					return []string{claim}
+				}})
+			}
+			s := open(t, path)
+			k := register(s)
+			for _, key := range []string{"a", "b", "c"} {
+				set(t, k, Request[any]{Key: key})
+			}
+			c.change(t, k, answers)
+			for range 2 {
+				if r, _ := k.Holder(c.resource); r.Key != c.want {
+					t.Errorf("holder of %s: got %q, want %q", c.resource, r.Key, c.want)
+				}
+				succeed(t, "Close", s.Close())
+				s = open(t, path)
+				k = register(s)
+			}
+		})
+	}
+}
+
 // A kind with Stale decides on the holder of a claim without the engine, which waits for the Set.
 // The rows that the holder owns are deleted with it, unless one is in use.
 func TestStale(t *testing.T) {

@@ -56,22 +56,11 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) { c <- m.rows; c <- m.unsu
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(c chan<- prometheus.Metric) {
-	for _, k := range m.store.kinds {
-		var wanted, deleting, unsure float64
-		for _, r := range m.store.snapshot(k) {
-			if r.Phase == Wanted {
-				wanted++
-			} else {
-				deleting++
-			}
-			if r.Unconfirmed {
-				unsure++
-			}
-		}
-		gauge := prometheus.GaugeValue
-		c <- prometheus.MustNewConstMetric(m.rows, gauge, wanted, k.name, Wanted.String())
-		c <- prometheus.MustNewConstMetric(m.rows, gauge, deleting, k.name, Deleting.String())
-		c <- prometheus.MustNewConstMetric(m.unsure, gauge, unsure, k.name)
+	for _, k := range m.store.allKinds() {
+		n, gauge := k.countRows(), prometheus.GaugeValue
+		c <- prometheus.MustNewConstMetric(m.rows, gauge, float64(n.wanted), k.name, Wanted.String())
+		c <- prometheus.MustNewConstMetric(m.rows, gauge, float64(n.deleting), k.name, Deleting.String())
+		c <- prometheus.MustNewConstMetric(m.unsure, gauge, float64(n.unconfirmed), k.name)
 	}
 }
 

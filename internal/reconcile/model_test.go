@@ -345,8 +345,15 @@ func (w *world) networkOf(port identity) (on identity, err error) {
 
 // Delete implements Target.
 func (p *process) Delete(ctx context.Context, o Object, _, _ string) error {
+	id := identity{p.h.id, o}
+	p.h.w.mu.Lock()
+	before := p.h.w.changes[id]
+	p.h.w.mu.Unlock()
 	return p.call(ctx, fmt.Sprintf("delete %v", o), func() error {
-		id := identity{p.h.id, o}
+		// Not played: a delete that lands after a SetLater, which keeps the incarnation.
+		if o.Key == tag && p.h.w.changes[id] != before {
+			return errors.New("the object was changed by a later call")
+		}
 		if _, ok := p.h.w.sdn[id]; !ok {
 			return ErrAbsent
 		}

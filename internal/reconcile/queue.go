@@ -140,11 +140,9 @@ func (s *Store) repeat(ctx context.Context, name string, failures int, cause err
 }
 
 // retry makes the unfinished rows of a kind due now.
-func (s *Store) retry(k *kind) {
-	for _, r := range s.snapshot(k) {
-		if r.Phase == Deleting || r.Redo {
-			k.queue.add(r.ref(), 0)
-		}
+func (k *kind) retry() {
+	for _, r := range k.unfinishedRows() {
+		k.queue.add(r.ref(), 0)
 	}
 }
 
@@ -152,7 +150,7 @@ func (s *Store) retry(k *kind) {
 // and what Run could not list.
 func (s *Store) Retry() {
 	for _, k := range s.allKinds() {
-		s.retry(k)
+		k.retry()
 	}
 	s.Compare()
 }

@@ -102,6 +102,12 @@ type Request[S any] struct {
 	Engine string
 }
 
+// Indexed is a Spec whose rows Kind.ByIndex finds.
+type Indexed interface {
+	// Index returns values that other rows may share. It must not call the store.
+	Index() []string
+}
+
 // Action is what becomes of a row when the store is opened.
 type Action uint8
 
@@ -125,7 +131,7 @@ type Options[S, T any] struct {
 	// may lose them.
 	Confirm bool
 	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
-	// call the store but for Get, Holder and Rows.
+	// call the store but for Get, Holder, Rows, Unfinished and ByIndex.
 	Removed func(r Row[S, T])
 	// Answered returns exclusive resources that the target has chosen, such as an address. The row
 	// has claims on them beside those of its Request. A claim passes from another row to the

@@ -129,7 +129,7 @@ func (s *Store) renew(name string, r *row) {
 func (k *kind) add(ctx context.Context, isNew bool, changes map[string]*row) error {
 	s := k.store
 	s.mu.Lock()
-	full := isNew && k.maxRows > 0 && k.count >= k.maxRows
+	full := isNew && k.maxRows > 0 && len(k.table.rows) >= k.maxRows
 	s.mu.Unlock()
 	if full {
 		return fmt.Errorf("%w: limit of %d rows of kind %s", ErrFull, k.maxRows, k.name)

@@ -86,6 +86,7 @@ type row struct {
 	kind        *kind
 	Superseded  bool // by a later incarnation of its key
 	Gen         uint64
+	Answer      uint64 // increases with every answer of the kind that changes a row's claims
 	Phase       Phase
 	Tree        bool // being deleted with all rows that it owns
 	Spec, Last  any
@@ -116,6 +117,7 @@ type stored struct {
 	Earlier     bool            `json:"earlier,omitempty"`
 	Superseded  bool            `json:"superseded,omitempty"`
 	Gen         uint64          `json:"gen"`
+	Answer      uint64          `json:"answer,omitempty"`
 	Phase       Phase           `json:"phase"`
 	Tree        bool            `json:"tree,omitempty"`
 	Spec        json.RawMessage `json:"spec"`
@@ -193,7 +195,8 @@ func (r *row) encode() ([]byte, error) {
 	}
 	return json.Marshal(stored{
 		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
-		Gen: r.Gen, Phase: r.Phase, Tree: r.Tree, Spec: spec, Last: last, Done: r.Done, Redo: r.Redo,
+		Gen: r.Gen, Answer: r.Answer, Phase: r.Phase, Tree: r.Tree, Spec: spec, Last: last,
+		Done: r.Done, Redo: r.Redo,
 		Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
 		Prev: prev,
@@ -217,8 +220,8 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 	}
 	return &row{
 		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
-		Superseded: s.Superseded, Gen: s.Gen, Phase: s.Phase, Tree: s.Tree, Spec: spec, Last: last,
-		Done: s.Done, Redo: s.Redo, Claims: s.Claims,
+		Superseded: s.Superseded, Gen: s.Gen, Answer: s.Answer, Phase: s.Phase, Tree: s.Tree,
+		Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
 		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
 	}, nil
@@ -303,8 +306,10 @@ func (s *Store) register(k *kind) {
 		delete(s.raw, name)
 		rows = append(rows, r)
 	}
-	// The last of two rows with one answered claim has it.
-	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	// The last answer of two rows with one answered claim has it. Earlier versions stored none.
+	slices.SortFunc(rows, func(a, b *row) int {
+		return cmp.Compare(cmp.Or(a.Answer, a.Incarnation), cmp.Or(b.Answer, b.Incarnation))
+	})
 	for _, r := range rows {
 		s.put(r.ref(), r)
 	}
@@ -385,17 +390,6 @@ func (s *Store) all() map[string]*row {
 	return maps.Clone(s.rows)
 }
 
-func (s *Store) snapshot(k *kind) (list []*row) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.rows {
-		if r.kind == k {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
 // children returns the refs of the rows that a row owns.
 func (s *Store) children(ref string) []string {
 	s.mu.Lock()
@@ -420,14 +414,14 @@ func (s *Store) put(name string, r *row) {
 			s.disown(o, name)
 		}
 		delete(s.rows, name)
-		old.kind.count--
+		old.kind.table.remove(name, old)
 		s.supersede(old, -1)
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
-	r.kind.count++
+	r.kind.table.add(name, r)
 	s.supersede(r, 1)
 	for _, c := range r.held() {
 		if s.claims[c] == "" || !slices.Contains(had, c) { // otherwise it has passed to another row
@@ -480,9 +474,32 @@ func (s *Store) nextGen() uint64 {
 	return s.gen
 }
 
+// numbered returns a row that takes the place of one in the table, with the number of its answer.
+func (s *Store) numbered(name string, r *row) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.numberedLocked(name, r)
+}
+
+func (s *Store) numberedLocked(name string, r *row) *row {
+	if r == nil || r.kind.answered == nil {
+		return r
+	}
+	answer := uint64(0)
+	old := s.rows[name]
+	if old != nil && slices.Equal(r.kind.answered(old), r.kind.answered(r)) {
+		answer = old.Answer
+	} else {
+		s.gen++
+		answer = s.gen
+	}
+	return r.with(func(r *row) { r.Answer = answer })
+}
+
 // later changes a row without a commit of its own: the change is written with the next one.
 // A crash may lose it.
 func (s *Store) later(name string, r *row) error {
+	r = s.numbered(name, r)
 	text, err := r.encode()
 	if err != nil {
 		return fmt.Errorf("row %s: %w", name, err)
@@ -502,7 +519,7 @@ func (s *Store) noteLast(name string, change func(any) any) {
 	if r == nil {
 		return
 	}
-	r = r.with(func(r *row) { r.Last = change(r.Last) })
+	r = s.numberedLocked(name, r.with(func(r *row) { r.Last = change(r.Last) }))
 	text, err := r.encode()
 	if err != nil {
 		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
@@ -557,8 +574,10 @@ func (s *Store) commit(ctx context.Context, changes map[string]*row) error {
 }
 
 func (s *Store) flush(changes map[string]*row) error {
-	c := &commit{changes, map[string][]byte{}, make(chan error, 1), make(chan struct{}, 1)}
+	c := &commit{map[string]*row{}, map[string][]byte{}, make(chan error, 1), make(chan struct{}, 1)}
 	for name, r := range changes {
+		r = s.numbered(name, r)
+		c.rows[name] = r
 		text, err := r.encode()
 		if err != nil {
 			return fmt.Errorf("row %s: %w", name, err)

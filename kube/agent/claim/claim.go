@@ -156,7 +156,7 @@ func (c *Allocator) Ensure(ctx context.Context, i agent.Intent) (agent.Wiring, e
 		c.mu.Lock()
 		a.from = nil
 		c.mu.Unlock()
-		failpoint.Here("claim.inherit.written")
+		failpoint.Here("claim.takeover.written")
 	}
 	if !i.Found {
 		if err := c.publish(i); err != nil {

@@ -315,7 +315,7 @@ func TestChangedByHand(t *testing.T) {
 	eventually(t, "the annotation", func() bool { return strings.Contains(w.api.pod(t, "a").Annotations[v1.AnnotationVIF], portName(1)) })
 }
 
-// A node that an administrator has given to Raven has no second claimant.
+// The daemon does not allocate the ports of a node whose label names Raven.
 func TestRavenClaims(t *testing.T) {
 	w := newWorld(t, aPort(1), aPod("a", "ua"))
 	w.begun()
@@ -356,7 +356,7 @@ func TestRavenClaimsMeanwhile(t *testing.T) {
 	w.host = kernel
 	w.restart()
 	w.begun()
-	claimant := func(labels map[string]string, is func(error) bool) {
+	label := func(labels map[string]string, is func(error) bool) {
 		n := &corev1.Node{}
 		must(t, w.api.Get(t.Context(), client.ObjectKey{Name: thisNode}, n))
 		n.Labels = labels
@@ -380,14 +380,14 @@ func TestRavenClaimsMeanwhile(t *testing.T) {
 		go func() { _, err := w.Claim(t.Context(), ask("c"+pod, pod, "u"+pod)); ends <- err }()
 	}
 	eventually(t, "both wait", func() bool { return w.View().Waiting == 2 })
-	claimant(ravens, sdn.IsUnavailable)
+	label(ravens, sdn.IsUnavailable)
 	refused(ends)
 	refused(ends)
 
-	claimant(nil, func(err error) bool { return err == nil })
+	label(nil, func(err error) bool { return err == nil })
 	must(t, w.api.Create(t.Context(), aPort(1)))
 	kernel.during = func() {
-		claimant(ravens, sdn.IsUnavailable)
+		label(ravens, sdn.IsUnavailable)
 		p := w.api.port(t, portName(1))
 		p.Labels[v1.LabelPortStatus] = string(v1.PortBound)
 		must(t, w.api.Update(t.Context(), p))

@@ -169,7 +169,7 @@ func TestKilled(t *testing.T) {
 		{"claim.release.written", []string{"add c", "del c"}, false},
 		{"claim.write.told:2", []string{"add c", "told .", "del c", "add c2"}, false},
 		{"claim.adopt.written", []string{"add c"}, true},
-		{"claim.inherit.written", []string{"add c"}, true},
+		{"claim.takeover.written", []string{"add c"}, true},
 	} {
 		for _, then := range []string{"add", "del", "del other"} {
 			t.Run(p.at+"/"+then, func(t *testing.T) {

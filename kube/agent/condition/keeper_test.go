@@ -25,7 +25,7 @@ type api struct{ client.WithWatch }
 
 func (api) IsWatchListSemanticsUnSupported() bool { return true }
 
-// watch has the Keeper see the Nodes, as the claimant does with its own.
+// watch passes the Nodes to the Keeper, as the allocator does with its own.
 func watch(ctx context.Context, c client.WithWatch, k *Keeper) {
 	f := feed.New(feed.Config{
 		Client: c, List: &corev1.NodeList{}, Log: slog.New(slog.DiscardHandler),

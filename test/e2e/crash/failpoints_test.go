@@ -103,7 +103,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"claim.claim.chosen":           {noCluster, "kube/agent/claim", "TestKilled"},
 	"claim.claim.published":        {noCluster, "kube/agent/claim", "TestKilled"},
 	"claim.claim.written":          {noCluster, "kube/agent/claim", "TestKilled"},
-	"claim.inherit.written":        {noCluster, "kube/agent/claim", "TestKilled"},
+	"claim.takeover.written":       {noCluster, "kube/agent/claim", "TestKilled"},
 	"claim.release.written":        {noCluster, "kube/agent/claim", "TestKilled"},
 	"claim.write.labelled":         {noCluster, "kube/agent/claim", "TestKilled"},
 	"claim.write.told":             {noCluster, "kube/agent/claim", "TestKilled"},

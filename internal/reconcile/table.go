@@ -1,0 +1,91 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+)
+
+// table has the rows of a kind by their refs, so that no call reads those of other kinds. Store.put
+// alone changes it. The store's mutex guards it.
+type table struct {
+	rows       map[string]*row
+	unfinished map[string]*row            // those on which Run has work
+	indexed    map[string]map[string]*row // by what Indexed returns
+}
+
+func newTable() table {
+	return table{map[string]*row{}, map[string]*row{}, map[string]map[string]*row{}}
+}
+
+// isUnfinished reports whether Run deletes the row or ensures its spec again.
+func (r *row) isUnfinished() bool { return r.Phase == Deleting || r.Redo }
+
+func (t *table) add(name string, r *row) {
+	t.rows[name] = r
+	if r.isUnfinished() {
+		t.unfinished[name] = r
+	}
+	for _, value := range r.index() {
+		if t.indexed[value] == nil {
+			t.indexed[value] = map[string]*row{}
+		}
+		t.indexed[value][name] = r
+	}
+}
+
+func (t *table) remove(name string, r *row) {
+	delete(t.rows, name)
+	delete(t.unfinished, name)
+	for _, value := range r.index() {
+		if delete(t.indexed[value], name); len(t.indexed[value]) == 0 {
+			delete(t.indexed, value)
+		}
+	}
+}
+
+func (r *row) index() []string {
+	if spec, ok := r.Spec.(Indexed); ok {
+		return spec.Index()
+	}
+	return nil
+}
+
+// list returns the rows of a map of a table.
+func (s *Store) list(of func() map[string]*row) []*row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(of()))
+}
+
+func (k *kind) allRows() []*row {
+	return k.store.list(func() map[string]*row { return k.table.rows })
+}
+
+func (k *kind) unfinishedRows() []*row {
+	return k.store.list(func() map[string]*row { return k.table.unfinished })
+}
+
+func (k *kind) rowsByIndex(value string) []*row {
+	return k.store.list(func() map[string]*row { return k.table.indexed[value] })
+}
+
+// HasDeleting reports whether there are rows that are being deleted.
+func (k *kind) HasDeleting() bool { return k.countRows().deleting > 0 }
+
+// counts are those of a kind's rows.
+type counts struct{ wanted, deleting, unconfirmed int }
+
+func (k *kind) countRows() (c counts) {
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	for _, r := range k.table.unfinished {
+		if r.Phase == Deleting {
+			c.deleting++
+		}
+		if r.Unconfirmed {
+			c.unconfirmed++
+		}
+	}
+	c.wanted = len(k.table.rows) - c.deleting
+	return c
+}
