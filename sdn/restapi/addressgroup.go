@@ -87,8 +87,8 @@ func splitPrefixes(have, asked []netip.Prefix) (there, absent prefixList) {
 
 type addressGroupChange = valueChange[sdn.AddressGroupSpec]
 
-func (s *server) addressGroups() *noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange] {
-	return &noun[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange]{
+func (s *server) addressGroups() *definition[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange] {
+	return &definition[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange]{
 		Resource: AddressGroups, path: "address-groups", title: "address group", kind: sdn.NounAddressGroup,
 		meta: func(g sdn.AddressGroup) sdn.Meta { return g.Meta }, get: s.p.AddressGroup,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.AddressGroup, error] {
@@ -117,7 +117,7 @@ func (s *server) addressGroups() *noun[sdn.AddressGroup, AddressGroup, sdn.Addre
 			})
 		},
 		update: s.updateAddressGroup, remove: s.p.DeleteAddressGroup,
-		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.updateAddressGroup(ctx, id, retagged(p, func(g *sdn.AddressGroupSpec) *sdn.Base { return &g.Base }))
 			return err
 		},

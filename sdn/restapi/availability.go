@@ -40,7 +40,7 @@ type fullness struct {
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
 func (s *server) serveAvailability() {
 	type nothing = struct{}
-	n := &noun[fullness, Availability, nothing, nothing]{
+	n := &definition[fullness, Availability, nothing, nothing]{
 		Resource: Resource[Availability]{"network_ip_availability", "network_ip_availabilities"}, path: "network-ip-availabilities", title: "network",
 		meta: func(f fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} },
 		get: func(ctx context.Context, id sdn.ID) (fullness, error) {
@@ -72,7 +72,7 @@ func (s *server) serveAvailability() {
 		},
 		encode: func(f fullness) Availability { return f.shown },
 	}
-	serve(s, n)
+	s.serve(n.resource())
 }
 
 // fill counts a network's addresses, subnet by subnet, of all or of some versions of IP.

@@ -35,7 +35,7 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	values, many, err := n.bodies(document)
+	values, many, err := n.resource().bodies(document)
 	if err != nil {
 		return err
 	}

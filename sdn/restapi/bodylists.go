@@ -54,22 +54,31 @@ func objects[V any](b *body, name string, read func(*body) V) *[]V {
 }
 
 func objectsUpTo[V any](b *body, name string, most int, read func(*body) V) *[]V {
-	items := b.listUpTo(name, most)
-	if items == nil {
+	out := []V{}
+	if !b.eachObject(name, most, func(element *body) { out = append(out, read(element)) }) {
 		return nil
 	}
-	out := []V{}
+	return &out
+}
+
+// eachObject calls read for each element of a list of objects. It reports false if the list is
+// absent or wrong.
+func (b *body) eachObject(name string, most int, read func(*body)) bool {
+	items := b.listUpTo(name, most)
+	if items == nil {
+		return false
+	}
 	for _, item := range *items {
 		values, ok := item.(map[string]any)
 		if !ok {
 			b.invalid(name, "'%s' is not a dictionary", show(item))
-			return nil
+			return false
 		}
 		element := b.part(name, values)
-		out = append(out, read(element))
+		read(element)
 		b.took(element)
 	}
-	return &out
+	return true
 }
 
 // sub reads an attribute that is an object. It is nil where the attribute is absent or null.

@@ -230,7 +230,7 @@ func (f *filter) keeps(m sdn.Meta, r *row) bool {
 		}
 	}
 	for _, ok := range f.keep {
-		if !ok(r.object()) {
+		if !ok(r.attributes()) {
 			return false
 		}
 	}

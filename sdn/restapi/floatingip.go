@@ -45,10 +45,10 @@ func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 // ofHost is the attribute that has a floating IP stand for an address of the host, see sdn.FloatingIPSpec.
 const ofHost = "kuryr:of_host"
 
-func (s *server) floatingIPs() *noun[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
+func (s *server) floatingIPs() *definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
 	p := s.p
 	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
-	return &noun[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch]{
+	return &definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch]{
 		Resource: FloatingIPs, title: "floating IP",
 		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
 		get:  p.FloatingIP,
@@ -57,7 +57,7 @@ func (s *server) floatingIPs() *noun[sdn.FloatingIP, FloatingIP, sdn.FloatingIPS
 		},
 		encode: EncodeFloatingIP, spec: s.specFloatingIP, patch: s.changeFloatingIP,
 		create: s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateFloatingIP(ctx, id, sdn.FloatingIPPatch{Patch: change})
 			return err
 		},

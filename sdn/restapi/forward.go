@@ -55,7 +55,7 @@ func encodeRange(r sdn.PortRange) (*uint16, string) {
 
 // serveForwards adds the port forwardings of floating IPs.
 func (s *server) serveForwards() {
-	within(s, "/v2.0/floatingips/{floatingip}/port_forwardings", func(c *call) (*noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward], error) {
+	s.serveWithin("/v2.0/floatingips/{floatingip}/port_forwardings", func(c *call) (*resource, error) {
 		if !s.p.Capabilities().Forwards {
 			return nil, noPath(nil, nil)
 		}
@@ -64,12 +64,12 @@ func (s *server) serveForwards() {
 			get = s.floatingIPs().need
 		}
 		f, err := get(c, sdn.ID(c.PathValue("floatingip")))
-		return s.forwards(f), err
-	})
+		return s.forwards(f).resource(), err
+	}, nil)
 }
 
 // forwards are the port forwardings of a floating IP.
-func (s *server) forwards(fip sdn.FloatingIP) *noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward] {
+func (s *server) forwards(fip sdn.FloatingIP) *definition[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward] {
 	all := func(ctx context.Context, ports []sdn.ID) iter.Seq2[sdn.Forward, error] {
 		return s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{fip.ID}, Ports: ports})
 	}
@@ -81,7 +81,7 @@ func (s *server) forwards(fip sdn.FloatingIP) *noun[sdn.Forward, PortForwarding,
 		}
 		return sdn.Forward{}, sdn.NotFound("port forwarding", id)
 	}
-	return &noun[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{
+	return &definition[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{
 		Resource: PortForwardings, title: "port forwarding",
 		meta: func(f sdn.Forward) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} },
 		get:  get,

@@ -87,7 +87,7 @@ type monitorPatch struct {
 	change     func(*sdn.HealthMonitor)
 }
 
-func (s *server) healthMonitors() *noun[part[monitored], HealthMonitor, monitorSpec, monitorPatch] {
+func (s *server) healthMonitors() *definition[part[monitored], HealthMonitor, monitorSpec, monitorPatch] {
 	type monitor = part[monitored]
 	get := func(ctx context.Context, id sdn.ID) (monitor, error) {
 		return needPart(ctx, s, "health monitor", id, monitorsOf, func(h monitored) sdn.ID { return h.ID })
@@ -106,7 +106,7 @@ func (s *server) healthMonitors() *noun[part[monitored], HealthMonitor, monitorS
 		})
 		return err
 	}
-	return &noun[monitor, HealthMonitor, monitorSpec, monitorPatch]{
+	return &definition[monitor, HealthMonitor, monitorSpec, monitorPatch]{
 		Resource: HealthMonitors, title: "health monitor",
 		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name, h.value.Tags) },
 		get:  get, encode: encodeHealthMonitor,

@@ -15,11 +15,11 @@ const most32 = 1<<31 - 1
 // serveLimits adds the rules of QoS policies, a path for each type, and the types.
 func (s *server) serveLimits() {
 	for _, kind := range []string{bandwidthLimit, dscpMarking} {
-		rules := func(c *call) (*noun[limitRule, any, limitRule, limitRule], error) {
+		rules := func(c *call) (*resource, error) {
 			p, err := s.qosPolicies().need(c, sdn.ID(c.PathValue("policy")))
-			return s.limitRules(p, kind), err
+			return s.limitRules(p, kind).resource(), err
 		}
-		within(s, "/v2.0/qos/policies/{policy}/"+kind+"_rules", rules)
+		s.serveWithin("/v2.0/qos/policies/{policy}/"+kind+"_rules", rules, nil)
 	}
 	types := []map[string]string{{"type": bandwidthLimit}, {"type": dscpMarking}}
 	s.read("/v2.0/qos/rule-types", func(w http.ResponseWriter, c *call) error {
@@ -41,8 +41,8 @@ func (s *server) serveLimits() {
 }
 
 // limitRules are the rules of one type of a policy.
-func (s *server) limitRules(p sdn.QoSPolicy, kind string) *noun[limitRule, any, limitRule, limitRule] {
-	n := &noun[limitRule, any, limitRule, limitRule]{
+func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule, any, limitRule, limitRule] {
+	n := &definition[limitRule, any, limitRule, limitRule]{
 		Resource: Resource[any]{kind + "_rule", kind + "_rules"}, title: "QoS rule",
 		meta: func(r limitRule) sdn.Meta {
 			return sdn.Meta{ID: sdn.ID(r.id(p.ID)), Revision: p.Revision, Base: sdn.Base{Project: p.Project}}
@@ -153,20 +153,4 @@ func (b *body) limit(r limitRule) limitRule {
 		b.unsupported("direction", "make a rule of the other direction and delete this one")
 	}
 	return r
-}
-
-// within serves a noun whose objects are parts of another's, which the path names.
-func within[T, E, S, P any](s *server, path string, of func(*call) (*noun[T, E, S, P], error)) {
-	do := func(what func(*noun[T, E, S, P], http.ResponseWriter, *call) error) handler {
-		return func(w http.ResponseWriter, c *call) error {
-			n, err := of(c)
-			if err != nil {
-				return err
-			}
-			return what(n, w, c)
-		}
-	}
-	type served = *noun[T, E, S, P]
-	s.handle(path, map[string]handler{http.MethodGet: do(served.list), http.MethodPost: do(served.post)})
-	s.handle(path+"/{id}", map[string]handler{http.MethodGet: do(served.show), http.MethodPut: do(served.put), http.MethodDelete: do(served.delete)})
 }

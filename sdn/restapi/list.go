@@ -79,10 +79,10 @@ func (p page) order(a, b *row) int {
 	return 0
 }
 
-// list answers with a page of what the filters select.
-func (n *noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
+// list answers with a page of the objects that the filters select.
+func (r *resource) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
-	known := n.attributes()
+	known := r.attributes()
 	if c.server.faults {
 		splitSort(q)
 	}
@@ -98,26 +98,27 @@ func (n *noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 	if ordered {
 		f.after = p.marker
 	}
-	if _, owned := known["project_id"]; owned && n.shared == nil && !c.caller.admin() {
+	if _, owned := known["project_id"]; owned && r.private && !c.caller.admin() {
 		f.project(c.caller.Project)
 	}
-	found := n.find(c.ctx(), f)
+	found := r.findObjects(c.ctx(), f)
 	if err := f.rest(known); err != nil {
 		return err
 	}
 	rows := &window{page: p, ordered: ordered && !f.named}
-	if err := n.mark(c, rows); err != nil {
+	if err := r.findMarker(c, rows); err != nil {
 		return err
 	}
-	for t, err := range found {
+	for object, err := range found {
 		if err != nil {
 			return err
 		}
-		row := &row{id: n.meta(t).ID, encode: func() any { return n.encode(t) }, quick: func(name string) (any, bool) { return n.quickly(t, name) }}
-		if !f.keeps(n.meta(t), row) {
+		m := r.metaOf(object)
+		row := &row{id: m.ID, untyped: r.untyped, object: object}
+		if !f.keeps(m, row) {
 			continue
 		}
-		sees, err := n.sees(c, t)
+		sees, err := r.sees(c, m, object)
 		if err != nil {
 			return err
 		}
@@ -125,50 +126,39 @@ func (n *noun[T, E, S, P]) list(w http.ResponseWriter, c *call) error {
 			break
 		}
 	}
-	view := n.view(c)
+	view := c.view(r.hidden)
 	out := make([]any, 0, len(rows.rows))
 	for _, row := range rows.result() {
-		out = append(out, view.of(row.encode()))
+		out = append(out, view.of(r.encoded(row.object)))
 	}
-	answer := map[string]any{n.Collection: out}
+	answer := map[string]any{r.collection: out}
 	if links := rows.links(c); len(links) > 0 {
-		answer[n.Collection+"_links"] = links
+		answer[r.collection+"_links"] = links
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// quickly gives an attribute of an object that is had without encoding it, in the form that it has then.
-func (n *noun[T, E, S, P]) quickly(t T, name string) (value any, ok bool) {
-	if n.quick != nil {
-		if value, ok = n.quick(t, name); ok {
-			return value, true
-		}
-	}
-	switch m := n.meta(t); name {
-	case "id":
-		return string(m.ID), true
-	case "name":
-		return m.Name, true
-	case "project_id", "tenant_id":
-		return m.Project, true
-	case "created_at":
-		return timestamp(m.Created), true
-	case "updated_at":
-		return timestamp(m.Updated), true
-	}
-	return nil, false
-}
-
-// mark looks the marker up where the page is not simply what comes behind its id.
-func (n *noun[T, E, S, P]) mark(c *call, rows *window) error {
+// findMarker reads the marker's object if the page does not simply begin after its id.
+func (r *resource) findMarker(c *call, rows *window) error {
 	if rows.page.marker == "" || rows.page.byID() {
 		return nil
 	}
-	t, err := n.need(c, rows.page.marker)
+	object, err := r.need(c, rows.page.marker)
 	if err == nil {
-		o := objectOf(n.encode(t))
-		rows.marker = &row{id: n.meta(t).ID, apart: &o}
+		rows.marker = &row{id: r.metaOf(object).ID, untyped: r.untyped, object: object}
+		rows.marker.attributes()
 	}
 	return err
+}
+
+// show answers with one object.
+func (r *resource) show(w http.ResponseWriter, c *call) error {
+	object, err := r.need(c, c.target())
+	if err != nil {
+		return err
+	}
+	shown := c.view(r.hidden).of(r.encoded(object))
+	writeJSON(w, http.StatusOK, map[string]any{r.member: shown})
+	return nil
 }

@@ -203,7 +203,7 @@ func TestListAttributes(t *testing.T) {
 }
 
 // quickAsEncoded compares what an object gives quickly with what it is encoded to.
-func quickAsEncoded[T, E, S, P any](t *testing.T, n *noun[T, E, S, P], object T) {
+func quickAsEncoded[T, E, S, P any](t *testing.T, n *definition[T, E, S, P], object T) {
 	t.Helper()
 	known := 0
 	for name, want := range objectOf(n.encode(object)) {

@@ -119,12 +119,12 @@ type listenerPatch struct {
 	change     func(*sdn.LoadBalancerSpec, *sdn.Listener) error
 }
 
-func (s *server) listeners() *noun[part[sdn.Listener], Listener, listenerSpec, listenerPatch] {
+func (s *server) listeners() *definition[part[sdn.Listener], Listener, listenerSpec, listenerPatch] {
 	type listener = part[sdn.Listener]
 	get := func(ctx context.Context, id sdn.ID) (listener, error) {
 		return needPart(ctx, s, "listener", id, listenersOf, func(l sdn.Listener) sdn.ID { return l.ID })
 	}
-	return &noun[listener, Listener, listenerSpec, listenerPatch]{
+	return &definition[listener, Listener, listenerSpec, listenerPatch]{
 		Resource: Listeners, title: "listener",
 		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name, l.value.Tags) },
 		get:  get, encode: encodeListener,

@@ -127,9 +127,9 @@ func encodeLoadBalancer(b balancer) LoadBalancer {
 // balancerChange is what is to become of a load balancer.
 type balancerChange = valueChange[sdn.LoadBalancerSpec]
 
-func (s *server) loadBalancers() *noun[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange] {
+func (s *server) loadBalancers() *definition[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange] {
 	remove, removeIf := s.checked(sdn.NounLoadBalancer, func(context.Context, sdn.ID) error { return nil }, s.p.DeleteLoadBalancer)
-	return &noun[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange]{
+	return &definition[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange]{
 		Resource: LoadBalancers, title: "load balancer",
 		meta: func(b balancer) sdn.Meta { return b.Meta }, get: s.loadBalancer, encode: encodeLoadBalancer,
 		find: s.findLoadBalancers,
@@ -138,7 +138,7 @@ func (s *server) loadBalancers() *noun[balancer, LoadBalancer, sdn.LoadBalancerS
 			l, err := s.rewriteBalancer(ctx, id, by)
 			return s.placed(ctx, l, err, nil)
 		},
-		holds: childless, remove: remove, removeIf: removeIf,
+		canDelete: childless, remove: remove, removeIf: removeIf,
 	}
 }
 

@@ -56,22 +56,15 @@ type memberPatch struct {
 // serveMembers adds the members of pools, one by one and all at once.
 func (s *server) serveMembers() {
 	const path = "/pools/{pool}/members"
-	type served = *noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch]
-	do := func(what func(served, http.ResponseWriter, *call) error) handler {
-		return func(w http.ResponseWriter, c *call) error {
-			p, err := s.pools().need(c, sdn.ID(c.PathValue("pool")))
-			if err != nil {
-				return err
-			}
-			return what(s.members(p), w, c)
-		}
+	members := func(c *call) (*resource, error) {
+		p, err := s.pools().need(c, sdn.ID(c.PathValue("pool")))
+		return s.members(p).resource(), err
 	}
-	s.handle(path, map[string]handler{http.MethodGet: do(served.list), http.MethodPost: do(served.post), http.MethodPut: s.putMembers})
-	s.handle(path+"/{id}", map[string]handler{http.MethodGet: do(served.show), http.MethodPut: do(served.put), http.MethodDelete: do(served.delete)})
+	s.serveWithin(path, members, map[string]handler{http.MethodPut: s.putMembers})
 }
 
 // members are those of a pool.
-func (s *server) members(p part[pool]) *noun[part[sdn.Member], PoolMember, sdn.Member, memberPatch] {
+func (s *server) members(p part[pool]) *definition[part[sdn.Member], PoolMember, sdn.Member, memberPatch] {
 	type member = part[sdn.Member]
 	get := func(ctx context.Context, id sdn.ID) (member, error) {
 		now, err := s.pool(ctx, p.value.ID)
@@ -94,7 +87,7 @@ func (s *server) members(p part[pool]) *noun[part[sdn.Member], PoolMember, sdn.M
 			return nil
 		})
 	}
-	return &noun[member, PoolMember, sdn.Member, memberPatch]{
+	return &definition[member, PoolMember, sdn.Member, memberPatch]{
 		Resource: PoolMembers, title: "member",
 		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) },
 		get:  get, encode: encodeMember,

@@ -50,9 +50,9 @@ func EncodeNetwork(n sdn.Network) Network {
 // providerAttributes are where a network is; administrators see and say it.
 var providerAttributes = []string{"provider:network_type", "provider:physical_network", "provider:segmentation_id"}
 
-func (s *server) networks() *noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
+func (s *server) networks() *definition[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
 	p := s.p
-	n := &noun[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
+	n := &definition[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
 		Resource: Networks, title: "network", kind: sdn.NounNetwork, hidden: providerAttributes,
 		meta: func(n sdn.Network) sdn.Meta { return n.Meta },
 		get:  p.Network,
@@ -63,13 +63,13 @@ func (s *server) networks() *noun[sdn.Network, Network, sdn.NetworkSpec, sdn.Net
 		shared: func(_ *call, n sdn.Network) (bool, error) { return n.Shared || n.External, nil },
 		spec:   networkSpec, patch: networkPatch,
 		create: p.EnsureNetwork, update: p.UpdateNetwork, remove: p.DeleteNetwork,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateNetwork(ctx, id, sdn.NetworkPatch{Patch: change})
 			return err
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = atomic.EnsureAllNetworks
+		n.createAll = bulk(atomic.EnsureAllNetworks)
 	}
 	return n
 }

@@ -30,11 +30,11 @@ type view struct {
 	hidden []string
 }
 
-// view is what the call asks to see, and may.
-func (n *noun[T, E, S, P]) view(c *call) view {
+// view is what the call asks to see. Only administrators see hidden attributes.
+func (c *call) view(hidden []string) view {
 	v := view{}
 	if !c.caller.admin() {
-		v.hidden = n.hidden
+		v.hidden = hidden
 	}
 	if c.reads() {
 		for _, field := range c.URL.Query()["fields"] {

@@ -21,10 +21,10 @@ func (s *server) octavia() *server {
 	all := *s
 	all.mux, all.faults, all.nouns = http.NewServeMux(), true, "/"
 	all.mounts = []string{"/v2.0/lbaas", "/v2/lbaas", LoadBalancing + "/v2.0/lbaas", LoadBalancing + "/v2/lbaas"}
-	serve(&all, all.loadBalancers())
-	serve(&all, all.listeners())
-	serve(&all, all.pools())
-	serve(&all, all.healthMonitors())
+	all.serve(all.loadBalancers().resource())
+	all.serve(all.listeners().resource())
+	all.serve(all.pools().resource())
+	all.serve(all.healthMonitors().resource())
 	all.serveMembers()
 	all.serveBalancerStatus()
 	all.handle(applyPath, map[string]handler{http.MethodPut: all.applyBalancer})

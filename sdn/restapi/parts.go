@@ -44,19 +44,19 @@ func (s *server) serveParts() {
 	s.servePublications()
 	s.serveAvailability()
 	s.gate(func(c sdn.Capabilities) bool { return c.SecurityGroups }, func(s *server) {
-		serve(s, s.securityGroups())
-		serve(s, s.securityGroupRules())
+		s.serve(s.securityGroups().resource())
+		s.serve(s.securityGroupRules().resource())
 	}, "security-groups", "security-group-rules")
 	s.gate(func(c sdn.Capabilities) bool { return c.AddressGroups }, func(s *server) {
-		serve(s, s.addressGroups())
+		s.serve(s.addressGroups().resource())
 		s.serveAddresses()
 	}, "address-groups")
 	s.gate(func(c sdn.Capabilities) bool { return c.Trunks }, func(s *server) {
-		serve(s, s.trunks())
+		s.serve(s.trunks().resource())
 		s.serveSubports()
 	}, "trunks")
 	s.gate(func(c sdn.Capabilities) bool { return c.QoS }, func(s *server) {
-		serve(s, s.qosPolicies())
+		s.serve(s.qosPolicies().resource())
 		s.serveLimits()
 	}, "qos")
 }

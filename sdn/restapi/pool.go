@@ -112,8 +112,8 @@ func (s *server) pool(ctx context.Context, id sdn.ID) (part[pool], error) {
 	return needPart(ctx, s, "pool", id, poolParts, func(p pool) sdn.ID { return p.ID })
 }
 
-func (s *server) pools() *noun[part[pool], Pool, poolSpec, poolPatch] {
-	return &noun[part[pool], Pool, poolSpec, poolPatch]{
+func (s *server) pools() *definition[part[pool], Pool, poolSpec, poolPatch] {
+	return &definition[part[pool], Pool, poolSpec, poolPatch]{
 		Resource: Pools, title: "pool",
 		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name, p.value.Tags) },
 		get:  s.pool, encode: encodePool,

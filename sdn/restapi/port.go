@@ -79,28 +79,28 @@ func EncodePort(p sdn.Port) Port {
 // normal is the VNIC type of a virtual interface.
 const normal = "normal"
 
-func (s *server) ports() *noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
+func (s *server) ports() *definition[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
 	p := s.p
-	n := &noun[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
+	n := &definition[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
 		Resource: Ports, title: "port", kind: sdn.NounPort,
 		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile", "trusted"},
 		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },
 		get:    p.Port,
 		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return s.findPorts(ctx, portQuery(f)) },
 		encode: EncodePort, quick: quickPort,
-		shared: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
-		holds:  func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
-		spec:   portSpec, patch: portPatch,
+		shared:    func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
+		canDelete: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
+		spec:      portSpec, patch: portPatch,
 		create: s.createPort, update: p.UpdatePort,
 		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
 		removeIf: s.removePort,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdatePort(ctx, id, sdn.PortPatch{Patch: change})
 			return err
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicPorts); ok {
-		n.createAll = atomic.EnsureAllPorts
+		n.createAll = bulk(atomic.EnsureAllPorts)
 	}
 	return n
 }

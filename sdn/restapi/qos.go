@@ -30,14 +30,14 @@ func EncodeQoSPolicy(p sdn.QoSPolicy) QoSPolicy {
 
 type qosChange = valueChange[sdn.QoSPolicySpec]
 
-func (s *server) qosPolicies() *noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange] {
+func (s *server) qosPolicies() *definition[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange] {
 	remove, removeIf := s.checked(sdn.NounQoSPolicy, func(ctx context.Context, _ sdn.ID) error {
 		if caller, _ := CallerOf(ctx); !caller.admin() {
 			return errAdminsOnly("delete_policy")
 		}
 		return nil
 	}, s.p.DeleteQoSPolicy)
-	return &noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange]{
+	return &definition[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange]{
 		Resource: QoSPolicies, path: "qos/policies", title: "QoS policy",
 		meta: func(p sdn.QoSPolicy) sdn.Meta { return p.Meta }, get: s.p.QoSPolicy,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.QoSPolicy, error] {
@@ -77,7 +77,7 @@ func (s *server) qosPolicies() *noun[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec
 		},
 		update: s.updateQoSPolicy,
 		remove: remove, removeIf: removeIf,
-		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.updateQoSPolicy(ctx, id, retagged(p, func(p *sdn.QoSPolicySpec) *sdn.Base { return &p.Base }))
 			return err
 		},

@@ -70,9 +70,9 @@ func routerQuery(f *filter) sdn.RouterQuery { return sdn.RouterQuery{Match: f.ma
 // routerAttributes are attributes of routers that only administrators see.
 var routerAttributes = []string{"ha", "distributed"}
 
-func (s *server) routers() *noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch] {
+func (s *server) routers() *definition[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch] {
 	p := s.p
-	return &noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch]{
+	return &definition[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch]{
 		Resource: Routers, title: "router", kind: sdn.NounRouter, hidden: routerAttributes,
 		meta: func(o sdn.Router) sdn.Meta { return o.Meta },
 		get:  p.Router,
@@ -80,7 +80,7 @@ func (s *server) routers() *noun[sdn.Router, Router, sdn.RouterSpec, sdn.RouterP
 			return p.FindRouters(ctx, routerQuery(f))
 		},
 		encode: EncodeRouter, spec: s.routerSpec, patch: s.routerPatch, create: p.EnsureRouter, update: s.updateRouter, remove: p.DeleteRouter,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateRouter(ctx, id, sdn.RouterPatch{Patch: change})
 			return err
 		},

@@ -18,8 +18,8 @@ import (
 // SecurityGroupRules are served below /v2.0/security-group-rules.
 var SecurityGroupRules = Resource[SecurityGroupRule]{"security_group_rule", "security_group_rules"}
 
-func (s *server) securityGroupRules() *noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}] {
-	return &noun[ruleOf, SecurityGroupRule, ruleSpec, struct{}]{
+func (s *server) securityGroupRules() *definition[ruleOf, SecurityGroupRule, ruleSpec, struct{}] {
+	return &definition[ruleOf, SecurityGroupRule, ruleSpec, struct{}]{
 		Resource: SecurityGroupRules, path: "security-group-rules", title: "security group rule",
 		meta: func(r ruleOf) sdn.Meta {
 			m := r.group.Meta
@@ -32,7 +32,7 @@ func (s *server) securityGroupRules() *noun[ruleOf, SecurityGroupRule, ruleSpec,
 			return struct{}{}
 		},
 		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
-		spec:   s.specRule, createAll: s.createRules, remove: s.deleteRule,
+		spec:   s.specRule, createAll: bulk(s.createRules), remove: s.deleteRule,
 		create: func(ctx context.Context, spec ruleSpec) (ruleOf, error) {
 			made, err := s.createRules(ctx, []ruleSpec{spec})
 			if err != nil {

@@ -40,13 +40,13 @@ func egressRules() []sdn.Rule {
 
 type securityGroupChange = valueChange[sdn.SecurityGroupSpec]
 
-func (s *server) securityGroups() *noun[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange] {
+func (s *server) securityGroups() *definition[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange] {
 	remove, removeIf := s.checked(sdn.NounSecurityGroup, s.checkNotDefault, s.p.DeleteSecurityGroup)
-	return &noun[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange]{
+	return &definition[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange]{
 		Resource: SecurityGroups, path: "security-groups", title: "security group",
 		meta: func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }, get: s.p.SecurityGroup, find: s.findSecurityGroups, encode: EncodeSecurityGroup,
 		spec: specSecurityGroup, patch: changeSecurityGroup, create: s.createSecurityGroup, update: s.updateSecurityGroup, remove: remove, removeIf: removeIf,
-		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.updateSecurityGroup(ctx, id, retagged(p, func(g *sdn.SecurityGroupSpec) *sdn.Base { return &g.Base }))
 			return err
 		},

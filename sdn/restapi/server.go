@@ -47,12 +47,12 @@ func NewHandler(p sdn.Provider, o Options) http.Handler {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	serve(s, s.networks())
-	serve(s, s.subnets())
-	serve(s, s.subnetPools())
-	serve(s, s.ports())
-	serve(s, s.routers())
-	serve(s, s.floatingIPs())
+	s.serve(s.networks().resource())
+	s.serve(s.subnets().resource())
+	s.serve(s.subnetPools().resource())
+	s.serve(s.ports().resource())
+	s.serve(s.routers().resource())
+	s.serve(s.floatingIPs().resource())
 	s.serveParts()
 	s.serveQuotas()
 	balancing := s.octavia()

@@ -56,9 +56,9 @@ func EncodeSubnet(s sdn.Subnet) Subnet {
 	return out
 }
 
-func (s *server) subnets() *noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
+func (s *server) subnets() *definition[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
 	p := s.p
-	n := &noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
+	n := &definition[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
 		Resource: Subnets, title: "subnet", kind: sdn.NounSubnet,
 		meta: func(s sdn.Subnet) sdn.Meta { return s.Meta },
 		get:  p.Subnet,
@@ -69,13 +69,13 @@ func (s *server) subnets() *noun[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetP
 		shared: func(c *call, s sdn.Subnet) (bool, error) { return c.ofNetwork(s.Network, true) },
 		spec:   subnetSpec, patch: subnetPatch,
 		create: p.EnsureSubnet, update: p.UpdateSubnet, remove: p.DeleteSubnet,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateSubnet(ctx, id, sdn.SubnetPatch{Patch: change})
 			return err
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = atomic.EnsureAllSubnets
+		n.createAll = bulk(atomic.EnsureAllSubnets)
 	}
 	return n
 }

@@ -43,9 +43,9 @@ func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 	return out
 }
 
-func (s *server) subnetPools() *noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
+func (s *server) subnetPools() *definition[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
 	p := s.p
-	n := &noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
+	n := &definition[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
 		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
 		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
 		get:  p.SubnetPool,
@@ -56,13 +56,13 @@ func (s *server) subnetPools() *noun[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolS
 		shared: func(_ *call, p sdn.SubnetPool) (bool, error) { return p.Shared, nil },
 		spec:   subnetPoolSpec, patch: subnetPoolPatch,
 		create: p.EnsureSubnetPool, update: p.UpdateSubnetPool, remove: p.DeleteSubnetPool,
-		retag: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
 			_, err := p.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{Patch: change})
 			return err
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = atomic.EnsureAllSubnetPools
+		n.createAll = bulk(atomic.EnsureAllSubnetPools)
 	}
 	return n
 }

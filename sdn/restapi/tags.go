@@ -24,33 +24,28 @@ func errManyTags(most int) error {
 	return badRequest("Invalid input for tags. Reason: an object can have at most " + strconv.Itoa(most) + " tags.")
 }
 
-// serveTags adds the tags of a noun's objects.
-func (n *noun[T, E, S, P]) serveTags(s *server, path string) {
-	s.handle(path, map[string]handler{http.MethodGet: n.tags, http.MethodPut: n.setTags, http.MethodPost: n.addTags, http.MethodDelete: n.dropTags})
-	s.handle(path+"/{tag}", map[string]handler{http.MethodGet: n.tag, http.MethodPut: n.addTag, http.MethodDelete: n.dropTag})
-}
-
-// tagged gives the object's tags, of an object that the caller may change where the call does.
-func (n *noun[T, E, S, P]) tagged(c *call) (sdn.Meta, error) {
-	get := n.own
+// tagged returns the object whose tags the call reads or changes.
+func (r *resource) tagged(c *call) (sdn.Meta, error) {
+	get := r.own
 	if c.reads() {
-		get = n.need
+		get = r.need
 	}
-	t, err := get(c, c.target())
+	object, err := get(c, c.target())
 	if sdn.IsNotFound(err) {
-		err = refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", n.title, c.target())
+		err = refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", r.title, c.target())
 	}
 	if err != nil {
 		return sdn.Meta{}, err
 	}
-	return n.meta(t), nil
+	return r.metaOf(object), nil
 }
 
-// attempts is how often a change of tags is tried where somebody else changes the object at the same time.
+// attempts bounds the tries to change tags while other calls change the same object.
 const attempts = 10
 
-// change makes the object's tags what of says, without losing what another does at the same time. of may refuse.
-func (n *noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
+// changeTags sets the object's tags to what of returns for the present ones. It loses no change that
+// is made concurrently. of may fail.
+func (r *resource) changeTags(c *call, of func(tags []string) ([]string, error)) (tags []string, err error) {
 	unlock, err := c.server.locks.lock(c.ctx(), string(c.target()))
 	if err != nil {
 		return nil, err
@@ -58,11 +53,11 @@ func (n *noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string,
 	defer unlock()
 	ctx, most := holding(c.ctx(), string(c.target())), mostTags(c.server.p.Capabilities())
 	for range attempts {
-		m, err := n.tagged(c)
+		m, err := r.tagged(c)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := c.condition(n.title, m); err != nil {
+		if _, err := c.condition(r.title, m); err != nil {
 			return nil, err
 		}
 		if tags, err = of(slices.Clone(m.Tags)); err != nil {
@@ -71,24 +66,24 @@ func (n *noun[T, E, S, P]) changeTags(c *call, of func(tags []string) ([]string,
 		if len(tags) > most && len(tags) > len(m.Tags) {
 			return nil, errManyTags(most)
 		}
-		err = n.retag(ctx, m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
+		err = r.setTags(ctx, m.ID, sdn.Patch{IfRevision: m.Revision, Tags: &tags})
 		if sdn.ReasonOf(err) != sdn.Stale {
 			return tags, err
 		}
 	}
-	return nil, sdn.Conflict(sdn.Stale, n.title, "tags", "others change it all the time")
+	return nil, sdn.Conflict(sdn.Stale, r.title, "tags", "others change it all the time")
 }
 
-func (n *noun[T, E, S, P]) tags(w http.ResponseWriter, c *call) error {
-	m, err := n.tagged(c)
+func (r *resource) listTags(w http.ResponseWriter, c *call) error {
+	m, err := r.tagged(c)
 	if err == nil {
 		writeJSON(w, http.StatusOK, map[string][]string{"tags": list(m.Tags)})
 	}
 	return err
 }
 
-func (n *noun[T, E, S, P]) tag(w http.ResponseWriter, c *call) error {
-	m, err := n.tagged(c)
+func (r *resource) showTag(w http.ResponseWriter, c *call) error {
+	m, err := r.tagged(c)
 	if err != nil {
 		return err
 	}
@@ -142,24 +137,25 @@ func checkTag(tag string) error {
 	return nil
 }
 
-func (n *noun[T, E, S, P]) setTags(w http.ResponseWriter, c *call) error {
+// replaceTags sets all tags.
+func (r *resource) replaceTags(w http.ResponseWriter, c *call) error {
 	tags, err := c.bodyTags()
 	if err != nil {
 		return err
 	}
-	if tags, err = n.changeTags(c, func([]string) ([]string, error) { return tags, nil }); err == nil {
+	if tags, err = r.changeTags(c, func([]string) ([]string, error) { return tags, nil }); err == nil {
 		writeJSON(w, http.StatusOK, map[string][]string{"tags": tags})
 	}
 	return err
 }
 
-// addTags adds several at once (extension tag-creation).
-func (n *noun[T, E, S, P]) addTags(w http.ResponseWriter, c *call) error {
+// addTags adds several tags (extension tag-creation).
+func (r *resource) addTags(w http.ResponseWriter, c *call) error {
 	tags, err := c.bodyTags()
 	if err != nil {
 		return err
 	}
-	return n.written(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, tags), nil })
+	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, tags), nil })
 }
 
 func union(have, more []string) []string {
@@ -171,26 +167,26 @@ func union(have, more []string) []string {
 	return have
 }
 
-// written changes the tags and answers without a body.
-func (n *noun[T, E, S, P]) written(w http.ResponseWriter, c *call, status int, of func([]string) ([]string, error)) error {
-	_, err := n.changeTags(c, of)
+// answerChange changes the tags and answers with the status and without a body.
+func (r *resource) answerChange(w http.ResponseWriter, c *call, status int, of func([]string) ([]string, error)) error {
+	_, err := r.changeTags(c, of)
 	if err == nil {
 		w.WriteHeader(status)
 	}
 	return err
 }
 
-func (n *noun[T, E, S, P]) addTag(w http.ResponseWriter, c *call) error {
+func (r *resource) addTag(w http.ResponseWriter, c *call) error {
 	tag := c.PathValue("tag")
 	if err := checkTag(tag); err != nil {
 		return err
 	}
-	return n.written(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, []string{tag}), nil })
+	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, []string{tag}), nil })
 }
 
-func (n *noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
+func (r *resource) removeTag(w http.ResponseWriter, c *call) error {
 	tag := c.PathValue("tag")
-	return n.written(w, c, http.StatusNoContent, func(have []string) ([]string, error) {
+	return r.answerChange(w, c, http.StatusNoContent, func(have []string) ([]string, error) {
 		if !slices.Contains(have, tag) {
 			return nil, tagNotFound(tag)
 		}
@@ -198,6 +194,6 @@ func (n *noun[T, E, S, P]) dropTag(w http.ResponseWriter, c *call) error {
 	})
 }
 
-func (n *noun[T, E, S, P]) dropTags(w http.ResponseWriter, c *call) error {
-	return n.written(w, c, http.StatusNoContent, func([]string) ([]string, error) { return []string{}, nil })
+func (r *resource) removeTags(w http.ResponseWriter, c *call) error {
+	return r.answerChange(w, c, http.StatusNoContent, func([]string) ([]string, error) { return []string{}, nil })
 }

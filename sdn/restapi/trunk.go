@@ -88,9 +88,9 @@ type trunkSpec struct {
 	subports []sdn.Subport
 }
 
-func (s *server) trunks() *noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
+func (s *server) trunks() *definition[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
 	remove, removeIf := s.checked(sdn.NounTrunk, s.checkEnabled, s.p.DeleteTrunk)
-	return &noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
+	return &definition[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
 		Resource: Trunks, title: "trunk",
 		meta: func(t sdn.Trunk) sdn.Meta { return t.Meta }, get: s.p.Trunk,
 		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Trunk, error] {
@@ -101,7 +101,7 @@ func (s *server) trunks() *noun[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
 			b.readOnly("port_id", "sub_ports")
 			return sdn.TrunkPatch{Patch: b.changes(t.Meta), Disabled: not(b.boolean("admin_state_up"))}
 		},
-		retag: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
+		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
 			_, err := s.p.UpdateTrunk(ctx, id, sdn.TrunkPatch{Patch: p})
 			return err
 		},

@@ -7,30 +7,47 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// row is an object of a list that is taken apart only where somebody must look into it.
+// row is an object of a list. It is encoded only if a filter or the order needs that.
 type row struct {
-	id     sdn.ID
-	encode func() any
-	quick  func(name string) (any, bool) // of some attributes; nil: of none
-	apart  *object
+	id      sdn.ID
+	untyped untyped
+	object  any
+	encoded object // see attributes
 }
 
-// value is an attribute.
+// value returns an attribute.
 func (r *row) value(name string) any {
-	if r.quick != nil && r.apart == nil {
-		if v, ok := r.quick(name); ok {
+	if r.encoded == nil {
+		if v, ok := r.untyped.quickly(r.object, name); ok {
 			return v
 		}
 	}
-	return r.object()[name]
+	return r.attributes()[name]
 }
 
-func (r *row) object() object {
-	if r.apart == nil {
-		o := objectOf(r.encode())
-		r.apart = &o
+// attributes returns all attributes. It encodes the object once.
+func (r *row) attributes() object {
+	if r.encoded == nil {
+		r.encoded = objectOf(r.untyped.encoded(r.object))
 	}
-	return *r.apart
+	return r.encoded
+}
+
+// quickMeta returns an attribute that most objects have, as encodeMeta encodes it.
+func quickMeta(m sdn.Meta, name string) (any, bool) {
+	switch name {
+	case "id":
+		return string(m.ID), true
+	case "name":
+		return m.Name, true
+	case "project_id", "tenant_id":
+		return m.Project, true
+	case "created_at":
+		return timestamp(m.Created), true
+	case "updated_at":
+		return timestamp(m.Updated), true
+	}
+	return nil, false
 }
 
 // window collects the rows of a page out of what comes by, and never holds more than that.
