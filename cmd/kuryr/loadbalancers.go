@@ -28,8 +28,8 @@ type door struct {
 	Members []restapi.PoolMember `json:"members"`
 }
 
-var loadBalancerNoun = &noun[loadBalancer]{
-	resource: restapi.Resource[loadBalancer](restapi.LoadBalancers), title: "load balancer",
+var loadBalancerResource = &resource[loadBalancer]{
+	names: restapi.Resource[loadBalancer](restapi.LoadBalancers), title: "load balancer",
 	common: func(l loadBalancer) restapi.Common {
 		c := restapi.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}
 		c.CreatedAt, c.UpdatedAt = restapi.Value(l.CreatedAt), restapi.Value(l.UpdatedAt)

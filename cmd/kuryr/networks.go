@@ -60,7 +60,9 @@ SDN has an external network. A repeat completes a network whose creation was int
 			for _, line := range topology.Unreached(objects)[made.ID] {
 				a.warn(fmt.Sprintf("network %q: %s", n.name, line))
 			}
-			return table.Show(a.out, format, made, append(networkNoun.identity(userNames{}), networkNoun.list...))
+			r := networkResource.untyped()
+			columns := append(r.identity(userNames{}), r.listColumns()...)
+			return table.Show[any](a.out, format, made, columns)
 		},
 	}
 	c.Flags().StringArrayVar(&n.subnets, "subnet", nil, "`range` of the network; may be repeated")
@@ -260,14 +262,14 @@ func (a *app) deleteNetworkCommand() *cobra.Command {
 		Long: `Delete a network, its subnets, and the router that it was created with. Networks that
 kuryr network create did not make are refused, and those with ports of containers.`,
 		Example:           "  kuryr network delete blue",
-		ValidArgsFunction: completeOne(a, networkNoun),
+		ValidArgsFunction: completeOne(a, networkResource.untyped()),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client(c)
 			if err != nil {
 				return err
 			}
 			names := a.userNames(c, client.SDN())
-			network, err := find(c.Context(), client.SDN(), networkNoun, names, args[0])
+			network, err := networkResource.find(c.Context(), client.SDN(), names, args[0])
 			if err != nil {
 				return err
 			}

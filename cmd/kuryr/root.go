@@ -97,9 +97,9 @@ floating IPs. Without anything behind it, its embedded SDN serves this machine.
 	root.AddCommand(a.upCommand(), a.dockerCommand(), a.nodeCommand(), a.downCommand(), a.statusCommand(), a.doctorCommand(), a.topologyCommand(), a.traceCommand(), a.bundleCommand(), a.sdnCommand(), a.installEngineCommand(), a.uninstallEngineCommand(),
 		a.controllerCommand(), a.poolCommand(), a.kurmaCommand(),
 		a.completionCommand(), a.manCommand(), a.versionCommand())
-	nouns := a.nounCommands()
-	root.AddCommand(nouns...)
-	for _, c := range nouns {
+	resources := a.resourceCommands()
+	root.AddCommand(resources...)
+	for _, c := range resources {
 		if c.Name() == "port" {
 			c.AddCommand(a.publishedCommand())
 		}

@@ -22,11 +22,11 @@ func (t *tracer) balanced(ctx context.Context, router string, dst netip.Addr, f 
 	if vip == "" {
 		return nil
 	}
-	all, err := restapi.List(ctx, t.client.SDN(), loadBalancerNoun.resource, url.Values{"vip_port_id": {vip}})
+	all, err := restapi.List(ctx, t.client.SDN(), loadBalancerResource.names, url.Values{"vip_port_id": {vip}})
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	if err := loadBalancerNoun.fill(ctx, t.client.SDN(), &all[0]); err != nil {
+	if err := loadBalancerResource.fill(ctx, t.client.SDN(), &all[0]); err != nil {
 		return err
 	}
 	return leads(dst, f, all[0])

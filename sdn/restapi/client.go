@@ -22,23 +22,38 @@ type Client struct {
 // List gives the objects that match all filters, however many pages they are. What the server refuses is an *Error.
 func List[E any](ctx context.Context, c *Client, noun Resource[E], filters url.Values) ([]E, error) {
 	all := []E{}
+	err := c.pages(ctx, noun.Collection, filters, func(data json.RawMessage) (int, error) {
+		var page []E
+		err := unmarshal(data, &page)
+		all = append(all, page...)
+		return len(page), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// pages calls add with the objects of each page of a list. add returns how many they are.
+func (c *Client) pages(
+	ctx context.Context, collection string, filters url.Values, add func(json.RawMessage) (int, error),
+) error {
 	for query := maps.Clone(filters); ; {
-		path := pathOf(noun.Collection)
+		path := pathOf(collection)
 		if len(query) > 0 {
 			path += "?" + query.Encode()
 		}
 		var body map[string]json.RawMessage
 		if err := c.get(ctx, path, &body); err != nil {
-			return nil, err
+			return err
 		}
-		var page []E
 		var links []link
-		if err := errors.Join(unmarshal(body[noun.Collection], &page), unmarshal(body[noun.Collection+"_links"], &links)); err != nil {
-			return nil, fmt.Errorf("answer to GET %s: %w", path, err)
+		n, err := add(body[collection])
+		if err := errors.Join(err, unmarshal(body[collection+"_links"], &links)); err != nil {
+			return fmt.Errorf("answer to GET %s: %w", path, err)
 		}
-		all = append(all, page...)
-		if query = following(links); query == nil || len(page) == 0 {
-			return all, nil
+		if query = following(links); query == nil || n == 0 {
+			return nil
 		}
 	}
 }
