@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
+
+// listTimeout is for a list of all objects, which can be many calls of the SDN.
+const listTimeout = 5 * time.Minute
 
 // importAll makes a row of each object that has none. It reports whether every list was complete
 // and every object has a row.
@@ -52,7 +56,7 @@ func (k *kind) importObjects(ctx context.Context) error {
 }
 
 func (k *kind) listObjects(ctx context.Context) (found []*row, err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	ctx, cancel := context.WithTimeout(ctx, max(k.timeout, listTimeout))
 	defer cancel()
 	for r, err := range k.list(ctx) {
 		if err != nil {
@@ -101,6 +105,7 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	case touched:
 		return fmt.Errorf("%s has changed since the list", name)
 	case old == nil:
+		r.Acked = true // an engine that is not asked may use it
 	case old.Phase == Deleting && r.Incarnation > old.Incarnation:
 		s.note(old.superseded().ref(), old.superseded())
 		k.queue.add(old.superseded().ref(), 0)
@@ -132,6 +137,37 @@ func (s *Store) importRows(ctx context.Context, rows map[string]*row) error {
 	}
 	defer unlock()
 	maps.DeleteFunc(rows, has)
+	return s.insert(ctx, rows)
+}
+
+// importFound is Kind.ImportFound.
+func (s *Store) importFound(
+	ctx context.Context, name string, find func(context.Context) (*row, error),
+) (imported bool, err error) {
+	unlock, err := s.locks.Lock(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if s.row(name) != nil {
+		return false, nil
+	}
+	r, err := find(ctx)
+	if err != nil || r == nil {
+		return false, err
+	}
+	return true, s.insert(ctx, map[string]*row{name: r})
+}
+
+// insert commits imported rows, whose locks are held, without what other rows have.
+func (s *Store) insert(ctx context.Context, rows map[string]*row) error {
+	for name, r := range rows {
+		if held, holder := s.tryClaim(name, r); held != "" {
+			s.log.WarnContext(ctx, "imported row has a resource of another", "kind", r.kind.name, "key", r.Key,
+				"resource", held, "holder", holder)
+			rows[name] = r.with(func(r *row) { r.Claims = nil })
+		}
+	}
 	if err := s.commit(ctx, rows); err != nil {
 		return err
 	}

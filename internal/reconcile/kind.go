@@ -34,6 +34,7 @@ type kind struct {
 	start      func(r *row, rebooted bool) Action
 	engine     Engine // nil: no row is judged
 	listed     func(r *row, content any) bool
+	used       func(r *row) bool
 	inUse      func(r *row) bool
 	stale      func(ctx context.Context, r *row) (bool, error)
 	staleAfter time.Duration
@@ -82,6 +83,10 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 	}
 	k.engine = o.Engine
 	k.listed = func(r *row, content any) bool { return o.Listed(typed[S, T](r), content) }
+	k.used = func(r *row) bool { return r.Acked }
+	if o.Used != nil {
+		k.used = func(r *row) bool { return o.Used(typed[S, T](r)) }
+	}
 	k.stale = k.isUnlisted
 	if o.Stale != nil {
 		k.stale = func(ctx context.Context, r *row) (bool, error) { return o.Stale(ctx, typed[S, T](r)) }
@@ -170,23 +175,53 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 	changes := map[string]*row{}
 	for _, r := range rows {
-		gen := k.store.nextGen()
-		changes[k.Ref(r.Key)] = &row{
-			Object: Object{Key: r.Key, Incarnation: gen}, kind: k.kind, Gen: gen, Phase: r.Phase,
-			Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
-			Engine: r.Engine, Boot: k.store.boot, Acked: r.Acked, Unconfirmed: r.Unconfirmed,
-		}
+		changes[k.Ref(r.Key)] = k.imported(r)
 	}
 	return k.store.importRows(ctx, changes)
+}
+
+// ImportFound stores the row that find returns, unless the key has a row. find is called under the
+// row's lock, so what it reads of an object is not older than the end of a deletion; nil: there is
+// none.
+func (k *Kind[S, T]) ImportFound(
+	ctx context.Context, key string, find func(context.Context) (*Row[S, T], error),
+) (imported bool, err error) {
+	return k.store.importFound(ctx, k.Ref(key), func(ctx context.Context) (*row, error) {
+		r, err := find(ctx)
+		if err != nil || r == nil {
+			return nil, err
+		}
+		return k.imported(*r), nil
+	})
+}
+
+// imported returns a row as the store has it.
+func (k *Kind[S, T]) imported(r Row[S, T]) *row {
+	gen := k.store.nextGen()
+	return &row{
+		Object: Object{Key: r.Key, Incarnation: cmp.Or(r.Incarnation, gen), Earlier: r.Earlier}, kind: k.kind,
+		Gen: gen, Phase: r.Phase, Spec: r.Spec, Last: r.Last, Done: r.Done, Claims: r.Claims, Owners: r.Owners,
+		Engine: r.Engine, Boot: k.store.boot, Acked: r.Acked, Unconfirmed: r.Unconfirmed,
+	}
 }
 
 // Note changes what is stored of a row's object without a call of the target. The change is written
 // with the next commit. A Set in progress overwrites it.
 func (k *Kind[S, T]) Note(key string, change func(T) T) {
-	k.store.noteLast(ref(k.name, key), func(last any) any {
-		t, _ := last.(T)
-		return change(t)
+	k.store.noteInPlace(ref(k.name, key), func(r *row) {
+		t, _ := r.Last.(T)
+		r.Last = change(t)
 	})
+}
+
+// NoteHeard notes whether the engine got the answer of the last Set. Until the next Set, a row
+// without that is judged as if the Set was not answered, with the rows that it owns: no engine can
+// have it. It is stored with the next commit.
+func (k *Kind[S, T]) NoteHeard(key string, heard bool) {
+	if r := k.store.row(ref(k.name, key)); r == nil || r.Unheard == !heard {
+		return
+	}
+	k.store.noteInPlace(ref(k.name, key), func(r *row) { r.Unheard = !heard })
 }
 
 // Ack notes that a later call had to do with a row, which is therefore no orphan unless its engine
@@ -264,6 +299,9 @@ func wanted[S any](q Request[S]) *row {
 	}
 }
 
+// typed is not inlined: each kind calls it from many places, which costs 10 KB of the binary.
+//
+//go:noinline
 func typed[S, T any](r *row) Row[S, T] {
 	spec, _ := r.Spec.(S)
 	last, _ := r.Last.(T)

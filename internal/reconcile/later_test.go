@@ -262,3 +262,29 @@ func (j *countingJournal) commit(changes map[string][]byte, gen uint64) error {
 	j.n++
 	return j.journal.commit(changes, gen)
 }
+
+// A row that is imported does not get what another row has.
+func TestImportedClaims(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "test.db"))
+	k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
+	set := func(key string) error {
+		_, err := k.Set(t.Context(), Request[string]{Key: key, Spec: "1", Claims: []string{"address"}})
+		return err
+	}
+	if err := set("a"); err != nil {
+		t.Fatal(err)
+	}
+	found := Row[string, string]{Object: Object{Key: "b"}, Phase: Wanted, Claims: []string{"address"}}
+	if err := k.Import(t.Context(), []Row[string, string]{found}); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := k.Holder("address"); r.Key != "a" {
+		t.Errorf("the address is row %q's", r.Key)
+	}
+	if err := k.Remove(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := set("c"); !IsConflict(err) {
+		t.Errorf("the address is two rows': %v", err)
+	}
+}

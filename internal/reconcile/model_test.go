@@ -781,7 +781,8 @@ func (h *host) differences() (list []string) {
 		}
 	}
 	for key, want := range map[string]*bool{tag: h.tagged, other: h.other} {
-		if want != nil && *want != (objects[key] > 0) {
+		lost := key == other && h.restored && want != nil && !*want // Remove does not look for what has no row
+		if want != nil && *want != (objects[key] > 0) && !lost {
 			list = append(list, fmt.Sprintf("%s: %s is wanted %v, the SDN has %d", h.id, key, *want, objects[key]))
 		}
 	}
@@ -827,11 +828,13 @@ func (h *host) mayKeep(rows map[string]*row, name string) bool {
 	case r.Phase == Deleting:
 		return slices.ContainsFunc(h.p.store.children(name), func(child string) bool { return h.mayKeep(rows, child) })
 	}
-	known := false
+	known, named := false, false
 	for _, r := range rows {
 		known = known || r.Engine != ""
+		named = named || r.kind.engine != nil && r.Phase == Wanted && r.Acked && h.p.store.engineOf(r) == ""
 	}
-	return h.p.store.engineOf(r) == "" && (r.Acked || !known)
+	doubtful := (r.Done || len(h.p.store.children(name)) > 0) && (!known || named)
+	return h.p.store.engineOf(r) == "" && (r.Acked || doubtful)
 }
 
 // uses reports whether the engine or a running container has the key.

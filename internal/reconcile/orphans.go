@@ -20,15 +20,21 @@ const relist = time.Hour
 // UnknownEngine stands for the engine of rows that no engine has listed.
 const UnknownEngine = "unknown"
 
-// Orphan is a row that the last list of its engine did not have. A kept one can be of an engine that
+// unlistedAge is the age from which a row that no engine has listed can be an orphan: its engine may
+// be creating what needs it.
+const unlistedAge = time.Minute
+
+// Orphan is a row that the list of its engine does not have. A kept one can be of an engine that
 // was not asked: it is deleted only by DeleteOrphans, with the name of that engine.
 type Orphan struct {
 	Kind, Key string
 	Engine    string    // "" if no engine has listed it
-	Since     time.Time // of the first list without it; the zero Time if it is kept
-	Due       time.Time // of its deletion; the zero Time if it is in use, or if GracePeriod is never
-	Why       string    // for people
+	Since     time.Time // of Run's first list without it; the zero Time if there is none
+	Due       time.Time // of its deletion; the zero Time if it is not planned
+	Changed   time.Time // of the last Set by this process
 	Kept      bool
+	InUse     bool
+	Err       error // of DeleteOrphans: the deletion is stored, and will be repeated
 }
 
 // Compare makes Run list the engines, as when they have changed.
@@ -48,10 +54,9 @@ func (s *Store) watchOrphans(ctx context.Context) {
 				listed = time.Now()
 			}
 		}
-		begun := time.Now()
-		_, engines, err := s.judge(ctx, missing, s.cfg.GracePeriod)
+		_, _, err := s.judge(ctx, missing, s.cfg.GracePeriod)
 		s.mu.Lock()
-		s.candidates, s.compared = maps.Clone(missing), comparison{begun, engines}
+		s.candidates = maps.Clone(missing)
 		s.mu.Unlock()
 		s.metrics.candidates.Set(float64(len(missing)))
 		wait := relist - time.Since(listed)
@@ -73,12 +78,6 @@ func (s *Store) watchOrphans(ctx context.Context) {
 type candidate struct {
 	gen   uint64    // of the row
 	begun time.Time // when that list was asked for
-}
-
-// comparison is a round of lists.
-type comparison struct {
-	begun   time.Time
-	engines map[string]bool // those that answered
 }
 
 // judge compares the rows with the lists of their engines, each of which is listed once. A row that
@@ -103,18 +102,14 @@ func (s *Store) judge(
 			lists[k.engine], answered[l.Engine] = l, true
 		}
 	}
-	engines := map[string]bool{}
-	for _, r := range rows {
-		engines[r.Engine] = true
-	}
-	delete(engines, "")
+	s.ackListed(ctx, rows, lists)
+	sole := s.soleEngine(rows, lists)
 	for name, r := range rows {
 		l, ok := lists[r.kind.engine]
 		if !ok {
 			continue
 		}
-		sole := len(engines) == 1 && engines[l.Engine]
-		if !s.isMissing(name, r, l, sole) {
+		if !s.isMissing(name, r, l, l.Engine == sole) {
 			delete(missing, name)
 			continue
 		}
@@ -123,7 +118,7 @@ func (s *Store) judge(
 			missing[name] = candidate{r.Gen, begun}
 			continue
 		}
-		if apart < 0 || begun.Sub(first.begun) < apart || s.inUse(r) {
+		if apart < 0 || begun.Sub(first.begun) < apart || s.inUse(r) || s.isYoung(r) {
 			continue
 		}
 		delete(missing, name)
@@ -141,30 +136,98 @@ func (k *kind) listEngine(ctx context.Context) (List, error) {
 	return k.engine.List(ctx)
 }
 
-// isMissing reports whether a row is missing from the list of its engine. A row that is listed gets
-// the engine. What no engine has listed can be of an engine that is not known, unless all other rows
-// are of this engine and no later call had to do with the row.
+// ackListed commits that the engines have listed rows: rows that they had they may lose.
+func (s *Store) ackListed(ctx context.Context, rows map[string]*row, lists map[Engine]List) {
+	acked := false
+	for name, r := range rows {
+		l, ok := lists[r.kind.engine]
+		if ok && r.Phase == Wanted && s.isListed(r, l) && s.ack(name, l.Engine) {
+			acked = true
+		}
+	}
+	if !acked {
+		return
+	}
+	if err := s.flush(nil); err != nil {
+		s.log.WarnContext(ctx, "engine of rows not stored", "err", err)
+	}
+}
+
+// soleEngine returns the engine that has listed rows, if no row speaks of another: one of another
+// engine, or one that is used and that the lists do not have. Otherwise it returns "".
+func (s *Store) soleEngine(rows map[string]*row, lists map[Engine]List) (sole string) {
+	for _, r := range rows {
+		engine := r.Engine
+		if l, ok := lists[r.kind.engine]; ok && r.Phase == Wanted {
+			switch {
+			case s.isListed(r, l):
+				engine = l.Engine
+			case s.engineOf(r) == "" && r.kind.used(r) && !s.isUnanswered(r):
+				return ""
+			}
+		}
+		if engine != "" && sole != "" && engine != sole {
+			return ""
+		}
+		sole = cmp.Or(sole, engine)
+	}
+	return sole
+}
+
+func (s *Store) isListed(r *row, l List) bool { return !r.Superseded && r.kind.listed(r, l.Content) }
+
+// isMissing reports whether a row is missing from the list of its engine. What no engine has listed
+// can be of an engine that is not known, unless no engine was answered, or it was never used and
+// nothing speaks of another engine. The same holds of what it owns.
 func (s *Store) isMissing(name string, r *row, l List, sole bool) bool {
 	engine := s.engineOf(r)
 	switch {
-	case r.Phase != Wanted, engine != "" && engine != l.Engine:
+	case r.Phase != Wanted, s.isListed(r, l), engine != "" && engine != l.Engine:
 		return false
-	case !r.Superseded && r.kind.listed(r, l.Content):
-		s.ack(name, l.Engine)
-		return false
+	case engine != "":
+		return true
 	}
-	return engine != "" || sole && !r.Acked && len(s.children(name)) == 0
+	needed := func(child string) bool {
+		c := s.row(child)
+		return c != nil && c.Phase == Wanted &&
+			(c.kind.engine != r.kind.engine || !s.isMissing(child, c, l, sole))
+	}
+	return (s.isUnanswered(r) || sole && !r.kind.used(r)) &&
+		!slices.ContainsFunc(s.children(name), needed)
 }
 
-// engineOf returns the engine of a row, or of its first owner that has one.
+// isUnanswered reports whether no engine can have a row, as none got an answer.
+func (s *Store) isUnanswered(r *row) bool { return !r.Done && !r.Redo || s.isUnheard(r) }
+
+// isUnheard reports whether no engine heard of a row, or of one of its owners.
+func (s *Store) isUnheard(r *row) bool {
+	return r.Unheard || slices.ContainsFunc(r.Owners, func(owner string) bool {
+		o := s.row(owner)
+		return o != nil && s.isUnheard(o)
+	})
+}
+
+// isYoung reports whether the engine that has asked for a row, or for one that it owns, may be about
+// to list it.
+func (s *Store) isYoung(r *row) bool {
+	return s.engineOf(r) == "" && time.Since(r.changed) < unlistedAge ||
+		slices.ContainsFunc(s.children(r.ref()), func(child string) bool {
+			c := s.row(child)
+			return c != nil && s.isYoung(c)
+		})
+}
+
+// engineOf returns the engine of a row: that of its first owner that has one, which a list has moved
+// to the engine's new identity, or else its own.
 func (s *Store) engineOf(r *row) string {
-	engine := r.Engine
 	for _, owner := range r.Owners {
-		if o := s.row(owner); o != nil && engine == "" {
-			engine = s.engineOf(o)
+		if o := s.row(owner); o != nil {
+			if engine := s.engineOf(o); engine != "" {
+				return engine
+			}
 		}
 	}
-	return engine
+	return r.Engine
 }
 
 // deleteOrphan commits the deletion of a row that has not changed since it was judged.
@@ -189,74 +252,83 @@ func (s *Store) deleteOrphan(ctx context.Context, name string, judged *row) bool
 	return true
 }
 
-// Orphans returns the rows that the last lists of their engines did not have, and those that are
-// kept.
-func (s *Store) Orphans() (list []Orphan) {
+// Orphans lists the engines, and returns the rows that the lists do not have and those that are
+// kept. Run begins their grace period.
+func (s *Store) Orphans(ctx context.Context) (list []Orphan, err error) {
+	end, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	begun := time.Now()
+	missing := map[string]candidate{}
+	_, engines, err := s.judge(ctx, missing, -1)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
-	missing, compared := s.candidates, s.compared
+	candidates := s.candidates
 	s.mu.Unlock()
 	for name, r := range s.all() {
-		if _, candidate := missing[name]; !candidate && s.isKept(r, compared) {
-			list = append(list, s.keptOrphan(r))
-		}
-	}
-	for name, c := range missing {
-		if r := s.row(name); r != nil && r.Gen == c.gen {
+		c, ok := missing[name]
+		switch {
+		case ok && c.gen != r.Gen:
+		case ok:
+			if c = candidates[name]; c.gen != r.Gen {
+				c = candidate{}
+				s.Compare()
+			}
 			list = append(list, s.orphan(r, c))
+		case r.Phase == Wanted && r.kind.engine != nil && !r.changed.After(begun) && !engines[s.engineOf(r)]:
+			o := s.orphan(r, candidate{})
+			o.Kept = true
+			list = append(list, o)
 		}
 	}
 	sortslice.Func(list, func(a, b Orphan) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
-	return list
-}
-
-// isKept reports whether a row is of none of the engines that answered.
-func (s *Store) isKept(r *row, c comparison) bool {
-	return r.Phase == Wanted && r.kind.engine != nil && !r.changed.After(c.begun) &&
-		len(c.engines) > 0 && !c.engines[s.engineOf(r)]
-}
-
-func (s *Store) keptOrphan(r *row) Orphan {
-	o := Orphan{Kind: r.kind.name, Key: r.Key, Engine: s.engineOf(r), Kept: true}
-	if o.Why = "another engine has listed it"; o.Engine == "" {
-		o.Why = "no engine has listed it"
-	}
-	if s.inUse(r) {
-		o.Why += ", and it is in use"
-	}
-	return o
+	return list, nil
 }
 
 func (s *Store) orphan(r *row, c candidate) Orphan {
 	o := Orphan{
-		Kind: r.kind.name, Key: r.Key, Engine: s.engineOf(r), Since: c.begun,
-		Why: "its engine does not list it",
+		Kind: r.kind.name, Key: r.Key, Engine: s.engineOf(r), Since: c.begun, Changed: r.changed,
+		InUse: s.inUse(r),
 	}
-	if o.Engine == "" {
-		o.Why = "no engine has listed it"
-	}
-	if s.inUse(r) {
-		o.Why += ", and it is in use"
-	} else if s.cfg.GracePeriod > 0 {
+	if s.cfg.GracePeriod > 0 && !o.InUse && !c.begun.IsZero() {
 		o.Due = c.begun.Add(s.cfg.GracePeriod)
+		if young := r.changed.Add(unlistedAge); o.Engine == "" && o.Due.Before(young) {
+			o.Due = young
+		}
 	}
 	return o
 }
 
 // DeleteOrphans deletes the rows that two lists of their engine do not have that are made now. If
 // gone is not "", it deletes instead the rows of this engine, which will never answer again, or
-// those that no engine has listed. Rows that are in use stay, and those that have changed within
-// StaleAfter. Run calls the targets.
+// those that no engine has listed. Rows that are in use or too young stay, and those that have
+// changed within StaleAfter. One attempt is made within ctx.
 func (s *Store) DeleteOrphans(ctx context.Context, gone string) ([]Orphan, error) {
 	end, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	var deleted []Orphan
 	if gone != "" {
-		return s.deleteRowsOf(ctx, gone)
+		deleted, err = s.deleteRowsOf(ctx, gone)
+	} else {
+		deleted, err = s.deleteMissing(ctx)
 	}
+	wanted := func(context.Context, *row) (bool, error) { return false, nil } // a later incarnation
+	for i, o := range deleted {
+		deleted[i].Err = s.remove(ctx, ref(o.Kind, o.Key), removal{met: wanted})
+	}
+	return deleted, err
+}
+
+func (s *Store) deleteMissing(ctx context.Context) ([]Orphan, error) {
 	missing := map[string]candidate{}
 	if _, _, err := s.judge(ctx, missing, -1); err != nil {
 		return nil, err
@@ -283,16 +355,12 @@ func (s *Store) deleteRowsOf(ctx context.Context, engine string) (deleted []Orph
 		engine = ""
 	}
 	for name, r := range s.all() {
-		if r.Phase != Wanted || s.engineOf(r) != engine || s.isRecent(r) || s.inUse(r) ||
+		if r.Phase != Wanted || s.engineOf(r) != engine || s.isRecent(r) || s.inUse(r) || s.isYoung(r) ||
 			engine == "" && r.kind.engine == nil {
 			continue
 		}
-		o := s.orphan(r, candidate{r.Gen, time.Now()})
-		if engine != "" {
-			o.Why = "its engine is gone"
-		}
 		if s.deleteOrphan(ctx, name, r) {
-			deleted = append(deleted, o)
+			deleted = append(deleted, s.orphan(r, candidate{r.Gen, time.Now()}))
 		}
 	}
 	return deleted, nil

@@ -125,11 +125,12 @@ func TestCompare(t *testing.T) {
 		synctest.Wait()
 		lists("after an event", 1)
 		begun := time.Now()
-		want := []Orphan{{"port", "a", "engine", begun, begun.Add(10 * time.Minute), "its engine does not list it", false}}
-		got := e.store.Orphans()
+		want := []Orphan{{Kind: "port", Key: "a", Engine: "engine", Since: begun, Due: begun.Add(10 * time.Minute)}}
+		got := e.orphans(t)
 		if len(got) == 1 {
 			got[0].Since, got[0].Due = got[0].Since.Round(time.Second), got[0].Due.Round(time.Second)
 			want[0].Since, want[0].Due = begun.Round(time.Second), want[0].Due.Round(time.Second)
+			want[0].Changed = got[0].Changed
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("orphans %+v, want %+v", got, want)
@@ -141,77 +142,119 @@ func TestCompare(t *testing.T) {
 		e.forget()
 		time.Sleep(time.Hour)
 		lists("without a candidate", 1) // with those of the targets
-		if n := len(e.store.Orphans()); n != 0 {
+		if n := len(e.orphans(t)); n != 0 {
 			t.Errorf("%d orphans, want 0", n)
 		}
 	})
 }
 
-// What no engine has listed is deleted only if there is one engine and no later call had to do with
-// it. Rows of other engines stay, as does what they own.
+// What no engine has listed is deleted only if it was never used and nothing speaks of another
+// engine, or if its Set was not answered. Rows of other engines stay, as does what they own.
 func TestUnlistedRows(t *testing.T) {
-	for _, sole := range []bool{true, false} {
+	for _, test := range []struct {
+		speaks       string // of another engine
+		deleted      []string
+		kept         []string
+		ofAnother    []string
+		unknownPurge []string
+	}{
+		{"nothing", []string{"begun", "unanswered"}, nil, nil, nil},
+		{"a row that was named later", []string{"unanswered"}, []string{"begun", "named"}, nil, []string{"begun", "named"}},
+		{"a row of another engine", []string{"unanswered"}, []string{"begun"}, []string{"child", "other"}, []string{"begun"}},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngineFixture(t, time.Minute, "listed")
-			for _, key := range []string{"listed", "begun", "named", "owner"} {
+			all := []string{"listed", "begun"}
+			switch {
+			case test.ofAnother != nil:
+				set(t, e.nets, Request[string]{Key: "other", Engine: "another"})
+				set(t, e.ports, Request[string]{Key: "child", Owners: []string{e.nets.Ref("other")}})
+			case test.kept != nil:
+				all = append(all, "named")
+			}
+			for _, key := range all {
 				set(t, e.nets, Request[string]{Key: key})
 			}
 			e.nets.Ack("named")
-			other := Request[string]{Key: "other", Engine: "engine"}
-			if !sole {
-				other.Engine = "another"
-			}
-			set(t, e.nets, other)
-			set(t, e.ports, Request[string]{Key: "child", Owners: []string{e.nets.Ref("other")}})
-			e.used["port"] = true
-			set(t, e.ports, Request[string]{Key: "port", Owners: []string{e.nets.Ref("owner")}})
+			set(t, e.nets, Request[string]{Key: "unheard"})
+			set(t, e.ports, Request[string]{Key: "part", Owners: []string{e.nets.Ref("unheard")}})
+			e.nets.Ack("unheard") // it is deleted in each case
+			e.nets.NoteHeard("unheard", false)
+			e.nets.NoteHeard("begun", false)
+			e.nets.NoteHeard("begun", true)
+			row := Row[string, string]{Object: Object{Key: "unanswered"}, Phase: Wanted}
+			succeed(t, "Import", e.nets.Import(t.Context(), []Row[string, string]{row}))
 			e.run(t)
+			time.Sleep(59 * time.Second)
+			if keys := e.keys(); !slices.Contains(keys, "begun") {
+				t.Errorf("%s: rows of the first minute: %q", test.speaks, keys)
+			}
 			time.Sleep(time.Hour)
-			if sole {
-				wantKeys(t, "rows", e.keys(), "listed", "named", "owner", "port")
-			} else {
-				wantKeys(t, "rows", e.keys(), "begun", "child", "listed", "named", "other", "owner", "port")
+			left := slices.Concat(test.kept, test.ofAnother, []string{"listed"})
+			slices.Sort(left)
+			wantKeys(t, test.speaks, e.keys(), left...)
+			kept := map[string][]string{}
+			for _, o := range e.orphans(t) {
+				if o.Kept && o.Due.IsZero() && o.Since.IsZero() {
+					kept[o.Engine] = append(kept[o.Engine], o.Key)
+				}
+			}
+			slices.Sort(kept["another"])
+			wantKeys(t, test.speaks+": kept for none", kept[""], test.kept...)
+			wantKeys(t, test.speaks+": kept for the other engine", kept["another"], test.ofAnother...)
+			set(t, e.nets, Request[string]{Key: "new"})
+			time.Sleep(30 * time.Second) // "new" is too young
+			deleted, err := e.store.DeleteOrphans(t.Context(), UnknownEngine)
+			succeed(t, "DeleteOrphans", err)
+			if len(deleted) != len(test.unknownPurge) {
+				t.Errorf("%s: deleted %+v, want %q", test.speaks, deleted, test.unknownPurge)
 			}
 			synctest.Wait()
-			e.wantKept(t, sole)
+			if keys := e.keys(); !slices.Contains(keys, "new") || !slices.Contains(keys, "listed") {
+				t.Errorf("%s: rows %q", test.speaks, keys)
+			}
+			e.fakeEngine.err = errTest
+			if _, err := e.store.DeleteOrphans(t.Context(), UnknownEngine); err == nil {
+				t.Error("rows that no engine has listed are deleted without a list")
+			}
+			if list, err := e.store.Orphans(t.Context()); err == nil {
+				t.Errorf("orphans %+v without a list", list)
+			}
 		})
 	}
 }
 
-// wantKept checks what TestUnlistedRows keeps, and that it is deleted for the name of its engine.
-func (e *engineFixture) wantKept(t *testing.T, sole bool) {
-	t.Helper()
-	kept := func(engine string) (keys []string) {
-		for _, o := range e.store.Orphans() {
-			if o.Kept && o.Engine == engine && o.Due.IsZero() {
-				keys = append(keys, o.Key)
+// Rows in use stay, and so do their owners, also on demand.
+func TestUnlistedInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngineFixture(t, time.Minute, "listed")
+		set(t, e.nets, Request[string]{Key: "listed"})
+		set(t, e.nets, Request[string]{Key: "owner"})
+		e.used["port"] = true
+		set(t, e.ports, Request[string]{Key: "port", Owners: []string{e.nets.Ref("owner")}})
+		e.run(t)
+		time.Sleep(time.Hour)
+		for _, gone := range []string{"", UnknownEngine} {
+			deleted, err := e.store.DeleteOrphans(t.Context(), gone)
+			succeed(t, "DeleteOrphans", err)
+			if len(deleted) > 0 {
+				t.Errorf("deleted %+v", deleted)
 			}
 		}
-		return keys
-	}
-	unknown, want := []string{"begun", "named", "owner", "port"}, 2 // owner and port are in use
-	if sole {
-		unknown, want = []string{"named", "owner"}, 1 // port is a candidate
-	} else {
-		wantKeys(t, "kept for the other engine", kept("another"), "other", "child")
-	}
-	wantKeys(t, "kept for none", kept(""), unknown...)
-	time.Sleep(time.Second)
-	set(t, e.nets, Request[string]{Key: "new"})
-	wantKeys(t, "kept with a row since the last list", kept(""), unknown...)
-	deleted, err := e.store.DeleteOrphans(t.Context(), UnknownEngine)
-	succeed(t, "DeleteOrphans", err)
-	if len(deleted) != want {
-		t.Errorf("%d rows deleted, want %d: %+v", len(deleted), want, deleted)
-	}
-	synctest.Wait()
-	if got := e.keys(); slices.Contains(got, "named") || !slices.Contains(got, "new") || !slices.Contains(got, "port") {
-		t.Errorf("rows %q", got)
-	}
-	e.fakeEngine.err = errTest
-	if _, err := e.store.DeleteOrphans(t.Context(), UnknownEngine); err == nil {
-		t.Error("rows that no engine has listed are deleted without a list")
-	}
+		wantKeys(t, "rows", e.keys(), "listed", "owner", "port")
+		for _, o := range e.orphans(t) {
+			if !o.InUse || !o.Due.IsZero() {
+				t.Errorf("orphan %+v is not in use, or is due", o)
+			}
+		}
+	})
+}
+
+func (e *engineFixture) orphans(t *testing.T) []Orphan {
+	t.Helper()
+	list, err := e.store.Orphans(t.Context())
+	succeed(t, "Orphans", err)
+	return list
 }
 
 // Without a grace period orphans are deleted on demand only, and so are the rows of an engine that
@@ -228,7 +271,7 @@ func TestDeleteOrphans(t *testing.T) {
 		e.run(t)
 		time.Sleep(24 * time.Hour)
 		wantKeys(t, "rows", e.keys(), "child", "gone", "listed", "old", "used")
-		o := slices.DeleteFunc(e.store.Orphans(), func(o Orphan) bool { return o.Kept })
+		o := slices.DeleteFunc(e.orphans(t), func(o Orphan) bool { return o.Kept })
 		if len(o) != 2 || !o[0].Due.IsZero() {
 			t.Errorf("orphans %+v, want 2 that are never due", o)
 		}

@@ -112,6 +112,7 @@ func (s *Store) postpone(name string, cause error) {
 		r.Tries, r.Err, r.looked = r.Tries+1, cause.Error(), time.Time{}
 	}))
 	r.kind.queue.add(name, s.backoff.After(r.Tries+1))
+	s.failed.Store(true)
 }
 
 // repeat is Kind.Repeat.
@@ -153,6 +154,17 @@ func (s *Store) Retry() {
 		k.retry()
 	}
 	s.Compare()
+}
+
+// RetryFailed makes the unfinished rows of all kinds due now if an attempt has failed since the last
+// call, as when a target has just answered.
+func (s *Store) RetryFailed() {
+	if !s.failed.Swap(false) {
+		return
+	}
+	for _, k := range s.allKinds() {
+		k.retry()
+	}
 }
 
 // wake makes the deletion of an object due now, also of an earlier incarnation of its key.

@@ -146,6 +146,9 @@ type Options[S, T any] struct {
 	Engine Engine
 	// Listed reports whether a list of Engine has the row's object, by its List.Content.
 	Listed func(r Row[S, T], content any) bool
+	// Used reports whether a row that no engine has listed was used, so that an engine which is not
+	// asked must have it; nil: a later call named it.
+	Used func(r Row[S, T]) bool
 	// Stale reports whether a Wanted row of which another wants a claim can be deleted, with the
 	// rows that it owns. nil: the engine's list does not have it. A kind whose engine waits for Set
 	// has its own, as the engine may not answer then.

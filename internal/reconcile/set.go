@@ -71,7 +71,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 		}
 		switch {
 		case later:
-			r.Redo, r.Unconfirmed = true, old != nil && old.Unconfirmed
+			r.Redo, r.Unconfirmed, r.Unheard = true, old != nil && old.Unconfirmed, old != nil && old.Unheard
 		case old != nil:
 			r.prev = old
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
@@ -122,7 +122,9 @@ func union(a, b []string) []string {
 // renew notes that a row was asked for again: the engine has not noted this answer yet either.
 func (s *Store) renew(name string, r *row) {
 	gen := s.nextGen()
-	s.note(name, r.with(func(r *row) { r.Gen, r.Acked, r.changed = gen, true, time.Now() }))
+	s.note(name, r.with(func(r *row) {
+		r.Gen, r.Acked, r.Unheard, r.changed = gen, true, false, time.Now()
+	}))
 }
 
 // add commits new rows of a kind, for which there must be room beside what deletions need.

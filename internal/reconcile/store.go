@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,6 +59,8 @@ type Store struct {
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
+	failed atomic.Bool // an attempt has failed since the last RetryFailed
+
 	mu      sync.Mutex
 	kinds   map[string]*kind
 	ordered []*kind                       // as they were registered
@@ -75,7 +78,6 @@ type Store struct {
 	waiting []*commit
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
-	compared   comparison    // the last one
 	compare    chan struct{} // notifies watchOrphans
 	flushing   bool
 }
@@ -97,6 +99,7 @@ type row struct {
 	Engine      string
 	Boot        string
 	Acked       bool
+	Unheard     bool // the engine may not have got the answer of the last Set
 	Unconfirmed bool
 	Looked      time.Duration // how long an unconfirmed object has been looked for; 0: not yet
 	Tries       int
@@ -129,6 +132,7 @@ type stored struct {
 	Engine      string          `json:"engine,omitempty"`
 	Boot        string          `json:"boot,omitempty"`
 	Acked       bool            `json:"acked,omitempty"`
+	Unheard     bool            `json:"unheard,omitempty"`
 	Unconfirmed bool            `json:"unconfirmed,omitempty"`
 	Looked      time.Duration   `json:"looked,omitempty"`
 	Tries       int             `json:"tries,omitempty"`
@@ -197,7 +201,7 @@ func (r *row) encode() ([]byte, error) {
 		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
 		Gen: r.Gen, Answer: r.Answer, Phase: r.Phase, Tree: r.Tree, Spec: spec, Last: last,
 		Done: r.Done, Redo: r.Redo,
-		Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked,
+		Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked, Unheard: r.Unheard,
 		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
 		Prev: prev,
 	})
@@ -222,7 +226,7 @@ func (k *kind) decodeRow(text []byte) (*row, error) {
 		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
 		Superseded: s.Superseded, Gen: s.Gen, Answer: s.Answer, Phase: s.Phase, Tree: s.Tree,
 		Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
-		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked,
+		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked, Unheard: s.Unheard,
 		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
 	}, nil
 }
@@ -286,6 +290,9 @@ func setDefault(d *time.Duration, to time.Duration) {
 
 // ID identifies the store in its targets. It was created with the file.
 func (s *Store) ID() string { return s.id }
+
+// Boot returns the id of the kernel's boot, which Row.Boot has of the last Set.
+func (s *Store) Boot() string { return s.boot }
 
 // register adds a kind and decodes its rows.
 func (s *Store) register(k *kind) {
@@ -511,15 +518,15 @@ func (s *Store) later(name string, r *row) error {
 	return nil
 }
 
-// noteLast is Kind.Note. It does not wait for the row's lock, which a call in progress holds.
-func (s *Store) noteLast(name string, change func(any) any) {
+// noteInPlace changes a row without its lock, which a call in progress holds.
+func (s *Store) noteInPlace(name string, change func(*row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.rows[name]
 	if r == nil {
 		return
 	}
-	r = s.numberedLocked(name, r.with(func(r *row) { r.Last = change(r.Last) }))
+	r = s.numberedLocked(name, r.with(change))
 	text, err := r.encode()
 	if err != nil {
 		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
@@ -536,24 +543,28 @@ func (s *Store) note(name string, r *row) {
 	}
 }
 
-// ack is Kind.Ack. A row without an engine gets this one. It does not wait for the row's lock, which
+// ack is Kind.Ack. The row gets the engine, unless that is "". It does not wait for the row's lock, which
 // a call in progress holds.
-func (s *Store) ack(name, engine string) {
+// It reports whether the row has changed.
+func (s *Store) ack(name, engine string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ackLocked(name, engine)
+	return s.ackLocked(name, engine)
 }
 
-func (s *Store) ackLocked(name, engine string) {
+func (s *Store) ackLocked(name, engine string) bool {
 	r := s.rows[name]
-	if r == nil || r.Acked && (r.Engine != "" || engine == "") {
-		return
+	if r == nil || r.Acked && (engine == "" || engine == r.Engine) {
+		return false
 	}
-	r = r.with(func(r *row) { r.Acked, r.Engine = true, cmp.Or(r.Engine, engine) })
-	if text, err := r.encode(); err == nil {
-		s.put(name, r)
-		s.dirty[name] = text
+	r = r.with(func(r *row) { r.Acked, r.Engine = true, cmp.Or(engine, r.Engine) })
+	text, err := r.encode()
+	if err != nil {
+		return false
 	}
+	s.put(name, r)
+	s.dirty[name] = text
+	return true
 }
 
 // commit is changes on their way to the journal.

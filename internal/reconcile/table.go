@@ -69,9 +69,6 @@ func (k *kind) rowsByIndex(value string) []*row {
 	return k.store.list(func() map[string]*row { return k.table.indexed[value] })
 }
 
-// HasDeleting reports whether there are rows that are being deleted.
-func (k *kind) HasDeleting() bool { return k.countRows().deleting > 0 }
-
 // counts are those of a kind's rows.
 type counts struct{ wanted, deleting, unconfirmed int }
 
