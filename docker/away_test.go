@@ -89,11 +89,10 @@ func TestAwayFails(t *testing.T) {
 	b.ok("Plugin.Activate", nil)
 	b.ok("NetworkDriver.GetCapabilities", nil)
 	for method, body := range map[string]m{
-		"IpamDriver.RequestPool":        {"AddressSpace": localSpace, "Pool": "10.2.0.0/24"},
-		"IpamDriver.RequestAddress":     {"PoolID": n.v4[0].id, "Options": m{optMAC: "02:00:00:00:00:09"}},
-		"NetworkDriver.CreateNetwork":   {"NetworkID": newID(), "Options": m{}, "IPv4Data": []m{}},
-		"NetworkDriver.CreateEndpoint":  {"NetworkID": n.id, "EndpointID": newID()},
-		"NetworkDriver.AllocateNetwork": {"NetworkID": swarmID(), "Options": m{}, "IPv4Data": []m{n.v4[0].data()}},
+		"IpamDriver.RequestPool":       {"AddressSpace": localSpace, "Pool": "10.2.0.0/24"},
+		"IpamDriver.RequestAddress":    {"PoolID": n.v4[0].id, "Options": m{optMAC: "02:00:00:00:00:09"}},
+		"NetworkDriver.CreateNetwork":  {"NetworkID": newID(), "Options": m{}, "IPv4Data": []m{}},
+		"NetworkDriver.CreateEndpoint": {"NetworkID": n.id, "EndpointID": newID()},
 	} {
 		text := b.fails(method, body)
 		b.contains(text, "the SDN does not answer")
@@ -109,7 +108,7 @@ func TestAwayFails(t *testing.T) {
 	if b.binder.count() != 1 {
 		t.Error("the Leave that was owed took the interface of the Join after it")
 	}
-	b.must(b.settle())
+	b.idle()
 	if b.binder.count() != 1 {
 		t.Error("the Leave that was owed took the interface of the Join after it")
 	}
@@ -135,7 +134,7 @@ func TestAwayCreate(t *testing.T) {
 			if status != http.StatusOK || (answer["Err"] != nil) != gone {
 				t.Errorf("status %d, %v, while the SDN is away: %v", status, answer, gone)
 			}
-			owed += b.driver.owed.count()
+			owed += len(b.pendingRows())
 			b.release(n)
 			if !gone {
 				b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
@@ -176,10 +175,10 @@ func TestAwayUse(t *testing.T) {
 				t.Errorf("status %d, %v, while the SDN is away: %v", status, answer, gone)
 			}
 			// The network, its subnets and the subnet that is named are read.
-			if debts, calls := b.driver.owed.count(), l.calls.Load()-asked; after <= 3 && (debts > 0 || calls != after) {
+			if debts, calls := len(b.pendingRows()), l.calls.Load()-asked; after <= 3 && (debts > 0 || calls != after) {
 				t.Errorf("%d calls are owed, of %d that could be made %d were tried", debts, after, calls)
 			}
-			owed += b.driver.owed.count()
+			owed += len(b.pendingRows())
 			b.release(n)
 			if answer["Err"] == nil {
 				b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
@@ -216,7 +215,7 @@ func TestAwayGivenAgain(t *testing.T) {
 			l.gone.Store(false)
 			// The same container is started again at once, with its address and its MAC.
 			again := b.run(&endpoint{net: n, ip4: e.ip4, mac: e.mac})
-			b.must(b.settle())
+			b.idle()
 			port := b.portOf(again.id)
 			if port.DeviceID != again.id || !slices.ContainsFunc(port.Addresses, func(a sdn.Address) bool { return a.Addr.String() == again.ip4 }) {
 				t.Errorf("the port that was given again is %+v", port)
@@ -231,7 +230,7 @@ func TestAwayGivenAgain(t *testing.T) {
 			b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 			l.gone.Store(false)
 			n = b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-			b.must(b.settle())
+			b.idle()
 			b.stop(b.run(&endpoint{net: n}))
 			b.remove(n)
 			b.clean()
@@ -267,7 +266,7 @@ func TestAwayOtherHost(t *testing.T) {
 				b.must(os.WriteFile(f, text, 0o600))
 			}
 			b.restart()
-			b.must(b.settle())
+			b.idle()
 			if port := b.portOf(other.id); len(port.Addresses) != 1 || port.Addresses[0].Addr.String() != e.ip4 || len(identity.Values(port.Tags, identity.TagFreed)) > 0 {
 				t.Errorf("the other's port is %+v", port)
 			}
@@ -292,7 +291,7 @@ func TestAwayRun(t *testing.T) {
 	go func() { ended <- b.driver.Run(ctx) }()
 	l.gone.Store(false)
 	b.requestPool(&pool{cidr: "10.7.0.0/24"}, false)
-	for b.driver.owed.count() > 0 {
+	for len(b.pendingRows()) > 0 {
 		// Each turn asks the SDN, which is what wakes Run.
 		b.requestGateway(&pool{id: n.v4[0].id})
 	}
@@ -312,7 +311,7 @@ func TestPortUnseen(t *testing.T) {
 	e := b.run(&endpoint{net: n})
 	b.must(l.DeletePorts(t.Context(), []sdn.ID{b.portOf(e.id).ID}))
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	if b.binder.count() != 1 {
 		t.Error("the container has lost its interface")
 	}

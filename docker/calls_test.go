@@ -3,6 +3,8 @@ package docker
 import (
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/dockertest"
@@ -19,36 +21,36 @@ type calls struct{ most, goal int }
 var callBounds = map[string]map[string]calls{
 	// A network of one family with a router, and a container with one published port.
 	"routed": {
-		"RequestPool":                 {2, 1}, // one of them only in a new process
-		"RequestAddress gateway":      {2, 0},
+		"RequestPool":                 {1, 1},
+		"RequestAddress gateway":      {0, 0},
 		"CreateNetwork":               {4, 3},
-		"RequestAddress":              {2, 1},
-		"CreateEndpoint":              {4, 1},
+		"RequestAddress":              {1, 1},
+		"CreateEndpoint":              {2, 1}, // Neutron's subnets are cached
 		"Join":                        {0, 0},
 		"ProgramExternalConnectivity": {1, 1},
 		"EndpointOperInfo":            {1, 1},
 		"RevokeExternalConnectivity":  {1, 1},
 		"Leave":                       {0, 0},
-		"DeleteEndpoint":              {2, 1},
-		"ReleaseAddress":              {3, 1},
-		"ReleaseAddress gateway":      {1, 0},
-		"ReleasePool":                 {3, 2},
-		"DeleteNetwork":               {11, 4},
+		"DeleteEndpoint":              {1, 1},
+		"ReleaseAddress":              {1, 1},
+		"ReleaseAddress gateway":      {0, 0},
+		"ReleasePool":                 {0, 0},
+		"DeleteNetwork":               {4, 4},
 	},
 	// The commands for a network without a router and a container, in a process that has served
 	// others before.
 	"unrouted": {
-		"network create":  {4, 2},
-		"container start": {7, 3},
-		"container stop":  {5, 2},
-		"network rm":      {7, 2},
+		"network create":  {2, 2},
+		"container start": {4, 3}, // Neutron's subnets are cached
+		"container stop":  {2, 2},
+		"network rm":      {2, 2},
 	},
 	// The same for a network and a container of two families.
 	"two families": {
-		"network create":  {7, 3},
-		"container start": {10, 4},
-		"container stop":  {8, 3},
-		"network rm":      {12, 3},
+		"network create":  {5, 3}, // Neutron's subnets are cached
+		"container start": {5, 4},
+		"container stop":  {2, 2},
+		"network rm":      {3, 3},
 	},
 	// A network without a router, on an SDN that needs extra calls to write tags.
 	"tagless": {
@@ -59,11 +61,11 @@ var callBounds = map[string]map[string]calls{
 		"network create":   {8, 4},
 		"write tags":       {5, 5},
 		"RequestAddress":   {2, 2},
-		"CreateEndpoint":   {6, 2},
+		"CreateEndpoint":   {4, 2},
 		"EndpointOperInfo": {0, 0},
 		"Join":             {0, 0},
-		"container stop":   {4, 3},
-		"network rm":       {11, 3},
+		"container stop":   {3, 3},
+		"network rm":       {3, 3},
 		"remove tags":      {5, 5},
 	},
 }
@@ -89,7 +91,7 @@ func checkCalls(t *testing.T, c *counting, scenario string) func(step string) {
 		case n > bound.most:
 			t.Errorf("%s: %d SDN calls, at most %d allowed: %v", step, n, bound.most, c.calls)
 		case n < bound.most && bound.most > bound.goal:
-			t.Logf("%s: %d SDN calls, its bound of %d can be lowered", step, n, bound.most)
+			t.Logf("%s: %d SDN calls, its bound of %d can be lowered %v", step, n, bound.most, c.calls)
 		case bound.most > bound.goal:
 			t.Logf("%s: %d SDN calls, the goal is %d", step, n, bound.goal)
 		}
@@ -132,9 +134,6 @@ func TestProviderCalls(t *testing.T) {
 	body["IPv4Data"] = []m{n.v4[0].data()}
 	b.ok("NetworkDriver.CreateNetwork", body)
 	check("CreateNetwork")
-	// The engine's notification arrives outside a request. Without it, the network's first
-	// CreateEndpoint tags the network as used.
-	b.must(b.driver.Seen(t.Context(), "one", n.id))
 	c.calls = nil
 	e.net, e.id = n, newID()
 	b.take(e)
@@ -249,7 +248,14 @@ func TestExistingCalls(t *testing.T) {
 	c.calls = nil
 	n := b.create(z)
 	check("network create")
-	b.idle()
+	// idle does the pending work, and leaves out the lists of what has no row, which run beside it.
+	idle := func() {
+		b.idle()
+		c.calls = slices.DeleteFunc(c.calls, func(method string) bool {
+			return strings.HasPrefix(method, "Find") || method == "SubnetPool"
+		})
+	}
+	idle()
 	check("write tags")
 	existing, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{
 		Network:   theirs.ID,
@@ -273,6 +279,6 @@ func TestExistingCalls(t *testing.T) {
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{existing[0].ID}))
 	b.remove(n)
 	check("network rm")
-	b.idle()
+	idle()
 	check("remove tags")
 }

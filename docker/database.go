@@ -5,45 +5,55 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/kuryr/kuryr/docker/identity"
-	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
-	"github.com/kuryr/kuryr/sdn"
 )
 
 // DatabasePath returns the file in which a Driver with this state folder keeps its intents.
 func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "docker.db") }
 
-// openDatabase opens the database and starts its kinds. It is an error if another process has
-// it open, if a later version wrote it, or if the file system has no room for it.
+// openDatabase opens the database, registers the kinds of the services, imports what an earlier
+// version left on the disk, and starts the kinds. It is an error if another process has the
+// database open, if a later version wrote it, or if the file system has no room for it.
 func (d *Driver) openDatabase(c Config) error {
+	grace := c.ForgetAfter
+	if grace == 0 {
+		grace = -1 // never
+	}
 	store, err := reconcile.Open(reconcile.Config{
-		Path: DatabasePath(c.StateDir), OrphanTTL: c.orphanTTL, MaxBackoff: longestWait,
+		Path: DatabasePath(c.StateDir), GracePeriod: grace, OrphanTTL: c.orphanTTL, MaxBackoff: maxBackoff,
 		Logger: d.log, Registerer: c.Registerer,
 	})
 	if err != nil {
 		return fmt.Errorf("docker: %w", err)
 	}
 	d.database = store
-	d.tags = reconcile.Register(store, kindNetworkTags, tagTarget{d}, reconcile.Options[tagSpec, struct{}]{
-		Timeout: d.timeout, MaxRows: maxTaggedNetworks,
-	})
 	d.names = identity.NewNamer(d.sdn.Installation(), d.host, store.ID(), true)
-	d.records = folderIn(c.RunDir, endpointsFolder)
-	d.endpoints = d.newEndpoints(store)
-	err = d.endpoints.ImportRecords(context.Background(), d.records)
-	if err == nil {
-		err = store.Start(context.Background())
-	}
-	if err != nil {
+	if err := d.startServices(c); err != nil {
 		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
 	}
-	d.endpoints.Start(context.Background())
+	return nil
+}
+
+func (d *Driver) startServices(c Config) error {
+	ctx := context.Background()
+	d.records = folderIn(c.RunDir, endpointsFolder)
+	d.newServices(c.Engine)
+	d.earlier = &upgrade{
+		sdn: d.sdn, names: d.names, host: d.host, stateDir: c.StateDir, runDir: c.RunDir,
+		endpoints: d.endpoints, addresses: d.ipam, networks: d.networks, swarm: d.swarm, log: d.log,
+	}
+	if err := d.earlier.records(ctx); err != nil {
+		return err
+	}
+	if err := d.database.Start(ctx); err != nil {
+		return err
+	}
+	d.networks.Start(ctx)
+	d.endpoints.Start(ctx)
 	d.writeRecords()
-	d.importMarks(filepath.Join(c.StateDir, marksFolder))
 	return nil
 }
 
@@ -62,28 +72,3 @@ func (d *Driver) closeDatabase() {
 
 // Intents returns the rows of the Driver's database, by kind and key.
 func (d *Driver) Intents() map[string]json.RawMessage { return d.database.Rows() }
-
-// marksFolder is where earlier versions kept the networks whose tags were pending.
-const marksFolder = "marks"
-
-// importMarks makes rows of the records that an earlier version left, and deletes their folder.
-// What cannot be imported is tried again at the next start.
-func (d *Driver) importMarks(folder string) {
-	pending, err := jsonstore.Load[struct {
-		Network sdn.ID
-		Pools   []sdn.ID
-	}](jsonstore.Shared(folder))
-	if err != nil {
-		d.log.Warn("pending network tags not readable", "folder", folder, "err", err)
-	}
-	for id, p := range pending {
-		err := d.setTags(context.Background(), link{id: id, network: p.Network, pools: p.Pools})
-		if err != nil {
-			d.log.Error("pending network tags not imported", "network", id, "err", err)
-			return
-		}
-	}
-	if err := os.RemoveAll(folder); err != nil {
-		d.log.Warn("folder of an earlier version not deleted", "folder", folder, "err", err)
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +15,12 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	endpoints "github.com/kuryr/kuryr/docker/endpoint"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	networks "github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/docker/publish"
+	"github.com/kuryr/kuryr/docker/swarm"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -42,11 +45,8 @@ const (
 	Global Scope = "global"
 )
 
-// AutoPool is a range that networks without a subnet of their own are cut from.
-type AutoPool struct {
-	Prefix netip.Prefix
-	Len    int // prefix length of a network
-}
+// AutoPool is a range that networks without a range of their own are allocated from.
+type AutoPool = ipam.AutoPool
 
 // Config is what a Driver is made of. Provider, Binder and StateDir are needed, the rest has
 // defaults.
@@ -85,6 +85,11 @@ type Config struct {
 	CallTimeout time.Duration
 	// MaxCalls is how many calls are served at once, others wait; 0 is 256.
 	MaxCalls int
+	// Engine is Docker itself, to find what it no longer has; nil: nothing is compared with it.
+	Engine engine.Source
+	// ForgetAfter is how long Docker must have been without something before that is deleted; 0:
+	// nothing is.
+	ForgetAfter time.Duration
 
 	orphanTTL time.Duration // of reconcile.Config; for tests
 }
@@ -102,59 +107,36 @@ var (
 
 // Driver answers the engine. Make one with New; all its methods may be called at once from many goroutines.
 type Driver struct {
-	sdn        sdn.Provider
-	binder     Binder
-	host       string
-	names      identity.Namer
-	scope      Scope
-	reach      Scope
-	pools      map[bool][]AutoPool // by whether IPv6
-	hostRoutes func(ctx context.Context) ([]netip.Prefix, error)
-	hostPorts  publish.HostPorts
-	log        *slog.Logger
-	metrics    *metrics
-	timeout    time.Duration
-	slots      chan struct{}
-	locks      locks
+	sdn            sdn.Provider
+	binder         Binder
+	host           string
+	names          identity.Namer
+	scope          Scope
+	reach          Scope
+	pools4, pools6 []AutoPool
+	hostRoutes     func(ctx context.Context) ([]netip.Prefix, error)
+	hostPorts      publish.HostPorts
+	log            *slog.Logger
+	metrics        *metrics
+	timeout        time.Duration
+	slots          chan struct{}
+	large          *semaphore.Weighted // bytes of large bodies
 
 	routed      bool // every network, unless it is asked not to be
 	deleteEmpty bool
 	waitActive  time.Duration
-	large       *semaphore.Weighted // bytes of large bodies
+	external    bool   // ProcessExternalConnectivity
+	records     string // the folder of the previous version's records of endpoints; "": none
+	proxy       *portproxy.Proxy
 
-	// handed are the pools this process has answered a RequestPool with, and when: a hint, not state, that tells a pool the engine may
-	// be building a network on from one whose answer was lost when an earlier process was killed.
-	mu     sync.Mutex
-	handed map[sdn.ID]handedPool
-	// whereabouts are ids of what was found by other means than its id. Hints too: what they lead to is read again.
-	whereabouts whereabouts
-	// bare are the pools an earlier process may have made for an engine that never heard of them; the lock "lost" guards it.
-	bare struct {
-		searched bool
-		pools    []enginePool
-	}
-	// automatic is what is known of the ranges chosen here, by whether IPv6; the lock "automatic" guards it.
-	automatic map[bool]*automatic
-	// refusals are releases to come that mean nothing, how many, by port and address. A hint too.
-	refusals map[sdn.ID]map[netip.Addr]int
-	// answered are the ports this process has told a swarm's manager of. A hint too.
-	answered map[sdn.ID]bool
-	// made are the ports this process has made for a MAC, by network and MAC. A hint too: the other family's request finds its port by it.
-	made   map[string]sdn.ID
-	madeAs map[sdn.ID]string
-	// returned are addresses of lent ports that were given back, and that the engine will release. A hint too.
-	returned map[sdn.Address]bool
-	// freed are addresses of endpoints that are gone, of which subnets may be empty.
-	freed     []sdn.Address
+	database  *reconcile.Store
+	ipam      *ipam.Service
+	networks  *networks.Service
+	swarm     *swarm.Service // nil in the local scope
 	endpoints *endpoints.Service
-	records   string // the folder of the previous version's records of endpoints; "": none
-	owed      *owed
-	begun     *begun
-	proxy     *portproxy.Proxy
-	external  bool // ProcessExternalConnectivity
-
-	database *reconcile.Store
-	tags     *reconcile.Kind[tagSpec, struct{}]
+	earlier   *upgrade
+	engine    engine.Source // nil: nothing is compared
+	answered  chan struct{} // full: the SDN has served a call
 }
 
 // New makes a Driver. It asks nothing of the provider. What an earlier process published by its proxy is published again. Close it when done.
@@ -189,10 +171,10 @@ func New(c Config) (*Driver, error) {
 	if c.Pools6 == nil {
 		c.Pools6 = DefaultPools6
 	}
-	if err := checkAutoPools(c.Pools4, false); err != nil {
+	if err := ipam.CheckPools(c.Pools4, false); err != nil {
 		return nil, err
 	}
-	if err := checkAutoPools(c.Pools6, true); err != nil {
+	if err := ipam.CheckPools(c.Pools6, true); err != nil {
 		return nil, err
 	}
 	if c.HostRoutes == nil {
@@ -211,33 +193,19 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	due := openOwed(folderIn(c.StateDir, owedFolder), c.Logger)
 	proxy := portproxy.New(portproxy.Config{Logger: c.Logger})
 	if c.Registerer != nil {
-		debts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_docker_owed", Help: "Clean-ups that the Docker engine asked for and that are done when the SDN is back.",
-		}, func() float64 { return float64(len(due.names(func(c owedCall) bool { return !c.isLate() }))) })
-		late := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_docker_late_ports", Help: "Ports of failed calls that the SDN may yet make, and that are looked for.",
-		}, func() float64 { return float64(len(due.names(owedCall.isLate))) })
-		for _, collector := range []prometheus.Collector{proxy, debts, late} {
-			if err := c.Registerer.Register(collector); err != nil {
-				return nil, fmt.Errorf("docker: metrics: %w", err)
-			}
+		if err := c.Registerer.Register(proxy); err != nil {
+			return nil, fmt.Errorf("docker: metrics: %w", err)
 		}
 	}
 	d := &Driver{
-		sdn: c.Provider, binder: c.Binder, host: c.Host,
-		scope: c.Scope, reach: c.ConnectivityScope,
-		pools:      map[bool][]AutoPool{false: c.Pools4, true: c.Pools6},
-		hostRoutes: c.HostRoutes, hostPorts: c.HostPorts, log: c.Logger, metrics: m, timeout: c.CallTimeout,
-		slots: make(chan struct{}, c.MaxCalls), handed: map[sdn.ID]handedPool{}, whereabouts: newWhereabouts(),
-		automatic: map[bool]*automatic{false: {}, true: {}}, refusals: map[sdn.ID]map[netip.Addr]int{}, answered: map[sdn.ID]bool{},
-		made: map[string]sdn.ID{}, madeAs: map[sdn.ID]string{}, returned: map[sdn.Address]bool{},
-		waitActive: c.WaitActive,
-		routed:     c.Routed, deleteEmpty: c.DeleteEmptySubnets, large: semaphore.NewWeighted(largeBodies),
-		owed: due, begun: openBegun(folderIn(c.StateDir, begunFolder), c.Logger),
-		proxy: proxy, external: c.ProcessExternalConnectivity,
+		sdn: c.Provider, binder: c.Binder, host: c.Host, scope: c.Scope, reach: c.ConnectivityScope,
+		pools4: c.Pools4, pools6: c.Pools6, hostRoutes: c.HostRoutes, hostPorts: c.HostPorts,
+		log: c.Logger, metrics: m, timeout: c.CallTimeout, slots: make(chan struct{}, c.MaxCalls),
+		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, waitActive: c.WaitActive,
+		large: semaphore.NewWeighted(largeBodies), proxy: proxy,
+		external: c.ProcessExternalConnectivity, engine: c.Engine, answered: make(chan struct{}, 1),
 	}
 	if err := d.openDatabase(c); err != nil {
 		proxy.Close()

@@ -37,7 +37,7 @@ func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 				break
 			}
 			if reconciled {
-				b.must(b.driver.Reconcile(t.Context()))
+				b.reconcile()
 			}
 			e := b.run(&endpoint{net: n, mac: containerMAC}) // which takes over an address that was answered to nobody
 			if now := b.whole(n); now != whole {

@@ -75,7 +75,7 @@ func TestEmptySubnets(t *testing.T) {
 				}
 				if round == 1 {
 					b.restart()
-					b.must(b.driver.Reconcile(t.Context()))
+					b.reconcile()
 				}
 			}
 			// Its range is not another network's meanwhile, nor is that one's its own.
@@ -120,12 +120,13 @@ func TestEmptySubnetsTakenDown(t *testing.T) {
 			b.remove(n)
 		case "network first":
 			b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
-			b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:07"}})
+			// The range is one for another network driver now.
+			b.ok("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:07"}})
 			b.release(n)
 		default:
 			b.release(n)
 			b.restart()
-			b.must(b.driver.Reconcile(t.Context()))
+			b.reconcile()
 		}
 		b.clean()
 	}
@@ -161,13 +162,13 @@ func TestEmptySubnetsSwitchedOff(t *testing.T) {
 	}
 	b.config.DeleteEmptySubnets = true
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	if now := b.whole(n); now != "" {
 		t.Errorf("switched on, there is still\n%s", now)
 	}
 	b.config.DeleteEmptySubnets = false
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	e := b.run(&endpoint{net: n})
 	if now := b.whole(n); now != whole {
 		t.Errorf("the subnets are\n%s\nthey were\n%s", now, whole)
@@ -195,7 +196,7 @@ func TestForeignSubnetsStay(t *testing.T) {
 	b.must(err)
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	for _, id := range []sdn.ID{foreign.ID, made.Subnets[0], b.networkOf(other).Subnets[0]} {
 		if _, err := b.provider.Subnet(t.Context(), id); err != nil {
 			t.Error(err)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -74,7 +73,7 @@ func TestZun(t *testing.T) {
 		again := func() {
 			if restarts {
 				b.restart()
-				b.must(b.driver.Reconcile(t.Context()))
+				b.reconcile()
 			}
 		}
 		theirs := b.theirs("net", "10.50.0.0/24", "fd50::/64", "10.51.0.0/24")
@@ -189,19 +188,21 @@ func TestExistingShared(t *testing.T) {
 	b.stop(first)
 	b.remove(one)
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	b.stop(second)
 	b.run(second)
 	third := &endpoint{net: far}
 	other.take(third)
 	b.stop(second)
 	b.remove(two)
-	if _, found, err := b.driver.findNetwork(t.Context(), far.id); err != nil || found {
-		t.Errorf("another host's network is found: %v", err)
+	if v, err := b.driver.Find(t.Context(), far.id); err == nil {
+		t.Errorf("another host's network is found: %+v", v)
 	}
 	other.restart()
 	other.giveBack(third)
 	other.remove(far)
+	other.idle()
+	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
@@ -221,7 +222,7 @@ func TestExistingAddsSubnet(t *testing.T) {
 	b.fails("NetworkDriver.CreateNetwork", b.request(&network{v4: []*pool{{cidr: "10.50.0.0/25"}}, options: m{optNetUUID: string(theirs.ID)}}))
 	b.ok("IpamDriver.ReleasePool", m{"PoolID": b.poolOf("10.50.0.0/25")})
 	// The container is forgotten, as an engine that was killed does.
-	b.driver.binder = &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}
+	clear(b.binder.plugged)
 	b.release(n)
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	if now := b.dump(); now != before {
@@ -237,11 +238,11 @@ func TestExistingLeftBehind(t *testing.T) {
 	before := b.dump()
 	for _, n := range []*network{b.zun(theirs, "10.50.0.0/24", ""), {v4: []*pool{{cidr: "10.60.0.0/24"}}, options: m{optNetUUID: string(theirs.ID)}}} {
 		b.create(n)
-		b.must(b.driver.Reconcile(t.Context()))
+		b.reconcile()
 		b.stop(b.run(&endpoint{net: n}))
 		b.release(n)
 		b.restart()
-		b.must(b.driver.Reconcile(t.Context()))
+		b.reconcile()
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
 		}

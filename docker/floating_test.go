@@ -203,19 +203,18 @@ func TestFloatingIPAmbiguous(t *testing.T) {
 	b.stop(e)
 }
 
-// A floating IP of an endpoint whose port somebody deleted is forgotten.
-func TestFloatingIPForgotten(t *testing.T) {
-	t.Parallel()
-	c := newClocked(t)
-	n := c.create(dualNetwork())
-	c.must(c.driver.Seen(t.Context(), "one", n.id))
-	c.engine.has(n)
-	e := c.floats(n, floatingAuto)
-	c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
-	c.compare(0)
-	c.compare(2 * time.Minute)
-	c.compare(2 * time.Minute)
-	if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating }) {
-		t.Errorf("left %+v", left)
-	}
+// The floating IP of an endpoint that Docker has forgotten is deleted with it, also if its port is gone.
+func TestOrphanedFloatingIP(t *testing.T) {
+	withEngine(t, func(t *testing.T, c *engineBox) {
+		n := c.create(dualNetwork())
+		c.engine.has(n)
+		e := c.floats(n, floatingAuto)
+		time.Sleep(5 * time.Minute)
+		c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
+		clear(c.binder.plugged)
+		c.expire()
+		if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating }) {
+			t.Errorf("left %+v", left)
+		}
+	})
 }

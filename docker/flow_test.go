@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,7 +91,9 @@ func (b *box) portOf(endpoint string) sdn.Port {
 
 func (b *box) networkOf(n *network) sdn.Network {
 	b.t.Helper()
-	found, err := b.driver.network(b.t.Context(), n.id)
+	v, err := b.driver.Find(b.t.Context(), n.id)
+	b.must(err)
+	found, err := b.provider.Network(b.t.Context(), v.ID)
 	b.must(err)
 	return found
 }
@@ -257,28 +260,6 @@ func TestIPAMOnlyForgotten(t *testing.T) {
 	b.clean()
 }
 
-// A swarm's manager takes addresses in the global space; its node takes them again in the local one.
-func TestSwarm(t *testing.T) {
-	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Scope = Global })
-	manager := &network{v4: []*pool{{cidr: "10.130.0.0/24", space: globalSpace}}}
-	b.requestPool(manager.v4[0], false)
-	b.requestGateway(manager.v4[0])
-	a := b.ok("NetworkDriver.AllocateNetwork", m{"NetworkID": "s76m6pvzy8v2vvuomn6b3fsth", "Options": m{"x": "y"},
-		"IPv4Data": []m{{"AddressSpace": "", "Gateway": "10.130.0.1/24", "Pool": "10.130.0.0/24"}}, "IPv6Data": nil})
-	if o, _ := a["Options"].(map[string]any); o["x"] != "y" {
-		t.Errorf("AllocateNetwork answered %v", a)
-	}
-	task := b.ok("IpamDriver.RequestAddress", m{"PoolID": manager.v4[0].id, "Address": "", "Options": m{"com.docker.network.ipam.serial": "true"}})
-	node := b.create(&network{id: "s76m6pvzy8v2vvuomn6b3fsth", v4: []*pool{{cidr: "10.130.0.0/24", gateway: "10.130.0.1"}}})
-	e := b.run(&endpoint{net: node, ip4: bareAddress(b, task["Address"])})
-	b.ok("NetworkDriver.FreeNetwork", m{"NetworkID": node.id})
-	b.release(manager)
-	b.stop(e)
-	b.remove(node)
-	b.clean()
-}
-
 func TestAutomaticPools(t *testing.T) {
 	t.Parallel()
 	routes := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.200.0.0/23"), netip.MustParsePrefix("10.200.3.4/32")}
@@ -294,7 +275,7 @@ func TestAutomaticPools(t *testing.T) {
 		if held[p.id] || held[p.cidr] {
 			t.Fatalf("%v was given twice", p)
 		}
-		if _, bad := overlapping(cidr, routes[1:]); bad || cidr.Bits() != 24 {
+		if slices.ContainsFunc(routes[1:], cidr.Overlaps) || cidr.Bits() != 24 {
 			t.Errorf("range %s", cidr)
 		}
 		held[p.id], held[p.cidr] = true, true
@@ -311,7 +292,7 @@ func TestAutomaticPools(t *testing.T) {
 
 func TestAutomaticPoolsEnd(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Pools4 = []AutoPool{{netip.MustParsePrefix("10.0.0.0/23"), 24}} })
+	b := newBox(t, func(c *Config) { c.Pools4 = []AutoPool{{Prefix: netip.MustParsePrefix("10.0.0.0/23"), Len: 24}} })
 	b.requestPool(&pool{}, false)
 	b.requestPool(&pool{}, false)
 	b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": "", "SubPool": "", "V6": false}), "name a subnet")

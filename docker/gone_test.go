@@ -23,7 +23,7 @@ func TestPortDeletedWhileStopped(t *testing.T) {
 	b.must(b.binder.Unplug(t.Context(), ports[gone]))
 	b.must(b.binder.Unplug(t.Context(), ports[stays]))
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	has := func(e *endpoint) bool {
 		for name := range b.driver.Intents() {
 			if strings.HasSuffix(name, "/"+e.id) {

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -144,7 +143,7 @@ func (b *box) idle() {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	b.driver.tags.Retry()
+	b.driver.database.Retry()
 	running.Go(func() { b.driver.database.Run(ctx) })
 	for pending := b.pendingRows(); len(pending) > 0; pending = b.pendingRows() {
 		select {
@@ -155,17 +154,35 @@ func (b *box) idle() {
 	}
 }
 
-// pendingRows returns the rows of which something has to be deleted or ensured again.
+// reconcile is what Run does at a start, and the pending work after it.
+func (b *box) reconcile() {
+	b.t.Helper()
+	b.must(b.driver.resume(b.t.Context()))
+	b.idle()
+}
+
+// pendingRows returns the rows of which something has to be deleted or ensured again, but for those
+// that wait for a row that they own.
 func (b *box) pendingRows() (pending []string) {
 	b.t.Helper()
+	type row struct {
+		Phase  reconcile.Phase
+		Redo   bool
+		Looked time.Duration // for an object that may yet be created
+		Owners []string
+	}
+	rows, waits := map[string]row{}, map[string]bool{}
 	for name, text := range b.driver.Intents() {
-		var r struct {
-			Phase reconcile.Phase
-			Redo  bool
-		}
+		var r row
 		b.must(json.Unmarshal(text, &r))
-		if r.Phase == reconcile.Deleting || r.Redo {
-			pending = append(pending, name+": "+string(text))
+		rows[name] = r
+		for _, owner := range r.Owners {
+			waits[owner] = waits[owner] || r.Phase == reconcile.Wanted
+		}
+	}
+	for name, r := range rows {
+		if r.Redo || r.Phase == reconcile.Deleting && !waits[name] && r.Looked == 0 {
+			pending = append(pending, fmt.Sprintf("%s: %+v", name, r))
 		}
 	}
 	return pending
@@ -289,7 +306,7 @@ func (b *box) contains(text string, parts ...string) {
 	}
 }
 
-// dump is all that the store has, but for the note that a network was used, which stays as long as that.
+// dump is all that the store has.
 func (b *box) dump() string {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -297,7 +314,7 @@ func (b *box) dump() string {
 	networks, err := sdn.All(b.provider.FindNetworks(ctx, sdn.NetworkQuery{}))
 	b.must(err)
 	for _, n := range networks {
-		fmt.Fprintln(&s, "network", n.ID, n.Key, without(identity.TagUsed)(n.Tags))
+		fmt.Fprintln(&s, "network", n.ID, n.Key, n.Tags)
 	}
 	subnets, err := sdn.All(b.provider.FindSubnets(ctx, sdn.SubnetQuery{}))
 	b.must(err)
@@ -344,19 +361,12 @@ func (b *box) must(err error) {
 // clean checks that nothing is left.
 func (b *box) clean() {
 	b.t.Helper()
+	b.idle()
 	if now := b.dump(); now != b.empty {
 		b.t.Errorf("left in the store:\n%s\nat first:\n%s", now, b.empty)
 	}
 	if n := b.binder.count(); n != 0 {
 		b.t.Errorf("%d ports are still plugged", n)
-	}
-	b.driver.mu.Lock()
-	defer b.driver.mu.Unlock()
-	if len(b.driver.refusals) > 0 {
-		b.t.Errorf("hints about ports that are gone: %v", b.driver.refusals)
-	}
-	if len(b.driver.made)+len(b.driver.madeAs)+len(b.driver.returned) > 0 {
-		b.t.Errorf("hints about ports that are gone: %v, %v", b.driver.made, b.driver.returned)
 	}
 }
 

@@ -72,7 +72,8 @@ func TestTwoInstallations(t *testing.T) {
 	b.same(port)
 	s, err := b.provider.Subnet(t.Context(), port.Addresses[0].Subnet)
 	b.must(err)
-	_, _, err = other.driver.takeAddress(t.Context(), s, &api.RequestAddressRequest{Address: port.Addresses[0].Addr, MAC: port.MAC})
+	r := &api.RequestAddressRequest{Address: port.Addresses[0].Addr, MAC: port.MAC}
+	_, err = other.driver.ipam.RequestIn(t.Context(), s, "", r)
 	if err == nil {
 		t.Error("the other installation was given the address")
 	} else {
@@ -109,7 +110,7 @@ func TestTwoHostsOnOneNetwork(t *testing.T) {
 			one.ok("IpamDriver.ReleaseAddress", m{"PoolID": n1.v4[0].id, "Address": lent.ip4})
 			one.stop(first)
 			one.remove(n1)
-			one.must(one.driver.Reconcile(t.Context()))
+			one.reconcile()
 			two.same(kept)
 			two.stop(two.run(&endpoint{net: n2}))
 			two.stop(lent)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker/dockertest"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -213,7 +214,7 @@ func TestKilledAnywhere(t *testing.T) {
 					t.Fatalf("change %d: no container can be started after the kill", n)
 				}
 				c.idle()
-				c.must(c.settle())
+				c.idle()
 				c.leftovers(n, net, before)
 				if !killed {
 					if n < 8 {
@@ -234,7 +235,7 @@ func (c *crashAt) leftovers(n int, net *network, before string) {
 	c.must(err)
 	var unanswered []sdn.ID
 	for _, p := range ports {
-		if c.driver.ownPort(p) && p.DeviceID == "" {
+		if c.driver.names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" {
 			unanswered = append(unanswered, p.ID)
 		}
 	}

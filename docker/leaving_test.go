@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
@@ -19,15 +18,16 @@ type leaving struct {
 	sdn.Provider // which fails
 	works        sdn.Provider
 
-	gone  atomic.Bool
-	after atomic.Int64 // if more than 0: how many calls are served before it is unavailable
-	calls atomic.Int64
-	holds atomic.Bool            // ports: they cannot be deleted
-	fails atomic.Pointer[string] // the port that cannot be read, or the network that cannot be deleted
-	flag  string                 // a file whose presence says that it is unavailable, for other processes
-	loses atomic.Bool            // ports that are asked for are made when they land, and the answer is lost
-	lost  []sdn.PortSpec         // those
-	lands atomic.Bool            // they land right before the next port is asked for
+	gone   atomic.Bool
+	after  atomic.Int64 // if more than 0: how many calls are served before it is unavailable
+	calls  atomic.Int64
+	holds  atomic.Bool            // ports: they cannot be deleted
+	fails  atomic.Pointer[string] // the port or the network that cannot be changed or deleted
+	flag   string                 // a file whose presence says that it is unavailable, for other processes
+	loses  atomic.Bool            // ports that are asked for are made when they land, and the answer is lost
+	lost   []sdn.PortSpec         // those
+	lands  atomic.Bool            // they land right before the next port is asked for
+	unsent atomic.Bool            // ports that are asked for are certainly not made
 }
 
 func newLeaving(p sdn.Provider) *leaving {
@@ -58,19 +58,17 @@ func (l *leaving) away() error {
 func (l *leaving) before(c dockertest.Call) error {
 	failing := l.fails.Load()
 	switch c.Method {
-	case "DeleteNetwork":
+	case "DeleteNetwork", "UpdatePort", "DeletePort":
 		if id, _ := dockertest.Arg[sdn.ID](c); failing != nil && *failing == string(*id) {
 			return sdn.Unavailable(nil, "SDN", "it answers 500 to this one")
 		}
-	case "Port":
-		if id, _ := dockertest.Arg[sdn.ID](c); failing != nil && *failing == string(*id) {
-			return sdn.Unavailable(nil, "SDN", "it answers 500 to this one")
-		}
-	case "DeletePort":
-		if l.holds.Load() {
+		if l.holds.Load() && c.Method == "DeletePort" {
 			return sdn.Conflict(sdn.InUse, "port", "", "something has it")
 		}
 	case "EnsurePorts":
+		if l.unsent.Load() {
+			return sdn.Unavailable(sdn.ErrNotSent, "SDN", "connection refused")
+		}
 		if specs, _ := dockertest.Arg[[]sdn.PortSpec](c); l.loses.Load() {
 			l.lost = append(l.lost, *specs...)
 			return sdn.Unavailable(context.DeadlineExceeded, "SDN", "it does not answer in time")
@@ -93,39 +91,19 @@ func awayBox(t *testing.T) (*box, *leaving) {
 	return b, l
 }
 
-// back is the SDN's return, and all that is owed by then.
+// back makes the SDN available again, and completes what is pending.
 func (b *box) back(l *leaving) {
 	b.t.Helper()
 	l.gone.Store(false)
-	b.must(b.settle())
-	b.wait(landing) // for ports that never land
-	b.must(b.settle())
-	if n := b.driver.owed.count(); n != 0 {
-		b.t.Errorf("%d calls are still owed", n)
-	}
-	files, err := filepath.Glob(filepath.Join(b.config.StateDir, "owed", "*"))
-	b.must(err)
-	if len(files) > 0 {
-		b.t.Errorf("left in the state folder: %v", files)
-	}
-}
-
-// wait is time that passes for ports that may yet be made.
-func (b *box) wait(long time.Duration) {
-	for _, name := range b.driver.owed.names(owedCall.isLate) {
-		c := b.driver.owed.all[name]
-		if !c.missed.IsZero() {
-			c.missed, c.due = c.missed.Add(-long), c.due.Add(-long)
-		}
-		b.driver.owed.all[name] = c
-	}
+	b.idle()
 }
 
 // nothingPlugged checks that no endpoint has rows.
 func (b *box) nothingPlugged() {
 	b.t.Helper()
 	for name := range b.driver.Intents() {
-		if !strings.HasPrefix(name, kindNetworkTags+"/") {
+		switch kind, _, _ := strings.Cut(name, "/"); kind {
+		case "endpoint", "plug", "publication", "floating":
 			b.t.Errorf("row %s is left", name)
 		}
 	}
@@ -139,10 +117,4 @@ func (b *box) forget() {
 	b.must(err)
 	b.driver = d
 	b.t.Cleanup(d.closeDatabase)
-}
-
-// settle does all that is pending, as far as the SDN does it.
-func (b *box) settle() error {
-	all := func(string, sdn.Port) (bool, bool) { return true, true }
-	return errors.Join(b.driver.endpoints.Finish(b.t.Context(), all), b.driver.settleAll(b.t.Context()))
 }

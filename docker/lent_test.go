@@ -66,6 +66,40 @@ func TestExistingPortByAddress(t *testing.T) {
 	b.clean()
 }
 
+// The user of a port writes the tags by which Kuryr undoes what it set, before an endpoint has the
+// port or meanwhile. Kuryr undoes only what it set.
+func TestUsersUndoTags(t *testing.T) {
+	t.Parallel()
+	forged := []string{identity.TagMAC + "fa:16:3e:de:ad:01", identity.TagSet + identity.SetOwner}
+	for _, before := range []bool{false, true} {
+		for _, restarts := range []bool{false, true} {
+			b := newBox(t)
+			n := b.create(dualNetwork())
+			spec := usersPort
+			spec.DeviceOwner = sdn.OwnerContainer
+			if before {
+				spec.Tags = slices.Concat(spec.Tags, forged,
+					[]string{identity.TagExistingPort, identity.TagBorrower + b.provider.Installation()})
+			}
+			was := b.port(n, spec, "10.50.0.77", "fd50::77")
+			e := b.run(&endpoint{net: n, ip4: "10.50.0.77", ip6: "fd50::77", mac: was.MAC.String()})
+			if !before {
+				used, err := b.provider.Port(t.Context(), was.ID)
+				b.must(err)
+				tags := slices.Concat(used.Tags, forged)
+				_, err = b.provider.UpdatePort(t.Context(), was.ID, sdn.PortPatch{Patch: sdn.Patch{Tags: &tags}})
+				b.must(err)
+			}
+			if restarts {
+				b.restart()
+			}
+			b.stop(e)
+			was.Tags = []string{"mine"}
+			b.same(was)
+		}
+	}
+}
+
 // A port of the user's is found by its MAC for both families.
 func TestExistingPortByMAC(t *testing.T) {
 	t.Parallel()
@@ -90,7 +124,7 @@ func TestZunsPort(t *testing.T) {
 		again := func() {
 			if restarts {
 				b.restart()
-				b.must(b.driver.Reconcile(t.Context()))
+				b.reconcile()
 			}
 		}
 		theirs := b.theirs("net", "10.50.0.0/24", "fd50::/64", "10.51.0.0/24")
@@ -153,7 +187,6 @@ func TestChangesOfContainer(t *testing.T) {
 	c := &counting{}
 	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
 	n := b.create(dualNetwork())
-	b.must(b.driver.Seen(t.Context(), "one", n.id))
 	c.calls = nil
 	e := b.run(&endpoint{net: n})
 	if got, want := changes(c.calls), []string{"EnsurePorts", "UpdatePort", "UpdatePort"}; !slices.Equal(got, want) {
@@ -161,7 +194,7 @@ func TestChangesOfContainer(t *testing.T) {
 	}
 	c.calls = nil
 	b.stop(e)
-	if got, want := changes(c.calls), []string{"UpdatePort", "UpdatePort", "DeletePort"}; !slices.Equal(got, want) {
+	if got, want := changes(c.calls), []string{"UpdatePort", "DeletePort"}; !slices.Equal(got, want) {
 		t.Errorf("a stop changes %v, want %v", got, want)
 	}
 }
@@ -211,7 +244,8 @@ func TestExistingPortBoundElsewhere(t *testing.T) {
 		"10.50.0.81", "bound to host two")
 	b.ok("IpamDriver.ReleaseAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.81"})
 	b.same(was)
-	e := boxes[1].run(&endpoint{net: n, ip4: "10.50.0.81", mac: was.MAC.String()})
+	other := boxes[1].create(boxes[1].zun(b.networkOf(n), "10.50.0.0/24", ""))
+	e := boxes[1].run(&endpoint{net: other, ip4: "10.50.0.81", mac: was.MAC.String()})
 	boxes[1].stop(e)
 	b.same(was)
 }
@@ -361,19 +395,17 @@ func TestExistingPortStaysAsItIs(t *testing.T) {
 }
 
 // An engine that forgot an endpoint on a user's port: the port is given back, not deleted.
-func TestForgottenEndpointOnExistingPort(t *testing.T) {
-	t.Parallel()
-	c := newClocked(t)
-	n := c.create(dualNetwork())
-	c.must(c.driver.Seen(t.Context(), "one", n.id))
-	c.engine.has(n)
-	was := c.port(n, usersPort, "10.50.0.92", "fd50::92")
-	c.run(&endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"})
-	clear(c.binder.plugged)
-	c.compare(0)
-	c.compare(2 * time.Minute)
-	c.compare(2 * time.Minute)
-	c.same(was)
+func TestOrphanedEndpointOnExistingPort(t *testing.T) {
+	withEngine(t, func(t *testing.T, c *engineBox) {
+		n := c.create(dualNetwork())
+		c.engine.has(n)
+		was := c.port(n, usersPort, "10.50.0.92", "fd50::92")
+		c.run(&endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"})
+		time.Sleep(5 * time.Minute)
+		clear(c.binder.plugged)
+		c.expire()
+		c.same(was)
+	})
 }
 
 // One endpoint has one port however its addresses come: v4 again after v6, and a MAC that another endpoint has changes nothing of its port.

@@ -11,9 +11,6 @@ import (
 type metrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-
-	forgotten *prometheus.CounterVec
-	suspects  prometheus.Gauge
 }
 
 // The outcomes of a call.
@@ -35,14 +32,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "kuryr_docker_call_duration_seconds", Help: "How long calls of the Docker engine took.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 		}, []string{"method"}),
-		forgotten: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_docker_forgotten_total", Help: "What was removed because Docker had forgotten it, by noun.",
-		}, []string{"noun"}),
-		suspects: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kuryr_docker_suspects", Help: "What Docker does not have and Kuryr still keeps, as of the last comparison.",
-		}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.duration, m.forgotten, m.suspects} {
+	for _, c := range []prometheus.Collector{m.calls, m.duration} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("docker: metrics: %w", err)
 		}
@@ -56,16 +47,4 @@ func (m *metrics) observe(method, outcome string, took time.Duration) {
 	}
 	m.calls.WithLabelValues(method, outcome).Inc()
 	m.duration.WithLabelValues(method).Observe(took.Seconds())
-}
-
-func (m *metrics) removed(noun string) {
-	if m != nil {
-		m.forgotten.WithLabelValues(noun).Inc()
-	}
-}
-
-func (m *metrics) suspected(n int) {
-	if m != nil {
-		m.suspects.Set(float64(n))
-	}
 }

@@ -214,7 +214,7 @@ func TestNestedElsewhere(t *testing.T) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		e := vm.run(&endpoint{net: n})
-		port, _, err := vm.driver.port(t.Context(), e.id)
+		port, _, err := vm.driver.endpoints.LookUp(t.Context(), e.id)
 		vm.must(err)
 		other := vm.nest("another", net.HardwareAddr{2, 0, 0, 0, 0, 9})
 		seen, err := other.Port(t.Context(), port.ID)
@@ -262,8 +262,7 @@ func TestNestedCutAnywhere(t *testing.T) {
 				} else {
 					vm.giveBack(e)
 				}
-				vm.must(vm.driver.settleAll(t.Context()))
-				vm.must(vm.driver.Reconcile(t.Context()))
+				vm.reconcile()
 				vm.wantAttached(0)
 				if now := vm.dump(); t.Failed() || strings.Contains(now, e.ip4) {
 					t.Fatalf("%s was cut at call %d (%v), which left\n%s", method, calls, answer, now)
@@ -298,7 +297,7 @@ func TestNestedOwed(t *testing.T) {
 		vm.stop(e)
 		vm.restart()
 		vm.wantAttached(1)
-		vm.must(vm.driver.settleAll(t.Context()))
+		vm.idle()
 		vm.wantAttached(0)
 		vm.remove(n)
 		vm.clean()
@@ -312,8 +311,7 @@ func TestNestedExistingPort(t *testing.T) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		e := &endpoint{net: n, mac: "fa:16:3e:00:00:77", ip4: strings.TrimSuffix(n.v4[0].cidr, "0/24") + "77"}
-		network, _, err := vm.driver.findNetwork(t.Context(), n.id)
-		vm.must(err)
+		network := vm.networkOf(n)
 		mac, _ := net.ParseMAC(e.mac)
 		was, err := vm.trunk.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Name: "theirs"}, Network: network.ID, MAC: mac,
 			Addresses: []sdn.Address{{Addr: netip.MustParseAddr(e.ip4)}}}})

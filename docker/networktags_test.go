@@ -2,8 +2,8 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,11 +26,30 @@ import (
 // tryTags runs what the engine does not wait for, until each row is done or has failed.
 func (b *box) tryTags() {
 	b.t.Helper()
-	b.driver.tags.Retry()
-	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done || r.Tries > 0 })
+	b.driver.database.Retry()
+	b.runUntil(func(r tagRow) bool { return r.Phase == reconcile.Wanted && r.Done && !r.Redo || r.Tries > 0 })
 }
 
-type tagRow = reconcile.Row[tagSpec, struct{}]
+// tagRow is the row of the tags of an existing network.
+type tagRow struct {
+	Key        string
+	Phase      reconcile.Phase
+	Done, Redo bool
+	Tries      int
+	Err        string
+}
+
+func (b *box) tagRows() (rows []tagRow) {
+	b.t.Helper()
+	for name, text := range b.driver.Intents() {
+		if strings.HasPrefix(name, "network-tags/") {
+			var r tagRow
+			b.must(json.Unmarshal(text, &r))
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
 
 func (b *box) runUntil(settled func(tagRow) bool) {
 	b.t.Helper()
@@ -39,30 +58,25 @@ func (b *box) runUntil(settled func(tagRow) bool) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { b.driver.database.Run(ctx) })
-	b.must(b.driver.await(ctx, settled))
+	b.await(ctx, settled)
 }
 
-// await waits until all rows are settled.
-func (d *Driver) await(ctx context.Context, settled func(tagRow) bool) error {
-	for r := range d.tags.Rows() {
-		for ; !settled(r); r, _ = d.tags.Get(r.Key) {
-			if _, ok := d.tags.Get(r.Key); !ok {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("not settled: %+v", r)
-			case <-time.After(time.Millisecond):
-			}
+// await waits until all rows of tags are settled.
+func (b *box) await(ctx context.Context, settled func(tagRow) bool) {
+	b.t.Helper()
+	for slices.ContainsFunc(b.tagRows(), func(r tagRow) bool { return !settled(r) }) {
+		select {
+		case <-ctx.Done():
+			b.t.Fatalf("not settled: %+v", b.tagRows())
+		case <-time.After(time.Millisecond):
 		}
 	}
-	return nil
 }
 
 // pending are the networks whose tags are not as they should be.
 func (b *box) pending() (ids []string) {
-	for r := range b.driver.tags.Rows() {
-		if r.Phase == reconcile.Deleting || !r.Done {
+	for _, r := range b.tagRows() {
+		if r.Phase == reconcile.Deleting || !r.Done || r.Redo {
 			ids = append(ids, r.Key)
 		}
 	}
@@ -95,6 +109,8 @@ func (b *box) wears(n sdn.Network, uses ...*network) {
 	}
 }
 
+func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
+
 // uses makes a network of the engine's of somebody else's.
 func (b *box) uses(n sdn.Network) *network {
 	b.t.Helper()
@@ -106,7 +122,8 @@ func (b *box) uses(n sdn.Network) *network {
 // linkless checks that there is no link to an existing network.
 func (b *box) linkless() {
 	b.t.Helper()
-	links, err := b.driver.allLinks(b.t.Context())
+	match := sdn.Match{Owner: b.provider.Installation(), Kind: identity.KindLink}
+	links, err := sdn.All(b.provider.FindSubnetPools(b.t.Context(), sdn.SubnetPoolQuery{Match: match}))
 	b.must(err)
 	if len(links) > 0 {
 		b.t.Errorf("there are links: %+v", links)
@@ -139,8 +156,8 @@ func TestTags(t *testing.T) {
 		b.wears(theirs, one)
 		again()
 		// The engine's network is gone: its tags make it no network of kuryr-libnetwork's to be taken over.
-		if _, found, err := b.driver.findNetwork(t.Context(), one.id); err != nil || found {
-			t.Errorf("the network is found by its tags: %v, %v", found, err)
+		if _, err := b.driver.networks.Find(t.Context(), one.id); err == nil {
+			t.Error("the network is found by its tags")
 		}
 		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": one.id})
 		three := b.uses(theirs)
@@ -160,15 +177,16 @@ func TestTags(t *testing.T) {
 // What was made is deleted before its tags are written: none is ever.
 func TestTagsDeletedAtOnce(t *testing.T) {
 	t.Parallel()
-	b, l := awayBox(t)
+	b, _ := awayBox(t)
 	theirs := b.theirs("net", tagsRange)
 	before := b.dump()
 	for range 2 {
 		b.remove(b.uses(theirs))
-		calls := l.calls.Load()
 		b.idle()
-		if asked := l.calls.Load() - calls; asked > 3 {
-			t.Errorf("%d calls, want at most 3", asked)
+		n, err := b.provider.Network(t.Context(), theirs.ID)
+		b.must(err)
+		if n.Revision != theirs.Revision {
+			t.Errorf("the network was changed: revision %d, was %d", n.Revision, theirs.Revision)
 		}
 		if now := b.dump(); now != before {
 			t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -357,8 +375,8 @@ func TestTagsFailed(t *testing.T) {
 	p.fails.Store(true)
 	one := b.uses(theirs)
 	b.tryTags()
-	if r, _ := b.driver.tags.Get(one.id); r.Tries == 0 || !strings.Contains(r.Err, "the SDN fails") {
-		t.Errorf("row %+v", r)
+	if rows := b.tagRows(); len(rows) != 1 || rows[0].Tries == 0 || !strings.Contains(rows[0].Err, "the SDN fails") {
+		t.Errorf("rows %+v", rows)
 	}
 	two := b.uses(theirs)
 	b.remove(one)
@@ -366,27 +384,6 @@ func TestTagsFailed(t *testing.T) {
 	b.idle()
 	b.wears(theirs, two)
 	b.remove(two)
-	b.idle()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
-}
-
-// The engine waits for the tags if no row can be stored.
-func TestTagsWithoutDatabase(t *testing.T) {
-	t.Parallel()
-	b, _ := awayBox(t)
-	theirs := b.theirs("net", tagsRange)
-	before := b.dump()
-	one := b.uses(theirs)
-	b.idle()
-	b.must(b.driver.database.Close())
-	two := b.uses(theirs)
-	b.wears(theirs, one, two)
-	b.remove(two)
-	b.wears(theirs, one)
-	b.restart()
-	b.remove(one)
 	b.idle()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -426,13 +423,13 @@ func TestTagsBeforeLink(t *testing.T) {
 		if kill {
 			b.restart()
 		}
-		b.idle()
+		b.runUntil(func(tagRow) bool { return false })
 		b.wears(theirs)
 		if kill {
 			b.restart()
 		}
 		p.links.Store(false)
-		b.must(b.settle())
+		b.idle()
 		b.idle()
 		b.linkless()
 		if now := b.dump(); now != before {
@@ -450,7 +447,7 @@ func TestTagsUpgrade(t *testing.T) {
 	folder := filepath.Join(b.config.StateDir, marksFolder)
 	earlier := func(n *network, pending bool) {
 		t.Helper()
-		b.must(b.driver.tags.Forget(t.Context(), n.id))
+		b.must(os.Remove(DatabasePath(b.config.StateDir)))
 		b.must(os.MkdirAll(folder, 0o700))
 		b.must(os.WriteFile(filepath.Join(folder, "broken.json"), []byte("{"), 0o600))
 		if pending {
@@ -464,21 +461,21 @@ func TestTagsUpgrade(t *testing.T) {
 	}
 	n := b.uses(theirs)
 	earlier(n, true) // the tags are pending
-	b.idle()
+	b.reconcile()
 	b.wears(theirs, n)
 	earlier(n, false)
 	b.remove(n)
 	b.wears(theirs, n)
 	earlier(n, true) // their deletion is pending
-	b.idle()
+	b.reconcile()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}
 	n = b.uses(theirs)
-	b.idle()
+	b.reconcile()
 	earlier(n, false)
 	b.remove(n)
-	b.idle()
+	b.reconcile()
 	b.linkless()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
@@ -512,7 +509,7 @@ func TestDatabase(t *testing.T) {
 	b.restart()
 	theirs := b.theirs("net", tagsRange)
 	n := b.uses(theirs)
-	if rows := b.driver.Intents(); len(rows) != 1 || !strings.Contains(string(rows[kindNetworkTags+"/"+n.id]), string(theirs.ID)) {
+	if rows := b.driver.Intents(); !strings.Contains(string(rows["network-tags/"+n.id]), string(theirs.ID)) {
 		t.Errorf("rows %s", rows)
 	}
 }
@@ -551,7 +548,7 @@ func TestTagsRun(t *testing.T) {
 		}
 	}
 	expect()
-	b.must(b.driver.await(ctx, func(r tagRow) bool { return r.Done }))
+	b.await(ctx, func(r tagRow) bool { return r.Done && !r.Redo })
 	b.remove(n)
 	expect()
 	stop()

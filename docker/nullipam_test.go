@@ -52,7 +52,7 @@ func TestNullIPAMAddresses(t *testing.T) {
 			network, endpoint := b.nullNetwork(theirs), newID()
 			body := m{"NetworkID": network, "EndpointID": endpoint, "Interface": c.given, "Options": options}
 			answer := b.ok("NetworkDriver.CreateEndpoint", body)["Interface"].(map[string]any)
-			port, _, err := b.driver.port(t.Context(), endpoint)
+			port, _, err := b.driver.endpoints.LookUp(t.Context(), endpoint)
 			b.must(err)
 			want := m{}
 			for _, a := range port.Addresses {

@@ -253,7 +253,7 @@ func TestForeignOptionsAreTold(t *testing.T) {
 	b.ok("NetworkDriver.CreateNetwork", body)
 	b.ok("NetworkDriver.CreateNetwork", body)
 	want := `options="com.docker.network.bridge.name com.docker.network.new lab.opt"`
-	if strings.Count(log.String(), "mean nothing") != 1 || !strings.Contains(log.String(), want) || strings.Contains(log.String(), "secret") {
+	if strings.Count(log.String(), "network options without effect") != 1 || !strings.Contains(log.String(), want) || strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says\n%s", log.String())
 	}
 	log.Reset()

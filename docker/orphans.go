@@ -1,32 +1,43 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Orphan is something that Kuryr keeps and that no engine which was asked has.
+// SwarmEngine stands for the other nodes of the engine's swarm, which may have its networks.
+const SwarmEngine = "swarm"
+
+// Orphan is something that Kuryr keeps and that the engine which was asked does not have.
 type Orphan struct {
 	reconcile.Orphan
 	Noun string // such as "network"
 	// Name is the engine's id of a network or an endpoint, the addresses of a port, or a range.
 	Name string
 	ID   sdn.ID // in the SDN; "" if unknown
+	Why  string // for people
+	Keep string // why Run does not delete it; "" if it does
 }
 
 func (o Orphan) String() string { return o.Noun + " " + o.Name + ": " + o.Why }
 
-// parts are the kinds that are not told of beside what owns them.
+// parts are the kinds that are not told of beside what they are a part of.
 var parts = map[string]string{
-	"hidden": "network", "plug": "interface", "publication": "publication", "floating": "floating IP",
+	"hidden": "network", "network-tags": "tags", "plug": "interface", "publication": "publication", "floating": "floating IP",
 }
+
+// wholes are the kinds of which an owner is a part.
+var wholes = map[string]string{"pool": "network", "address": "endpoint"}
 
 // storedRow is what status reads of a row of any kind.
 type storedRow struct {
@@ -51,58 +62,127 @@ func readRow(text json.RawMessage) (r storedRow) {
 // Compare makes Run compare with the engine, as after one of its events.
 func (d *Driver) Compare() { d.database.Compare() }
 
-// Orphans returns what the last list of the engine did not have, and what is kept for other engines.
-func (d *Driver) Orphans() []Orphan { return describe(d.database.Orphans(), d.database.Rows()) }
+// Orphans lists the engine and returns what it does not have, also what is kept for other engines.
+func (d *Driver) Orphans(ctx context.Context) ([]Orphan, error) {
+	list, err := d.database.Orphans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := d.sharedOrphans(ctx)
+	return describe(append(list, shared...), d.database.Rows()), err
+}
 
 // Purge deletes what two lists of the engine do not have that are made now, if now is set. Without
-// it Run deletes what is due. engine names an engine that is gone: Purge also deletes what that one
-// had; reconcile.UnknownEngine stands for none. What containers use stays, and what has just
-// changed.
-func (d *Driver) Purge(ctx context.Context, now bool, engine string) (purged []Orphan, err error) {
+// it Run deletes what is due. gone names an engine that is gone: Purge also deletes what that one
+// had; reconcile.UnknownEngine stands for none, and SwarmEngine for the nodes of a swarm. What
+// containers use stays, and what has just changed.
+func (d *Driver) Purge(ctx context.Context, now bool, gone string) (purged []Orphan, err error) {
 	rows := d.database.Rows()
-	var names []string
+	var deleted []reconcile.Orphan
 	if now {
-		names = append(names, "")
+		deleted, err = d.database.DeleteOrphans(ctx, "")
 	}
-	if engine != "" {
-		names = append(names, identity.EngineName(engine))
+	if gone != "" && err == nil {
+		var more []reconcile.Orphan
+		if gone == SwarmEngine {
+			more, err = d.purgeShared(ctx)
+		} else {
+			more, err = d.database.DeleteOrphans(ctx, identity.EngineName(gone))
+		}
+		deleted = append(deleted, more...)
 	}
-	for _, name := range names {
-		deleted, err := d.database.DeleteOrphans(ctx, name)
-		purged = append(purged, describe(deleted, rows)...)
-		if err != nil {
-			return purged, err
+	return describe(deleted, rows), err
+}
+
+// sharedOrphans returns the networks of a swarm that this node has a row of and its engine does not
+// have.
+func (d *Driver) sharedOrphans(ctx context.Context) (orphans []reconcile.Orphan, err error) {
+	var ids []string
+	for name, text := range d.database.Rows() {
+		id, ok := strings.CutPrefix(name, "network/")
+		if ok && !engine.IsLocal(id) && readRow(text).Phase == reconcile.Wanted {
+			ids = append(ids, id)
 		}
 	}
-	return purged, nil
+	if len(ids) == 0 || d.engine == nil {
+		return nil, nil
+	}
+	list, err := d.engine.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		has := func(n engine.Network) bool { return n.ID == id }
+		if list.IsShared(id) && !slices.ContainsFunc(list.Networks, has) {
+			orphans = append(orphans, reconcile.Orphan{
+				Kind: "network", Key: id, Engine: SwarmEngine, Kept: true, InUse: d.endpoints.InUse(id),
+			})
+		}
+	}
+	return orphans, nil
+}
+
+func (d *Driver) purgeShared(ctx context.Context) (purged []reconcile.Orphan, err error) {
+	shared, err := d.sharedOrphans(ctx)
+	for _, o := range shared {
+		if !o.InUse {
+			o.Err = d.networks.Delete(ctx, o.Key)
+			purged = append(purged, o)
+		}
+	}
+	return purged, err
 }
 
 // describe adds what people know orphans by.
 func describe(list []reconcile.Orphan, rows map[string]json.RawMessage) (all []Orphan) {
-	listed := map[string]bool{}
+	listed, folded := map[string]bool{}, map[string]bool{}
 	for _, o := range list {
 		listed[o.Kind+"/"+o.Key] = true
+		for _, owner := range readRow(rows[o.Kind+"/"+o.Key]).Owners {
+			kind, _, _ := strings.Cut(owner, "/")
+			folded[owner] = folded[owner] || wholes[kind] == o.Kind
+		}
 	}
 	for _, o := range list {
 		r := readRow(rows[o.Kind+"/"+o.Key])
 		noun, isPart := parts[o.Kind]
-		if isPart && slices.ContainsFunc(r.Owners, func(owner string) bool { return listed[owner] }) {
+		isPart = isPart && (slices.ContainsFunc(r.Owners, func(owner string) bool { return listed[owner] }) ||
+			o.Kind == "network-tags" && listed["network/"+o.Key])
+		if isPart || folded[o.Kind+"/"+o.Key] {
 			continue
-		} else if !isPart {
-			noun = o.Kind
 		}
-		d := Orphan{Orphan: o, Noun: noun, Name: o.Key, ID: r.Last.ID}
+		d := Orphan{
+			Orphan: o, Noun: cmp.Or(noun, o.Kind), Name: o.Key, ID: cmp.Or(r.Last.ID, r.Last.Port.ID),
+			Why: "Docker does not have it", Keep: keep(o),
+		}
 		switch {
 		case r.Spec.CIDR.IsValid():
 			d.Name = r.Spec.CIDR.String()
 		case o.Kind == "address" && len(r.Last.Port.Addresses) > 0:
 			d.Name = identity.Addresses(r.Last.Port)
 		}
-		if d.ID == "" {
-			d.ID = r.Last.Port.ID
+		if o.Engine == "" && !o.Kept {
+			d.Why += ", nor has any engine listed it"
 		}
 		all = append(all, d)
 	}
-	slices.SortStableFunc(all, func(a, b Orphan) int { return strings.Compare(a.Noun, b.Noun) })
+	sortslice.Func(all, func(a, b Orphan) int { return cmp.Or(strings.Compare(a.Noun, b.Noun), strings.Compare(a.Name, b.Name)) })
 	return all
+}
+
+// keep returns why an orphan stays; "" if it does not.
+func keep(o reconcile.Orphan) string {
+	switch {
+	case o.InUse && o.Kind == "endpoint":
+		return "a container has its interface"
+	case o.InUse:
+		return "a container has an interface on it"
+	case !o.Kept:
+		return ""
+	case o.Engine == SwarmEngine:
+		return "other nodes of the swarm may have it"
+	case o.Engine == "":
+		return "no engine has listed it"
+	}
+	return "it is another engine's, or this one's before it lost its data"
 }

@@ -348,7 +348,7 @@ func TestPublishOnOneAddress(t *testing.T) {
 	// A restart loses the sockets, and takes them anew for what the SDN says.
 	host.held = map[string]string{}
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	if now := host.ports(); now != reserved {
 		t.Errorf("reserved after a restart: %s\nbefore %s", now, reserved)
 	}
@@ -382,7 +382,7 @@ func TestPublishedPortTakenMeanwhile(t *testing.T) {
 		return nil
 	}
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	b.contains(log.String(), "level=WARN", "8080", "thief (process 7)")
 	if got := host.ports(); got != "0.0.0.0:8080/udp" {
 		t.Errorf("reserved: %s", got)
@@ -415,7 +415,7 @@ func TestPublishedPortsOfUnknownSDN(t *testing.T) {
 	host.held = map[string]string{}
 	b.config.Provider = learning(b.provider)
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	if got := host.ports(); got != "0.0.0.0:8080/tcp" {
 		t.Errorf("reserved after a restart: %q", got)
 	}

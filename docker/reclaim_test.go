@@ -22,7 +22,7 @@ func TestPortsOfForgottenEndpoints(t *testing.T) {
 	if got := b.forwards(first.id); len(got["0.0.0.0"]) != 2 {
 		t.Fatalf("a container's ports were taken away: %+v", got)
 	}
-	port, found, err := b.driver.port(t.Context(), first.id)
+	port, found, err := b.driver.endpoints.LookUp(t.Context(), first.id)
 	b.must(err)
 	if !found {
 		t.Fatal("the first endpoint has no port")
@@ -56,7 +56,7 @@ func TestPortsOfImportedPublications(t *testing.T) {
 	b.run(second)
 	b.config.StateDir = t.TempDir()
 	b.restart()
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	program := second.program(published...)
 	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
 	if got := b.forwards(first.id); len(got["0.0.0.0"]) != 1 {
@@ -79,7 +79,7 @@ func TestPortsOfOtherAddressesStay(t *testing.T) {
 	}
 	left := b.run(&endpoint{net: n, published: on("127.0.0.1")})
 	b.run(&endpoint{net: n, published: on("198.51.100.1")})
-	port, _, err := b.driver.port(t.Context(), left.id)
+	port, _, err := b.driver.endpoints.LookUp(t.Context(), left.id)
 	b.must(err)
 	b.must(b.binder.Unplug(t.Context(), port))
 	late := &endpoint{net: n}

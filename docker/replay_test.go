@@ -148,7 +148,7 @@ func (s set) play(t *testing.T) {
 	}
 	for _, b := range boxes {
 		b.restart()
-		b.must(b.driver.Reconcile(t.Context()))
+		b.reconcile()
 	}
 	if left := boxes[0].removeLost(); !slices.Equal(left, s.left) {
 		t.Errorf("the networks of %v were left, want %v", left, s.left)
@@ -218,7 +218,7 @@ func (r *replayer) play(e exchange) {
 	}
 	if method == "Plugin.Activate" || method == "NetworkDriver.GetCapabilities" {
 		r.restart()
-		r.must(r.driver.Reconcile(r.t.Context()))
+		r.reconcile()
 	}
 	r.substitute(method, body)
 	status, raw := r.send(method, encodeOrEmpty(body))

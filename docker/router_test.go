@@ -129,7 +129,7 @@ func TestForeignLegStays(t *testing.T) {
 		t.Errorf("routers %+v", found)
 	}
 	b.must(b.provider.DetachSubnet(t.Context(), router.ID, subnet))
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	if now := b.dump(); now != before {
 		t.Errorf("before\n%s\nafter\n%s", before, now)
 	}

@@ -51,10 +51,7 @@ type route struct {
 	// tidy marks a method that cleans up. Docker never repeats it: it continues when Docker closes
 	// the connection.
 	tidy bool
-	// owed marks a method that is called again later if the SDN is unavailable. Others store what
-	// is left themselves.
-	owed bool
-	// gives marks a method that allocates what such a repeated call may be about.
+	// gives marks a method that succeeds only if the SDN is available.
 	gives bool
 }
 
@@ -66,7 +63,7 @@ var routes = map[string]route{
 	"/NetworkDriver.AllocateNetwork":             {run: with((*Driver).allocateNetwork), gives: true},
 	"/NetworkDriver.FreeNetwork":                 {run: with((*Driver).freeNetwork)},
 	"/NetworkDriver.CreateNetwork":               {run: with((*Driver).createNetwork), gives: true},
-	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true, owed: true},
+	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true},
 	"/NetworkDriver.CreateEndpoint":              {run: with((*Driver).createEndpoint), gives: true},
 	"/NetworkDriver.EndpointOperInfo":            {run: with((*Driver).endpointOperInfo)},
 	"/NetworkDriver.DeleteEndpoint":              {run: with((*Driver).deleteEndpoint), tidy: true},
@@ -82,9 +79,9 @@ var routes = map[string]route{
 	// As the design document of kuryr-libnetwork spells it.
 	"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
 	"/IpamDriver.RequestPool":              {run: with((*Driver).requestPool), gives: true},
-	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true, owed: true},
+	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true},
 	"/IpamDriver.RequestAddress":           {run: with((*Driver).requestAddress), gives: true},
-	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true, owed: true},
+	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true},
 }
 
 // with returns the handler of a method that has a request.
@@ -120,8 +117,8 @@ func addressSpaces(*Driver) any { return api.AddressSpaces }
 func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	ctx, id := logging.WithRequest(r.Context(), "")
-	after := &afterwards{}
-	ctx = context.WithValue(ctx, answering{}, after)
+	var unheard []func()
+	ctx = context.WithValue(ctx, unheardKey{}, &unheard)
 	method := "unknown"
 	rt, known := routes[r.URL.Path]
 	if known {
@@ -152,7 +149,12 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		body = []byte(`{"Err":"encoding the answer failed","Error":"encoding the answer failed"}`)
 	}
 	delivered := deliver(w, r, status, body)
-	after.answered(err == nil && delivered)
+	if rt.gives && !delivered { // Docker may not have what was made
+		for _, note := range unheard {
+			note()
+		}
+		d.Compare()
+	}
 	took := time.Since(start)
 	d.metrics.observe(method, outcome, took)
 	attrs := []slog.Attr{slog.String("method", method), slog.Int("status", status), slog.Duration("took", took)}
@@ -160,6 +162,16 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		attrs = append(attrs, slog.Any("err", err))
 	}
 	d.log.LogAttrs(ctx, level, "docker call", attrs...)
+}
+
+// unheardKey is the key of the functions of ifUnheard in the context of a call.
+type unheardKey struct{}
+
+// ifUnheard calls a function if the answer of a call does not reach Docker.
+func ifUnheard(ctx context.Context, note func()) {
+	if list, ok := ctx.Value(unheardKey{}).(*[]func()); ok {
+		*list = append(*list, note)
+	}
 }
 
 // deliver writes the answer and reports whether it may have reached the caller.
@@ -199,18 +211,13 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 			answer, err = nil, errors.New("internal error")
 		}
 	}()
-	if rt.gives {
-		if err := d.settleBefore(ctx, method, body); err != nil {
-			return nil, err
-		}
-	}
 	answer, err = rt.run(d, ctx, body)
-	switch {
-	case rt.owed && owable(method, err) && d.owe(ctx, method, body, err):
-		return api.Empty{}, nil
-	case rt.gives && err == nil:
-		kick(d.owed.back)
-		d.endpoints.Retry()
+	if rt.gives && err == nil {
+		select {
+		case d.answered <- struct{}{}:
+		default:
+		}
+		d.database.RetryFailed()
 	}
 	return answer, err
 }
@@ -243,11 +250,4 @@ func say(err error, request string) string {
 		return "kuryr: no space left in state_dir for a new intent"
 	}
 	return "kuryr: internal error; see its log, request " + request
-}
-
-// refuse and refuseFor are api.Refuse and api.RefuseFor.
-func refuse(format string, args ...any) error { return api.Refuse(format, args...) }
-
-func refuseFor(cause error, format string, args ...any) error {
-	return api.RefuseFor(cause, format, args...)
 }

@@ -1,82 +1,14 @@
 package docker
 
 import (
-	"context"
 	"fmt"
-	"iter"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
 )
-
-// wide is an SDN of several hosts, made of the embedded one, which serves one: it keeps the hosts of ports itself.
-type wide struct {
-	sdn.Provider
-	mu    sync.Mutex
-	hosts map[sdn.ID]string
-}
-
-func (w *wide) show(p sdn.Port) sdn.Port {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p.Host != "" {
-		p.Host = w.hosts[p.ID]
-	}
-	return p
-}
-
-func (w *wide) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
-	host := specs[0].Host // the driver asks for one at a time
-	specs = slices.Clone(specs)
-	if host != "" {
-		specs[0].Host = testHost
-	}
-	ports, err := w.Provider.EnsurePorts(ctx, specs)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	w.hosts[ports[0].ID] = host
-	w.mu.Unlock()
-	return []sdn.Port{w.show(ports[0])}, nil
-}
-
-func (w *wide) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
-	host := patch.Host
-	if host != nil && *host != "" {
-		there := testHost
-		patch.Host = &there
-	}
-	p, err := w.Provider.UpdatePort(ctx, id, patch)
-	if err == nil && host != nil {
-		w.mu.Lock()
-		w.hosts[id] = *host
-		w.mu.Unlock()
-	}
-	return w.show(p), err
-}
-
-func (w *wide) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	p, err := w.Provider.Port(ctx, id)
-	return w.show(p), err
-}
-
-func (w *wide) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	hosts := q.Hosts
-	q.Hosts = nil
-	return func(yield func(sdn.Port, error) bool) {
-		for p, err := range w.Provider.FindPorts(ctx, q) {
-			p = w.show(p)
-			if (err != nil || hosts == nil || slices.Contains(hosts, p.Host)) && !yield(p, err) {
-				return
-			}
-		}
-	}
-}
 
 // newSwarm are hosts on one SDN, the first of which has the manager.
 func newSwarm(t testing.TB, hosts ...string) []*box {
@@ -87,7 +19,7 @@ func newSwarm(t testing.TB, hosts ...string) []*box {
 // widen adds hosts to the one of a box.
 func widen(first *box, hosts ...string) []*box {
 	first.t.Helper()
-	first.provider = &wide{Provider: first.provider, hosts: map[sdn.ID]string{}}
+	first.provider = dockertest.NewHosts(first.provider, testHost)
 	first.config.Provider = first.provider
 	first.restart()
 	boxes := []*box{first}
@@ -193,15 +125,6 @@ func (b *box) expect(networks, routers, ports int) {
 	if got, want := b.counts(), [3]int{networks, routers, ports}; got != want {
 		b.t.Errorf("%v networks, routers and ports, want %v\n%s", got, want, b.dump())
 	}
-}
-
-func (b *box) subnet(n *network) sdn.Subnet {
-	b.t.Helper()
-	s, found, err := b.driver.subnetOf(b.t.Context(), poolOf(n.v4[0].id))
-	if err != nil || !found {
-		b.t.Fatal(found, err)
-	}
-	return s
 }
 
 // poolOf is the id of the subnet pool in a PoolID.

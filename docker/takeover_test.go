@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
@@ -42,7 +41,7 @@ func TestTakeoverMade(t *testing.T) {
 		again := func() {
 			if restarts {
 				b.restart()
-				b.must(b.driver.Reconcile(t.Context()))
+				b.reconcile()
 			}
 		}
 		_, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: "kuryr"}, Prefixes: somePrefixes(), DefaultLen: 24})
@@ -107,7 +106,7 @@ func TestTakeoverUsed(t *testing.T) {
 	b.stop(e)
 	b.restart()
 	b.remove(here)
-	b.must(b.driver.Reconcile(t.Context()))
+	b.reconcile()
 	b.idle()
 	far := &endpoint{net: there}
 	other.take(far)
@@ -254,36 +253,33 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
-// Existing networks are compared with the engine like others, and forgotten by it alone.
-func TestForgottenExisting(t *testing.T) {
-	t.Parallel()
-	c := newClocked(t)
-	theirs := c.theirs("net", "10.50.0.0/24")
-	before := c.dump()
-	kept, lost := c.create(c.zun(theirs, "10.50.0.0/24", "")), c.create(c.zun(theirs, "10.50.0.0/24", ""))
-	e := c.run(&endpoint{net: kept})
-	c.engine.has(kept, lost)
-	c.engine.runs(e)
-	c.wants("")
-	c.compare(0)
-	c.engine.forgets(lost)
-	c.wants("network")
-	c.compare(time.Hour)
-	c.compare(time.Hour)
-	c.wants("")
-	b := c.box
-	b.stop(b.run(&endpoint{net: kept}))
-	// The plugin was killed before it answered a RequestPool.
-	c.requestPool(&pool{cidr: "10.50.0.0/24", options: kept.options}, false)
-	c.again()
-	c.wants("pool")
-	c.compare(time.Hour)
-	c.compare(time.Hour)
-	c.wants("")
-	c.engine.forgets(kept)
-	c.stop(e)
-	c.remove(kept)
-	if now := c.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+// Existing networks are compared with the engine like others, and what Kuryr made of them is deleted.
+func TestOrphanedExisting(t *testing.T) {
+	withEngine(t, func(t *testing.T, c *engineBox) {
+		theirs := c.theirs("net", "10.50.0.0/24")
+		before := c.dump()
+		kept, lost := c.create(c.zun(theirs, "10.50.0.0/24", "")), c.create(c.zun(theirs, "10.50.0.0/24", ""))
+		e := c.run(&endpoint{net: kept})
+		c.engine.has(kept, lost)
+		c.engine.runs(e)
+		c.wants("")
+		c.compare(0)
+		c.engine.forgets(lost)
+		c.wants("network")
+		c.expire()
+		c.wants("")
+		c.stop(c.run(&endpoint{net: kept}))
+		c.expire()
+		c.requestPool(&pool{cidr: "10.50.0.0/24", options: kept.options}, false)
+		c.again() // before it answered
+		c.wants("pool")
+		c.expire()
+		c.wants("")
+		c.stop(e)
+		c.remove(kept)
+		c.idle()
+		if now := c.dump(); now != before {
+			t.Errorf("before\n%s\nafter\n%s", before, now)
+		}
+	})
 }

@@ -18,6 +18,7 @@ import (
 	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/swarm"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -28,6 +29,26 @@ import (
 // a row are left out, so that records which a rolled back version writes are imported at the next
 // upgrade.
 
+// The folders of the previous version, and of endpoints' records, which it reads after a rollback.
+const endpointsFolder, owedFolder, begunFolder, marksFolder = "endpoints", "owed", "begun", "marks"
+
+// Folders returns the folders in which a Driver with these two, or an earlier version, keeps
+// records: files of JSON.
+func Folders(stateDir, runDir string) []string {
+	return []string{
+		filepath.Join(stateDir, owedFolder), filepath.Join(stateDir, marksFolder),
+		filepath.Join(stateDir, begunFolder), folderIn(runDir, endpointsFolder),
+	}
+}
+
+// folderIn is a folder of a folder, "" of none.
+func folderIn(dir, name string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
+}
+
 // upgrade imports the state of the previous version.
 type upgrade struct {
 	sdn              sdn.Provider
@@ -37,6 +58,7 @@ type upgrade struct {
 	endpoints        upgradedEndpoints
 	addresses        upgradedAddresses
 	networks         upgradedNetworks
+	swarm            *swarm.Service // nil in the local scope
 	log              *slog.Logger
 }
 
@@ -169,14 +191,12 @@ func (u *upgrade) cleanup(ctx context.Context, c queuedCleanup) (done bool, err 
 		if err := api.Decode(c.Body, &r); err != nil {
 			return false, err
 		}
-		return true, u.networks.ImportDelete(ctx, r.NetworkID)
-	case "ReleasePool":
-		return false, nil // the SDN has to be asked for its hidden network
-	case "ReleaseAddress":
-		if c.Port == "" {
-			return false, nil
+		if u.swarm != nil && swarm.IsSwarm(r.NetworkID) {
+			return true, u.swarm.ImportDelete(ctx, r.NetworkID)
 		}
-		return true, u.addresses.ImportRelease(ctx, c.Port)
+		return true, u.networks.ImportDelete(ctx, r.NetworkID)
+	case "ReleasePool", "ReleaseAddress":
+		return false, nil // the SDN tells what there is to delete, and whose it is
 	default:
 		return false, &api.Error{Text: fmt.Sprintf("%s.%s is no cleanup", driver, api.Clip(method, 40))}
 	}
@@ -225,8 +245,19 @@ func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
 		if api.Decode(c.Body, &r) != nil {
 			return nil
 		}
+		if u.swarm != nil {
+			if ours, err := u.swarm.ReleasePool(ctx, &r); ours || err != nil {
+				return err
+			}
+		}
 		return u.addresses.ImportPoolRelease(ctx, r.PoolID)
 	case "ReleaseAddress":
+		var r api.ReleaseAddressRequest
+		if u.swarm != nil && api.Decode(c.Body, &r) == nil {
+			if ours, err := u.swarm.ReleaseAddress(ctx, &r); ours || err != nil {
+				return err
+			}
+		}
 		port, found, err := u.released(ctx, c)
 		if err != nil || !found {
 			return err
@@ -236,12 +267,27 @@ func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
 	return nil
 }
 
-// released returns the port of an address that was released. A port that was created later has the
-// address for another.
+// released returns the port of an address that was released, if Kuryr made it. A record also names
+// a port that its user made. A port that was created later has the address for another. One that an
+// endpoint still has becomes a row, which Docker's list judges.
 func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, found bool, err error) {
 	var r api.ReleaseAddressRequest
 	if api.Decode(c.Body, &r) != nil {
 		return none, false, nil
+	}
+	if c.Port != "" {
+		p, err := u.sdn.Port(ctx, c.Port)
+		switch {
+		case sdn.IsNotFound(err):
+			return none, false, nil
+		case err != nil:
+			return none, false, err
+		case !u.names.Ours(p.Meta, identity.KindPort) && !identity.PeersPort(p), identity.Elsewhere(p, u.host):
+			return none, false, nil
+		case p.DeviceID != "":
+			return none, false, u.addresses.ImportPort(ctx, p)
+		}
+		return p.ID, true, nil
 	}
 	for _, q := range []sdn.SubnetQuery{
 		{Pools: []sdn.ID{r.PoolID.Pool}}, {Match: sdn.Match{Tags: []string{string(r.PoolID.Pool)}}},

@@ -158,7 +158,6 @@ func TestUpgradeRecords(t *testing.T) {
 		`NetworkDriver.RevokeExternalConnectivity 0002 with port ""`,
 		`NetworkDriver.Leave 0002 with port ""`,
 		`NetworkDriver.DeleteEndpoint 0002 with port "p"`,
-		"release of port p",
 		"deletion of network 0001",
 		"unconfirmed address on n, key n/x",
 		"unconfirmed endpoint 0002, key e",
@@ -229,6 +228,7 @@ func TestUpgradeFails(t *testing.T) {
 			`"Body":{"NetworkID":"`+id64(1)+`","EndpointID":"`+id64(2)+`"}}`)
 		b.wrote(owedFolder, "2", `{"Method":"NetworkDriver.DeleteNetwork","Body":{"NetworkID":"`+id64(1)+`"}}`)
 		b.wrote(marksFolder, id64(3), `{"Network":"theirs"}`)
+		b.wrote(begunFolder, "pool-1", `{}`)
 		u, i := b.upgrades()
 		i.fail = fail
 		if err := u.records(t.Context()); (err == nil) != (fail == "") || err != nil && !errors.Is(err, errImport) {
@@ -245,8 +245,8 @@ func TestUpgradeFails(t *testing.T) {
 	}
 }
 
-// A release that does not name its port waits for the SDN. It is not for a port that was created
-// later, or that an endpoint has.
+// A release waits for the SDN. It is not for a port that was created later, that an endpoint has, or
+// that its user made, also if the record names the port.
 func TestUpgradeReleases(t *testing.T) {
 	t.Parallel()
 	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
@@ -266,6 +266,15 @@ func TestUpgradeReleases(t *testing.T) {
 	record("2", again.ip4, time.Now().Add(-time.Hour))
 	record("3", bound.ip4, time.Now().Add(time.Hour))
 	record("4", "10.1.0.99", time.Now().Add(time.Hour))
+	users := b.port(n, usersPort, "10.1.0.77")
+	named := &endpoint{net: n}
+	b.take(named)
+	for i, id := range []sdn.ID{users.ID, b.portAt(named).ID, b.portAt(bound).ID, "none"} {
+		b.wrote(owedFolder, fmt.Sprint("5", i), encode(m{
+			"Method": "IpamDriver.ReleaseAddress", "At": time.Now(), "Port": string(id),
+			"Body": m{"PoolID": n.v4[0].id, "Address": "10.1.0.77"},
+		}))
+	}
 	u, i := b.upgrades()
 	b.must(u.records(t.Context()))
 	b.hasFolders(owedFolder)
@@ -275,7 +284,11 @@ func TestUpgradeReleases(t *testing.T) {
 	}
 	l.gone.Store(false)
 	b.must(u.finish(t.Context()))
-	if want := []string{"records in .", "release of port " + string(port.ID)}; !slices.Equal(i.noted, want) {
+	want := []string{
+		"records in .", "release of port " + string(port.ID), "release of port " + string(b.portAt(named).ID),
+		"address " + bound.ip4,
+	}
+	if !slices.Equal(i.noted, want) {
 		t.Errorf("imported %v, want %v", i.noted, want)
 	}
 	all, err := jsonstore.Load[any](jsonstore.Shared(filepath.Join(b.config.StateDir, owedFolder)))
@@ -295,6 +308,23 @@ func (b *box) portAt(e *endpoint) sdn.Port {
 	}
 	b.t.Fatalf("no port has %s", e.ip4)
 	return sdn.Port{}
+}
+
+// The port of a user stays, whatever a record says.
+func TestUpgradeReleaseOfExistingPort(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	n := b.create(dualNetwork())
+	was := b.port(n, usersPort, "10.50.0.77", "fd50::77")
+	b.wrote(owedFolder, "1", encode(m{
+		"Method": "IpamDriver.ReleaseAddress", "At": time.Now(), "Port": string(was.ID),
+		"Body": m{"PoolID": n.v4[0].id, "Address": "10.50.0.77"},
+	}))
+	b.restart()
+	b.idle()
+	if _, err := b.provider.Port(t.Context(), was.ID); err != nil {
+		t.Errorf("the user's port: %v", err)
+	}
 }
 
 // All that this host has in the SDN is imported, and nothing of other hosts.

@@ -200,7 +200,7 @@ func TestConfigRefused(t *testing.T) {
 		"no room":     func(c *Config) { c.StateDir = DatabasePath(b.config.StateDir) },
 		"scope":       func(c *Config) { c.Scope = "planet" },
 		"pool family": func(c *Config) { c.Pools4 = DefaultPools6 },
-		"pool length": func(c *Config) { c.Pools4 = []AutoPool{{DefaultPools4[0].Prefix, 8}} },
+		"pool length": func(c *Config) { c.Pools4 = []AutoPool{{Prefix: DefaultPools4[0].Prefix, Len: 8}} },
 	} {
 		c := b.config
 		change(&c)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
@@ -22,7 +23,6 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	var none api.CreateEndpointResponse
 	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Deleting {
 		if err := s.endpoints.Remove(ctx, r.EndpointID); err != nil {
-			s.notePending(err)
 			return none, err
 		}
 	}
@@ -243,7 +243,8 @@ func (s *Service) set(
 	case port.Port.Key.Kind == identity.KindEndpoint && port.Port.DeviceID == r.EndpointID:
 		q.Claims = ownClaims(n, r) // a repeat of the call
 	default:
-		spec.Port, spec.Existing, spec.Address = port.Port.ID, port.Existing, port.Ref
+		spec.Port, spec.Existing = port.Port.ID, port.Existing
+		spec.Address, spec.Shared = port.Ref, port.Shared
 		q.Claims = []string{boundTo(port.Port.ID)}
 	}
 	if port.Existing {
@@ -253,7 +254,6 @@ func (s *Service) set(
 	}
 	q.Spec = spec
 	last, err := s.endpoints.Set(withPort(ctx, port.Port), q)
-	s.notePending(err)
 	conflict := (*reconcile.ConflictError)(nil)
 	switch {
 	case !errors.As(err, &conflict):
@@ -272,7 +272,7 @@ func (s *Service) deleteLate(ctx context.Context, n network.View, r *api.CreateE
 		return false, err
 	}
 	for _, h := range ports {
-		if h.Port.Key.Kind == identity.KindEndpoint && h.Port.DeviceID == r.EndpointID {
+		if !h.Existing && h.Port.Key.Kind == identity.KindEndpoint && h.Port.DeviceID == r.EndpointID {
 			return true, s.SDN.DeletePorts(ctx, []sdn.ID{h.Port.ID})
 		}
 	}
@@ -283,14 +283,20 @@ func owners(refs ...string) []string {
 	return slices.DeleteFunc(refs, func(ref string) bool { return ref == "" })
 }
 
+// The prefixes of claims.
+const (
+	claimBound = "bound/"
+	claimMAC   = "mac/"
+)
+
 // boundTo is the claim on a port.
-func boundTo(port sdn.ID) string { return "bound/" + string(port) }
+func boundTo(port sdn.ID) string { return claimBound + string(port) }
 
 // ownClaims are the resources of an endpoint with a port of its own.
 func ownClaims(n network.View, r *api.CreateEndpointRequest) []string {
 	var claims []string
 	if r.MAC != nil {
-		claims = append(claims, "mac/"+string(n.ID)+"/"+r.MAC.String())
+		claims = append(claims, claimMAC+string(n.ID)+"/"+r.MAC.String())
 	}
 	for _, a := range r.Addresses {
 		claims = append(claims, "address/"+string(n.ID)+"/"+a.Addr().String())
@@ -300,7 +306,13 @@ func ownClaims(n network.View, r *api.CreateEndpointRequest) []string {
 
 // conflict says what another endpoint has.
 func (s *Service) conflict(err error, r *api.CreateEndpointRequest) error {
-	if len(r.Addresses) == 0 {
+	held, _ := errors.AsType[*reconcile.ConflictError](err)
+	switch {
+	case held.Resource == held.Holder:
+		return api.RefuseFor(err, "the network or the address of the endpoint is being deleted")
+	case strings.HasPrefix(held.Resource, claimBound):
+		return api.RefuseFor(err, "port %s is in use by another endpoint", strings.TrimPrefix(held.Resource, claimBound))
+	case strings.HasPrefix(held.Resource, claimMAC):
 		return api.RefuseFor(err, "MAC %s is in use by another endpoint of the network", r.MAC)
 	}
 	var list sdn.Port
@@ -308,6 +320,26 @@ func (s *Service) conflict(err error, r *api.CreateEndpointRequest) error {
 		list.Addresses = append(list.Addresses, sdn.Address{Addr: a.Addr()})
 	}
 	return api.RefuseFor(err, "address %s is in use by another endpoint", identity.Addresses(list))
+}
+
+// explain puts an error of an endpoint's parts, which only a deletion can be in the way of, into
+// words.
+func explain(id string, err error) error {
+	var (
+		refused *api.Refusal
+		plug    *PlugError
+		fromSDN *sdn.Error
+	)
+	switch {
+	case errors.As(err, &refused), errors.As(err, &plug), errors.As(err, &fromSDN),
+		errors.Is(err, context.DeadlineExceeded):
+		return err
+	case reconcile.IsConflict(err):
+		return api.RefuseFor(err, "endpoint %s is being deleted", id)
+	case reconcile.IsPending(err):
+		return api.RefuseFor(err, "an earlier cleanup of endpoint %s is not complete", id)
+	}
+	return err
 }
 
 // ungiven returns what the engine left open of the interface. Without an IPAM driver it gives no

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -266,5 +267,42 @@ func TestRestoreProxies(t *testing.T) {
 	}
 	if len(s.Proxy.Forwards("runs")) != 1 || len(s.Proxy.Forwards("gone")) != 0 {
 		t.Errorf("forwards %v and %v", s.Proxy.Forwards("runs"), s.Proxy.Forwards("gone"))
+	}
+}
+
+// A conflict of an endpoint has a text for its user.
+func TestConflictTexts(t *testing.T) {
+	t.Parallel()
+	s := &Service{}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	r := &api.CreateEndpointRequest{Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/24")}, MAC: mac}
+	bare := &api.CreateEndpointRequest{}
+	held := func(resource, holder string) error {
+		return &reconcile.ConflictError{Resource: resource, Holder: holder}
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{s.conflict(held("network/a", "network/a"), r), "the network or the address of the endpoint is being deleted"},
+		{s.conflict(held("bound/p", "endpoint/b"), bare), "port p is in use by another endpoint"},
+		{
+			s.conflict(held("mac/n/"+mac.String(), "endpoint/b"), r),
+			"MAC 02:00:00:00:00:01 is in use by another endpoint of the network",
+		},
+		{s.conflict(held("address/n/10.0.0.5", "endpoint/b"), r), "address 10.0.0.5 is in use by another endpoint"},
+		{explain("e", held("endpoint/e", "endpoint/e")), "endpoint e is being deleted"},
+		{
+			explain("e", &reconcile.PendingError{Row: "plug/e", Err: errors.New("x")}),
+			"an earlier cleanup of endpoint e is not complete",
+		},
+	} {
+		refused, ok := errors.AsType[*api.Refusal](c.err)
+		if !ok || refused.Text != c.want {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+	if err := explain("e", sdn.NotFound("port", "p")); !sdn.IsNotFound(err) {
+		t.Errorf("an error of the SDN became %v", err)
 	}
 }

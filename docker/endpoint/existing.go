@@ -13,11 +13,18 @@ import (
 
 // An existing port keeps its name, its description, its own device and all that its user gave it.
 // It is never deleted. An endpoint undoes all that it has set. The tags of the port tell that: they
-// are written before the first change and removed after the last.
+// are written before the first change and removed after the last. The port's user can write them
+// too, so they must agree with the row if it says what was set.
 
 // attach gives an existing port to an endpoint, and reports whether it changed anything.
-func (t endpointTarget) attach(ctx context.Context, id string, e Spec, port sdn.Port) (sdn.Port, bool, error) {
-	patch, set := t.attachment(id, e, port)
+func (t endpointTarget) attach(
+	ctx context.Context, id string, e Spec, port sdn.Port, last *Last,
+) (sdn.Port, bool, error) {
+	if last.Port.ID != port.ID {
+		last.Undo = nil
+	}
+	patch, set := t.attachment(id, e, port, last.Undo)
+	last.Undo = append([]string{}, set...)
 	own := slices.DeleteFunc(t.tags(id, e), func(tag string) bool { return tag == identity.TagPort })
 	tags := slices.Concat(identity.UserTags(port.Tags),
 		[]string{identity.TagExistingPort, identity.TagBorrower + t.Names.Owner}, own, set)
@@ -45,9 +52,12 @@ func (t endpointTarget) attach(ctx context.Context, id string, e Spec, port sdn.
 }
 
 // attachment is what an endpoint sets of an existing port, and the tags that say how it is undone.
-func (t endpointTarget) attachment(id string, e Spec, port sdn.Port) (patch sdn.PortPatch, set []string) {
-	// Of a call that was cut off.
-	set = append(identity.WithPrefix(port.Tags, identity.TagSet), identity.WithPrefix(port.Tags, identity.TagMAC)...)
+func (t endpointTarget) attachment(
+	id string, e Spec, port sdn.Port, undo []string,
+) (patch sdn.PortPatch, set []string) {
+	if identity.IsExistingOf(port, id) && slices.Contains(port.Tags, identity.TagBorrower+t.Names.Owner) {
+		set = undone(port, undo) // by a call that was cut off, or the one that is repeated
+	}
 	if port.DeviceID == "" {
 		patch.DeviceID = &id
 	}
@@ -89,23 +99,31 @@ func fixedMAC(port sdn.Port, cause error) error {
 		port.ID, port.MAC)
 }
 
-// detach undoes attach. kuryr-libnetwork does not say what it set: the host and the owner.
-func (t endpointTarget) detach(ctx context.Context, id string, port sdn.Port) error {
-	set := identity.Values(port.Tags, identity.TagSet)
+// undone returns the tags of a port that say what is undone. A row that knows it must agree.
+func undone(port sdn.Port, undo []string) []string {
+	tags := identity.WithPrefix(port.Tags, identity.TagSet)
 	if len(identity.Values(port.Tags, identity.TagBorrower)) == 0 {
-		set = []string{identity.SetHost, identity.SetOwner}
+		// kuryr-libnetwork does not say what it set.
+		tags = []string{identity.TagSet + identity.SetHost, identity.TagSet + identity.SetOwner}
 	}
+	tags = append(tags, identity.WithPrefix(port.Tags, identity.TagMAC)...)
+	return slices.DeleteFunc(tags, func(tag string) bool { return undo != nil && !slices.Contains(undo, tag) })
+}
+
+// detach undoes attach. undo is what the row says that was set; nil: it does not say.
+func (t endpointTarget) detach(ctx context.Context, id string, port sdn.Port, undo []string) error {
+	set := undone(port, undo)
 	none, patch := "", sdn.PortPatch{}
 	if port.DeviceID == id {
 		patch.DeviceID = &none
 	}
-	if slices.Contains(set, identity.SetOwner) && port.DeviceOwner == sdn.OwnerContainer {
+	if slices.Contains(set, identity.TagSet+identity.SetOwner) && port.DeviceOwner == sdn.OwnerContainer {
 		patch.DeviceOwner = &none
 	}
-	if slices.Contains(set, identity.SetHost) && port.Host == t.Host {
+	if slices.Contains(set, identity.TagSet+identity.SetHost) && port.Host == t.Host {
 		patch.Host = &none
 	}
-	if mac := macBefore(port); mac != nil {
+	if mac := macBefore(port, set); mac != nil {
 		// A bound port keeps its MAC, so that is another step.
 		unbound, err := t.SDN.UpdatePort(ctx, port.ID, patch)
 		if err != nil {
@@ -127,9 +145,9 @@ func (t endpointTarget) detach(ctx context.Context, id string, port sdn.Port) er
 	return ignoreAbsent(err)
 }
 
-// macBefore returns the MAC that an existing port had, nil if it has that.
-func macBefore(port sdn.Port) net.HardwareAddr {
-	for _, text := range identity.Values(port.Tags, identity.TagMAC) {
+// macBefore returns the MAC that an existing port had by what is undone, nil if it has that.
+func macBefore(port sdn.Port, set []string) net.HardwareAddr {
+	for _, text := range identity.Values(set, identity.TagMAC) {
 		if mac, err := net.ParseMAC(text); err == nil && !bytes.Equal(mac, port.MAC) {
 			return mac
 		}

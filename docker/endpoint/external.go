@@ -22,6 +22,7 @@ import (
 // while Kuryr is not running forgets its endpoints, and starts the containers again with the same
 // ports.
 func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
+	s.endStart(r.EndpointID) // the container has the interface by now
 	can := s.SDN.Capabilities()
 	if len(r.Options.PortMap) == 0 && (len(r.Options.Exposed) == 0 || !s.ExposedGroups || !can.SecurityGroups) {
 		return nil
@@ -39,7 +40,7 @@ func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
 	}
 	err = s.publish(ctx, r.EndpointID, spec)
 	if refused := (*api.Refusal)(nil); !errors.As(err, &refused) {
-		return err
+		return explain(r.EndpointID, err)
 	}
 	deleted, failed := s.withdrawUnused(ctx, r.EndpointID, spec.Ports)
 	if failed != nil {
@@ -48,14 +49,13 @@ func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
 	if !deleted {
 		return err
 	}
-	return s.publish(ctx, r.EndpointID, spec)
+	return explain(r.EndpointID, s.publish(ctx, r.EndpointID, spec))
 }
 
 func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) error {
 	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{
 		Key: id, Spec: spec, Owners: s.plugOwners(id),
 	})
-	s.notePending(err)
 	return err
 }
 

@@ -40,8 +40,7 @@ func (s *Service) float(ctx context.Context, id string, row reconcile.Row[Spec, 
 	_, err = s.floating.Set(ctx, reconcile.Request[FloatingSpec]{
 		Key: id, Spec: spec, Owners: s.plugOwners(id),
 	})
-	s.notePending(err)
-	return err
+	return explain(id, err)
 }
 
 // floatingSpec finds what the option means.

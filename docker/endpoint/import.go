@@ -49,7 +49,7 @@ func (s *Service) ImportRecords(ctx context.Context, folder string) error {
 	}
 	var rows imported
 	for id, r := range records {
-		if !s.Known(id) {
+		if !s.known(id) {
 			s.addRecord(&rows, id, r)
 		}
 	}
@@ -145,12 +145,12 @@ func (s *Service) addRecord(rows *imported, id string, r record) {
 // RevokeExternalConnectivity. The port is "" if it is unknown.
 func (s *Service) ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error {
 	ends := method == "NetworkDriver.DeleteEndpoint"
-	if !s.Known(id) {
+	if !s.known(id) {
 		if err := s.importUnknown(ctx, id, ends); err != nil {
 			return err
 		}
 	}
-	if ends && s.Port(id).ID == "" {
+	if ends && s.knownPort(id).ID == "" {
 		s.endpoints.Note(id, func(l Last) Last { l.Port.ID = port; return l })
 	}
 	if err := s.publications.RemoveLater(ctx, id); err != nil {
@@ -178,7 +178,7 @@ func (s *Service) ImportUnconfirmed(ctx context.Context, id string, network sdn.
 // ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
 func (s *Service) ImportPort(ctx context.Context, networkID string, p sdn.Port) error {
 	id := identity.EndpointOf(p)
-	if id == "" || s.Known(id) {
+	if id == "" || s.known(id) {
 		return nil
 	}
 	n, err := s.Networks.Find(ctx, networkID)

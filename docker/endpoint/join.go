@@ -50,9 +50,8 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 	plugged, err := s.plugs.Set(ctx, reconcile.Request[PlugSpec]{
 		Key: r.EndpointID, Spec: spec, Owners: []string{s.endpoints.Ref(r.EndpointID)},
 	})
-	s.notePending(err)
 	if err != nil {
-		return none, err
+		return none, explain(r.EndpointID, err)
 	}
 	if err := s.float(ctx, r.EndpointID, row); err != nil {
 		return none, err

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"slices"
 
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -18,7 +17,7 @@ func (s *Service) isListed(id string, content any) bool {
 		return c.HasEndpoint(row.Spec.Network, id)
 	}
 	// The rows were made without the network. Of what has an interface a container runs.
-	return slices.ContainsFunc(c.Endpoints(), func(e engine.Endpoint) bool { return e.ID == id })
+	return c.Runs(id)
 }
 
 // Unlisted returns the networks on which a list lacks an endpoint. It is for engine.Lister.Attach.

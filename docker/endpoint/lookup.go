@@ -59,9 +59,8 @@ func (s *Service) again(ctx context.Context, row reconcile.Row[Spec, Last]) (rec
 	last, err := s.endpoints.Set(ctx, reconcile.Request[Spec]{
 		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners, Engine: row.Engine,
 	})
-	s.notePending(err)
 	row.Last = last
-	return row, err
+	return row, explain(row.Key, err)
 }
 
 // LookUp finds the port of an endpoint in the SDN. An existing port with a device of its own is

@@ -78,7 +78,7 @@ func (s *Service) DropUnused(ctx context.Context, id string, port sdn.Port, why 
 		s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", id, "why", why)
 		return true, nil
 	}
-	if !s.Known(id) {
+	if !s.known(id) {
 		if ok, err := unused(ctx, port); err != nil || !ok {
 			return connected, err
 		}
@@ -118,7 +118,6 @@ func (s *Service) Revoke(ctx context.Context, id string) error {
 
 // release removes what is of this host alone, after the deletion is stored and the SDN has failed.
 func (s *Service) release(ctx context.Context, id string, port sdn.Port, cause error) error {
-	s.pending.Store(true)
 	if plug := (*PlugError)(nil); errors.As(cause, &plug) {
 		return nil // it was tried
 	}
@@ -132,76 +131,8 @@ func (s *Service) release(ctx context.Context, id string, port sdn.Port, cause e
 	return s.unplug(ctx, port)
 }
 
-// Finish completes pending deletions that match, as far as the SDN does them. An error is of one that
-// is required.
-func (s *Service) Finish(ctx context.Context, match func(id string, port sdn.Port) (matches, required bool)) error {
-	if !s.pending.Swap(false) { // before the scan: a deletion that fails during it sets it again
-		return nil
-	}
-	var errs []error
-	for r := range s.endpoints.Unfinished() {
-		if r.Phase != reconcile.Deleting {
-			continue
-		}
-		if now, _ := s.endpoints.Get(r.Key); now.Object != r.Object { // of an earlier endpoint with the id
-			continue
-		}
-		if matches, required := match(r.Key, r.Last.Port); matches {
-			if err := s.endpoints.Remove(ctx, r.Key); required {
-				errs = append(errs, err)
-			}
-		}
-	}
-	if s.endpoints.HasDeleting() || s.plugs.HasDeleting() || s.publications.HasDeleting() || s.floating.HasDeleting() {
-		s.pending.Store(true)
-	}
-	return errors.Join(errs...)
-}
-
-// notePending notes that a failed Set may have left a deletion.
-func (s *Service) notePending(err error) {
-	if reconcile.IsPending(err) {
-		s.pending.Store(true)
-	}
-}
-
-// Released deletes the endpoint that has a port, and that no container has, after the engine has
-// released the addresses of the port: the engine was not told that the endpoint was created.
-func (s *Service) Released(ctx context.Context, port sdn.ID) error {
-	r, ok := s.endpoints.Holder(boundTo(port))
-	if !ok {
-		return nil
-	}
-	_, err := s.DropUnused(ctx, r.Key, sdn.Port{}, "its addresses were released")
-	return retried(err)
-}
-
-// Retry makes pending deletions due now: the SDN has answered.
-func (s *Service) Retry() {
-	if s.pending.Load() {
-		s.endpoints.Retry()
-		s.plugs.Retry()
-		s.publications.Retry()
-		s.floating.Retry()
-	}
-}
-
-// Pending returns the port of an endpoint that is being deleted, and that matches; "" if there is
-// none.
-func (s *Service) Pending(match func(port sdn.Port) bool) sdn.ID {
-	for r := range s.endpoints.Unfinished() {
-		if r.Phase == reconcile.Deleting && match(r.Last.Port) {
-			return r.Last.Port.ID
-		}
-	}
-	return ""
-}
-
-// Known reports whether an endpoint has a row.
-func (s *Service) Known(id string) bool {
+// known reports whether an endpoint has a row.
+func (s *Service) known(id string) bool {
 	_, known := s.endpoints.Get(id)
 	return known
 }
-
-// Port returns the port of an endpoint by its row; the zero Port if it is not known.
-func (s *Service) Port(id string) sdn.Port { return s.knownPort(id) }

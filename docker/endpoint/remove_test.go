@@ -48,50 +48,6 @@ func importRow(t *testing.T, s *Service, id string, phase reconcile.Phase) {
 	}
 }
 
-// A deletion that fails keeps a call from its own endpoint only, and it stays pending.
-func TestFinish(t *testing.T) {
-	t.Parallel()
-	s, _ := newService(t)
-	s.SDN = &ports{held: map[sdn.ID]bool{"held": true}}
-	importRow(t, s, "held", reconcile.Deleting)
-	importRow(t, s, "gone", reconcile.Deleting)
-	finish := func(required string) error {
-		return s.Finish(t.Context(), func(id string, _ sdn.Port) (bool, bool) { return true, id == required })
-	}
-	if err := finish("gone"); err != nil || s.Known("gone") || !s.Known("held") {
-		t.Errorf("%v; gone is known: %v, held is known: %v", err, s.Known("gone"), s.Known("held"))
-	}
-	if err := finish("held"); !errors.Is(err, errHeld) || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
-	}
-	s.SDN = &ports{}
-	if err := finish("held"); err != nil || s.Known("held") || s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
-	}
-}
-
-// A deletion that fails while Finish runs stays pending.
-func TestFinishConcurrently(t *testing.T) {
-	t.Parallel()
-	s, _ := newService(t)
-	p := &ports{held: map[sdn.ID]bool{"other": true}}
-	s.SDN, s.Binder = p, wires{}
-	importRow(t, s, "gone", reconcile.Deleting)
-	importRow(t, s, "other", reconcile.Wanted)
-	p.read = func(id sdn.ID) {
-		if id != "gone" {
-			return
-		}
-		if err := s.Drop(t.Context(), "other"); !reconcile.IsPending(err) {
-			t.Error(err)
-		}
-	}
-	all := func(string, sdn.Port) (bool, bool) { return true, true }
-	if err := s.Finish(t.Context(), all); err != nil || s.Known("gone") || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
-	}
-}
-
 // brokenWires is a Binder that fails.
 type brokenWires struct{ wires }
 
@@ -101,21 +57,16 @@ func (brokenWires) Plug(context.Context, bind.Interface) (bind.Result, error) {
 
 func (brokenWires) Unplug(context.Context, sdn.Port) error { return errors.New("no memory") }
 
-// A Join that cannot be undone leaves a deletion. Finish does not forget it.
+// A Join that cannot be undone leaves a deletion.
 func TestFailedJoinIsPending(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	s.Binder = brokenWires{}
 	importRow(t, s, "one", reconcile.Wanted)
-	s.pending.Store(false)
 	join := &api.JoinRequest{EndpointRequest: api.EndpointRequest{EndpointID: "one", NetworkID: "net"}}
 	_, err := s.Join(t.Context(), join)
-	if !reconcile.IsPending(err) || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
-	}
-	none := func(string, sdn.Port) (bool, bool) { return false, false }
-	if err := s.Finish(t.Context(), none); err != nil || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
+	if !reconcile.IsPending(err) {
+		t.Error(err)
 	}
 }
 
@@ -124,10 +75,9 @@ func TestFailedPublicationIsPending(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	s.SDN = &fakeSDN{unavailable: true}
-	s.pending.Store(false)
 	spec := PublicationSpec{Exposed: []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}}
-	if err := s.publish(t.Context(), "one", spec); !reconcile.IsPending(err) || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
+	if err := s.publish(t.Context(), "one", spec); !reconcile.IsPending(err) {
+		t.Error(err)
 	}
 }
 
@@ -137,10 +87,9 @@ func TestSetAgainIsPending(t *testing.T) {
 	s, _ := newService(t)
 	s.SDN = &ports{held: map[sdn.ID]bool{"one": true}}
 	importRow(t, s, "one", reconcile.Deleting)
-	s.pending.Store(false)
 	row, _ := s.endpoints.Get("one")
-	if _, err := s.again(t.Context(), row); !reconcile.IsPending(err) || !s.pending.Load() {
-		t.Errorf("%v, pending %v", err, s.pending.Load())
+	if _, err := s.again(t.Context(), row); !reconcile.IsPending(err) {
+		t.Error(err)
 	}
 }
 
@@ -176,8 +125,8 @@ func TestDropGone(t *testing.T) {
 	importRow(t, s, "one", reconcile.Wanted)
 	for _, used := range []bool{true, false} {
 		wired["one"] = used
-		if err := s.DropGone(t.Context()); err != nil || s.Known("one") != used {
-			t.Errorf("used %v: known %v, %v", used, s.Known("one"), err)
+		if err := s.DropGone(t.Context()); err != nil || s.known("one") != used {
+			t.Errorf("used %v: known %v, %v", used, s.known("one"), err)
 		}
 	}
 }
@@ -198,11 +147,11 @@ func TestDropUnused(t *testing.T) {
 		}
 		return connected
 	}
-	if connected := drop(); !connected || !s.Known("one") {
-		t.Errorf("connected %v, known %v", connected, s.Known("one"))
+	if connected := drop(); !connected || !s.known("one") {
+		t.Errorf("connected %v, known %v", connected, s.known("one"))
 	}
 	delete(wired, "one")
-	if connected := drop(); connected || s.Known("one") {
-		t.Errorf("connected %v, known %v", connected, s.Known("one"))
+	if connected := drop(); connected || s.known("one") {
+		t.Errorf("connected %v, known %v", connected, s.known("one"))
 	}
 }

@@ -76,9 +76,7 @@ type Config struct {
 	Engine reconcile.Engine
 	// Records is the folder of the records that the previous version reads; "": none.
 	Records string
-	// Gone is called when an endpoint is deleted, with its last known port. It must not wait.
-	Gone func(id string, spec Spec, port sdn.Port)
-	Log  *slog.Logger
+	Log     *slog.Logger
 }
 
 // Service answers the calls about endpoints.
@@ -90,20 +88,15 @@ type Service struct {
 	floating     *reconcile.Kind[FloatingSpec, FloatingLast]
 	// engineStarted is the time of the last EngineStarted, in nanoseconds; 0: none in this process.
 	engineStarted atomic.Int64
-	pending       atomic.Bool // there may be rows that are being deleted
+	boot          string // of the machine
 }
 
 // New registers the kinds of a store that is not started yet.
 func New(store *reconcile.Store, c Config) *Service {
-	if c.Gone == nil {
-		c.Gone = func(string, Spec, sdn.Port) {}
-	}
-	s := &Service{Config: c}
-	s.pending.Store(true)
+	s := &Service{Config: c, boot: store.Boot()}
 	s.endpoints = reconcile.Register(store, "endpoint", endpointTarget{s}, reconcile.Options[Spec, Last]{
 		Timeout: c.Timeout, InUse: s.isUsed, Stale: s.isStale, StaleAfter: -1, Engine: c.Engine,
-		Listed:  func(r reconcile.Row[Spec, Last], content any) bool { return s.isListed(r.Key, content) },
-		Removed: func(r reconcile.Row[Spec, Last]) { s.Gone(r.Key, r.Spec, r.Last.Port) },
+		Listed: func(r reconcile.Row[Spec, Last], content any) bool { return s.isListed(r.Key, content) },
 	})
 	s.plugs = reconcile.Register(store, "plug", plugTarget{s}, reconcile.Options[PlugSpec, PlugLast]{
 		Timeout: c.Timeout, Start: startPlug, Engine: c.Engine,
@@ -128,8 +121,16 @@ func New(store *reconcile.Store, c Config) *Service {
 	return s
 }
 
-// Start listens again at what earlier processes published by the proxy. The store is started.
-func (s *Service) Start(ctx context.Context) { s.restoreProxies(ctx) }
+// Start listens again at what earlier processes published by the proxy, and ends the starts that
+// no process has answered, or that the machine's restart has ended. The store is started.
+func (s *Service) Start(ctx context.Context) {
+	for r := range s.endpoints.Rows() {
+		if r.Phase == reconcile.Wanted && (!r.Done || r.Boot != s.boot) {
+			s.endStart(r.Key)
+		}
+	}
+	s.restoreProxies(ctx)
+}
 
 // startGrace is how long an endpoint may take from its CreateEndpoint until its interface is in
 // the container. Docker calls Join right after CreateEndpoint.

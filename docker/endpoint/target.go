@@ -25,6 +25,7 @@ type Spec struct {
 	Port     sdn.ID `json:",omitempty"`
 	Existing bool   `json:",omitempty"`
 	Address  string `json:",omitempty"` // the row of Port; "": it has none
+	Shared   bool   `json:",omitempty"` // other hosts change Port, too
 
 	Addresses []netip.Prefix    `json:",omitempty"`
 	MAC       string            `json:",omitempty"` // "": any
@@ -48,6 +49,8 @@ type Spec struct {
 type Last struct {
 	Port       sdn.Port // without its status
 	StartEnded bool     `json:",omitempty"` // the engine starts it no more
+	// Undo are the tags that say what was set of an existing port; nil: only the port tells.
+	Undo []string `json:",omitzero"`
 }
 
 // options are those of the options that tags of the port store.
@@ -86,7 +89,7 @@ type endpointTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.
 func (t endpointTarget) Ensure(ctx context.Context, o reconcile.Object, e Spec, last Last) (Last, error) {
-	port, changed, err := t.bind(ctx, o, e, last)
+	port, changed, err := t.bind(ctx, o, e, &last)
 	if port.ID != "" {
 		last.Port = port
 		last.Port.Status = "" // of no use later
@@ -95,7 +98,7 @@ func (t endpointTarget) Ensure(ctx context.Context, o reconcile.Object, e Spec, 
 }
 
 // bind gives the port to the endpoint, and reports whether it changed anything.
-func (t endpointTarget) bind(ctx context.Context, o reconcile.Object, e Spec, last Last) (sdn.Port, bool, error) {
+func (t endpointTarget) bind(ctx context.Context, o reconcile.Object, e Spec, last *Last) (sdn.Port, bool, error) {
 	id := cmp.Or(e.Port, last.Port.ID)
 	if id == "" {
 		port, err := t.create(ctx, o, e)
@@ -109,7 +112,7 @@ func (t endpointTarget) bind(ctx context.Context, o reconcile.Object, e Spec, la
 		}
 	}
 	if e.Existing {
-		return t.attach(ctx, o.Key, e, port)
+		return t.attach(ctx, o.Key, e, port, last)
 	}
 	patch, changes := t.patch(o.Key, e, port)
 	if !changes {
@@ -223,7 +226,7 @@ func (t endpointTarget) Delete(ctx context.Context, o reconcile.Object, e Spec, 
 	}
 	switch {
 	case t.Names.Attached(port, t.Host) && identity.IsExistingOf(port, o.Key):
-		return t.detach(ctx, o.Key, port)
+		return t.detach(ctx, o.Key, port, last.Undo)
 	case !t.isOwn(port) || identity.Elsewhere(port, t.Host):
 		return nil // another has it
 	case port.Key.Kind == identity.KindEndpoint && len(held(port)) == 0:
@@ -232,9 +235,12 @@ func (t endpointTarget) Delete(ctx context.Context, o reconcile.Object, e Spec, 
 	return ignoreAbsent(t.park(ctx, e, port))
 }
 
-// current reads the port of an endpoint. After a create without an answer it is found by its Key,
-// and for a row that was made without one by the engine's id.
+// current reads the port of an endpoint, unless only this process changes it. After a create without
+// an answer it is found by its Key, and for a row that was made without one by the engine's id.
 func (t endpointTarget) current(ctx context.Context, o reconcile.Object, e Spec, last Last) (sdn.Port, error) {
+	if e.Address != "" && !e.Existing && !e.Shared && last.Port.ID != "" {
+		return last.Port, nil
+	}
 	id := cmp.Or(last.Port.ID, e.Port)
 	if id != "" {
 		return t.SDN.Port(ctx, id)

@@ -41,3 +41,13 @@ func (s *Service) Has(network string) bool {
 	}
 	return false
 }
+
+// InUse reports whether an endpoint of a network is being started, or a container has its interface.
+func (s *Service) InUse(network string) bool {
+	for r := range s.endpoints.ByIndex(byNetwork + network) {
+		if r.Phase == reconcile.Wanted && s.isUsed(r) {
+			return true
+		}
+	}
+	return false
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -26,13 +27,18 @@ func (f *fakeSource) Endpoints(_ context.Context, network string) ([]Endpoint, e
 }
 
 func newFakeSource() *fakeSource {
-	running := Container{State: "running", Endpoints: []Endpoint{{ID: "up", Network: "a"}}}
+	subnets := []Subnet{{Range: netip.MustParsePrefix("10.0.0.0/24")}}
+	up := Endpoint{ID: "up", Network: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	ended := Endpoint{ID: "ended", Network: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
 	return &fakeSource{
 		list: List{
-			Engine: "engine", Networks: []Network{{ID: "a"}, {ID: "b"}, {ID: "c"}},
-			Containers: []Container{running},
+			Engine: "engine",
+			Networks: []Network{
+				{ID: "a", Subnets: subnets}, {ID: "b", OurIPAM: true, Subnets: subnets}, {ID: "c"},
+			},
+			Containers: []Container{{State: "running", Endpoints: []Endpoint{up}}},
 		},
-		on:    map[string][]Endpoint{"a": {{ID: "up", Network: "a"}, {ID: "ended", Network: "a"}}},
+		on:    map[string][]Endpoint{"a": {up, ended}},
 		fails: map[string]error{"c": &statusError{status: 404}},
 	}
 }
@@ -74,6 +80,19 @@ func TestLister(t *testing.T) {
 		if got := c.HasEndpoint(e.network, e.id); got != e.has {
 			t.Errorf("endpoint %s on %s: listed %v", e.id, e.network, got)
 		}
+	}
+	first, second := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	if !c.HasAddress("a", first) || !c.HasAddress("a", second) || c.HasAddress("b", first) {
+		t.Error("addresses of endpoints are wrong")
+	}
+	if !c.All("a") || c.All("b") || !c.All("gone") {
+		t.Error("networks with all endpoints are wrong")
+	}
+	if !c.Runs("up") || c.Runs("ended") {
+		t.Error("running endpoints are wrong")
+	}
+	if got := c.InRange(netip.MustParsePrefix("10.0.0.0/24")); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("networks in the range: %v", got)
 	}
 	if _, ok := c.Network("b"); !ok {
 		t.Error("network b is not listed")

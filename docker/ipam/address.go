@@ -28,6 +28,9 @@ type Asked struct {
 	Addr   netip.Addr `json:"addr"` // invalid: any
 	// Unmanaged is set if the subnet is an existing one.
 	Unmanaged bool `json:"unmanaged,omitempty"`
+	// Shared is the pool in the SDN if a swarm's network has it, and Owner the row of that network.
+	Shared sdn.ID `json:"shared,omitempty"`
+	Owner  string `json:"owner,omitempty"`
 }
 
 // AddressState is a port that has addresses.
@@ -37,6 +40,20 @@ type AddressState struct {
 	Existing bool     `json:"existing,omitempty"` // its user made it
 	// Freed are the addresses that the engine released. The port keeps them until all are.
 	Freed []netip.Addr `json:"freed,omitempty"`
+	// Again are the addresses that the engine requested for other endpoints as well, once for each. It
+	// releases them for those, too.
+	Again []netip.Addr `json:"again,omitempty"`
+}
+
+// Index implements reconcile.Indexed: an address is found by the keys of its pools' rows.
+func (a AddressSpec) Index() []string {
+	var pools []string
+	for _, q := range a.Asked {
+		if q.Pool != "" {
+			pools = append(pools, q.Pool)
+		}
+	}
+	return pools
 }
 
 func addressClaim(subnet sdn.ID, addr netip.Addr) string {
@@ -56,8 +73,17 @@ func (a AddressSpec) claims() []string {
 		if asked.Addr.IsValid() {
 			claims = append(claims, addressClaim(asked.Subnet, asked.Addr))
 		}
+		if asked.Addr.IsValid() && asked.Shared != "" {
+			claims = append(claims, sharedClaim(asked.Shared, asked.Addr))
+		}
 	}
 	return claims
+}
+
+// sharedClaim is the claim on an address of a pool that a swarm's network has. A release by a node
+// has the pool, and the subnet may be gone.
+func sharedClaim(pool sdn.ID, addr netip.Addr) string {
+	return "shared/" + string(pool) + "/" + addr.String()
 }
 
 func addressClaims(a addressRow) []string {
@@ -67,6 +93,11 @@ func addressClaims(a addressRow) []string {
 	claims := []string{portClaim(a.Last.Port.ID)}
 	for _, at := range a.Last.Port.Addresses {
 		claims = append(claims, addressClaim(at.Subnet, at.Addr))
+	}
+	for _, q := range a.Spec.Asked {
+		if at, ok := addressOn(a.Last.Port, q.Subnet); ok && q.Shared != "" {
+			claims = append(claims, sharedClaim(q.Shared, at))
+		}
 	}
 	return claims
 }
@@ -209,9 +240,16 @@ func (s *Service) endpointAddress(
 	ctx context.Context, p poolRow, sub sdn.Subnet, r *api.RequestAddressRequest,
 ) (none api.RequestAddressResponse, err error) {
 	q := Asked{Pool: p.Key, Subnet: sub.ID, Addr: r.Address, Unmanaged: !s.isOurs(sub)}
+	return s.takeAddress(ctx, p, sub, q, r.MAC)
+}
+
+// takeAddress sets the row of an address. p is the zero row for a pool of a swarm's.
+func (s *Service) takeAddress(
+	ctx context.Context, p poolRow, sub sdn.Subnet, q Asked, given net.HardwareAddr,
+) (none api.RequestAddressResponse, err error) {
 	mac := ""
-	if r.MAC != nil {
-		mac = r.MAC.String()
+	if given != nil {
+		mac = given.String()
 		unlock, err := s.locks.Lock(ctx, macClaim(sub.Network, mac))
 		if err != nil {
 			return none, err
@@ -235,52 +273,95 @@ func (s *Service) endpointAddress(
 	if !ok {
 		return none, api.Refuse("the SDN gave the port no address in %s", sub.CIDR)
 	}
+	if p.Key != "" {
+		s.NoteHeard(true, p.Key) // its engine uses it
+	}
 	return api.NewRequestAddressResponse(addr, sub.CIDR.Bits()), nil
 }
 
 // setAddress sets the row of a port with one more address.
 func (s *Service) setAddress(ctx context.Context, sub sdn.Subnet, mac string, q Asked) (none AddressState, err error) {
-	key, spec := s.names.Nonce(), AddressSpec{Network: sub.Network, MAC: mac, Asked: []Asked{q}}
-	if row, ok := s.rowFor(sub, mac, q.Addr); ok {
+	key, spec, again := s.names.Nonce(), AddressSpec{Network: sub.Network, MAC: mac, Asked: []Asked{q}}, false
+	row, ok, err := s.rowFor(ctx, sub, mac, q.Addr)
+	if err != nil {
+		return none, err
+	}
+	if ok {
 		if id, _ := s.endpoints.Of(row.Key); id != "" {
 			return none, inUse(row.Last.Port, mac, q.Addr)
 		}
 		key, spec = row.Key, row.Spec.with(q, row.Last)
+		again = slices.ContainsFunc(row.Spec.Asked, func(has Asked) bool {
+			at, _ := addressOn(row.Last.Port, q.Subnet)
+			return has.Subnet == q.Subnet && (!q.Addr.IsValid() || q.Addr == has.Addr || q.Addr == at)
+		})
 	}
 	state, err := s.addresses.Set(ctx, reconcile.Request[AddressSpec]{
 		Key: key, Spec: spec, Claims: spec.claims(), Owners: s.owners(spec),
 	})
-	if err == nil && len(state.Freed) > 0 {
-		s.addresses.Note(key, func(a AddressState) AddressState {
-			a.Freed = slices.DeleteFunc(slices.Clone(a.Freed), func(addr netip.Addr) bool {
-				at, _ := addressOn(a.Port, q.Subnet)
-				return addr == q.Addr || addr == at
-			})
-			return a
-		})
+	if err == nil && (again || len(state.Freed) > 0) {
+		s.addresses.Note(key, func(a AddressState) AddressState { return a.requested(q, again) })
 	}
 	return state, err
 }
 
+// requested notes that an address was requested. again says that it was before, and if it was not
+// released since, it is so for another endpoint.
+func (a AddressState) requested(q Asked, again bool) AddressState {
+	addr := q.Addr
+	if at, ok := addressOn(a.Port, q.Subnet); ok && !hasAddress(a.Port, addr) {
+		addr = at
+	}
+	if i := slices.Index(a.Freed, addr); i >= 0 {
+		a.Freed = slices.Delete(slices.Clone(a.Freed), i, i+1)
+	} else if again {
+		a.Again = append(slices.Clone(a.Again), addr)
+	}
+	return a
+}
+
 // rowFor returns the row of the port that a request is for. Two requests for the address of one
 // existing port are for one row: the endpoint that comes first has the port.
-func (s *Service) rowFor(sub sdn.Subnet, mac string, addr netip.Addr) (addressRow, bool) {
+func (s *Service) rowFor(
+	ctx context.Context, sub sdn.Subnet, mac string, addr netip.Addr,
+) (row addressRow, ok bool, err error) {
 	if mac != "" {
-		if row, ok := s.addresses.Holder(macClaim(sub.Network, mac)); ok && row.Phase == reconcile.Wanted {
-			return row, true
+		if row, ok = s.addresses.Holder(macClaim(sub.Network, mac)); ok && row.Phase == reconcile.Wanted {
+			return row, true, nil
 		}
 	}
-	if addr.IsValid() {
-		row, ok := s.addresses.Holder(addressClaim(sub.ID, addr))
-		return row, ok && row.Phase == reconcile.Wanted && row.Last.Existing
+	if !addr.IsValid() {
+		return row, false, nil
 	}
-	return addressRow{}, false
+	row, ok = s.addresses.Holder(addressClaim(sub.ID, addr))
+	if !ok || row.Phase != reconcile.Wanted {
+		return row, false, nil
+	}
+	row, err = s.remade(ctx, row)
+	return row, row.Last.Existing, err
+}
+
+// remade returns a row with its port. Of a row of an earlier process the answer may have been lost.
+func (s *Service) remade(ctx context.Context, row addressRow) (addressRow, error) {
+	if row.Last.Port.ID != "" {
+		return row, nil
+	}
+	_, err := s.addresses.Set(ctx, reconcile.Request[AddressSpec]{
+		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners,
+	})
+	if now, ok := s.addresses.Get(row.Key); ok {
+		row = now
+	}
+	return row, err
 }
 
 // owners returns the rows that outlive that of a port.
 func (s *Service) owners(spec AddressSpec) []string {
 	var refs []string
 	for _, q := range spec.Asked {
+		if q.Owner != "" {
+			refs = append(refs, q.Owner)
+		}
 		if q.Pool == "" {
 			continue
 		}
@@ -319,6 +400,10 @@ func (s *Service) explain(err error, p poolRow, sub sdn.Subnet, mac string, addr
 		return api.RefuseFor(err, "there is no pool %s", p.Last.ID)
 	case isConflict && mac != "" && conflict.Resource == macClaim(sub.Network, mac):
 		return api.RefuseFor(err, "MAC %s is in use by another endpoint of the network", mac)
+	case reconcile.IsPending(err) && sdn.IsConflict(err) && addr.IsValid():
+		return api.RefuseFor(err, "address %s is in use: the SDN does not delete its port yet", addr)
+	case reconcile.IsPending(err) && sdn.IsConflict(err) && mac != "":
+		return api.RefuseFor(err, "MAC %s is in use: the SDN does not delete its port yet", mac)
 	case addr.IsValid() && (isConflict || sdn.ReasonOf(err) == sdn.AddressInUse):
 		return api.RefuseFor(err, "address %s is in use", addr)
 	case sdn.IsNotFound(err) && p.Spec.Standing() == sub.ID:
@@ -345,6 +430,9 @@ func (s *Service) At(
 			}
 			row, ok := s.addresses.Holder(addressClaim(sub.ID, a.Addr()))
 			if ok && row.Phase == reconcile.Wanted {
+				if row, err = s.remade(ctx, row); err != nil {
+					return nil, err
+				}
 				held = append(held, s.held(row))
 				continue
 			}

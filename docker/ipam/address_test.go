@@ -413,3 +413,71 @@ func TestLateCreate(t *testing.T) {
 	e.sdn.loses = false
 	end(e, n, v4, v6)
 }
+
+// The network of a pool is told of a released address while others can request one with the MAC: they
+// hold the network.
+func TestEmptiedWithoutLocks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	id := e.pool("10.50.0.0/24")
+	n := e.network(id)
+	got := e.take(id, "", mac1)
+	told := 0
+	e.emptied = func() {
+		told++
+		if held := e.s.locks.Held(); held > 0 {
+			t.Errorf("%d locks are held", held)
+		}
+	}
+	e.release(id, got)
+	if told != 1 {
+		t.Errorf("the network was told %d times", told)
+	}
+	e.releasePool(id)
+	e.removeNetwork(n, id)
+	e.clean()
+}
+
+// Two endpoints request the addresses of one MAC concurrently, and one of them ends before it is
+// made. The other keeps the port, until it releases its addresses itself.
+func TestReleaseForOtherEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []bool{false, true} {
+		e := newEnv(t)
+		v4, v6, n := dual(e)
+		var got4, got6 string
+		for range 2 {
+			got4, got6 = e.take(v4, "", mac1), e.take(v6, "", mac1)
+		}
+		row, _ := e.s.addresses.Holder(macClaim(n.ID, mac1))
+		e.endpoints[row.Key] = true
+		e.release(v4, got4)
+		e.release(v6, got6)
+		if left := portsOn(e, n); len(left) != 1 {
+			t.Errorf("ports %v, want that of the other endpoint", left)
+		}
+		if deleted {
+			delete(e.endpoints, row.Key)
+		}
+		e.release(v4, got4)
+		e.release(v6, got6)
+		if left := portsOn(e, n); len(left) != 0 {
+			t.Errorf("ports %v are left", left)
+		}
+		end(e, n, v4, v6)
+	}
+}
+
+// A request that came twice for one endpoint is released once.
+func TestRequestRepeated(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	v4, v6, n := dual(e)
+	got := e.take(v4, "", mac1)
+	e.take(v4, "", mac1)
+	e.release(v4, got)
+	if left := portsOn(e, n); len(left) != 0 {
+		t.Errorf("ports %v are left", left)
+	}
+	end(e, n, v4, v6)
+}

@@ -43,7 +43,7 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 		return p, api.RefuseFor(err, "the host's routes could not be read: name a subnet")
 	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
-	p, ok, err := s.unansweredPool(ctx, func(p poolRow) bool {
+	p, ok, err := s.unansweredPool(ctx, s.pools.Rows(), func(p poolRow) bool {
 		_, routed := overlapping(p.Spec.CIDR, routes)
 		return p.Spec.Space == r.AddressSpace && !p.Spec.Sub.IsValid() && !routed && isPart(pools, p.Spec.CIDR)
 	})
@@ -99,6 +99,11 @@ func (s *Service) freePrefix(
 	if start < 0 {
 		start, from = 0, netip.Addr{}
 	}
+	known := slices.Clone(routes)
+	for p := range s.pools.Rows() {
+		known = append(known, p.Spec.CIDR)
+	}
+	search := search{Service: s, known: ipprefix.Widest(known), taken: map[netip.Prefix][]netip.Prefix{}}
 	for i := range len(pools) + 1 {
 		pool := pools[(start+i)%max(1, len(pools))]
 		begin, end := pool.Prefix.Addr(), ipprefix.Last(pool.Prefix)
@@ -110,7 +115,7 @@ func (s *Service) freePrefix(
 		case i == len(pools):
 			continue
 		}
-		cidr, found, err := s.freeBetween(ctx, pool.Len, begin, end, routes)
+		cidr, found, err := search.between(ctx, pool, begin, end)
 		if found || err != nil {
 			return cidr, err
 		}
@@ -118,34 +123,65 @@ func (s *Service) freePrefix(
 	return netip.Prefix{}, api.Refuse("no automatic range is free: name a subnet")
 }
 
-// freeBetween returns the first free range of a length between two addresses.
-func (s *Service) freeBetween(
-	ctx context.Context, length int, begin, end netip.Addr, routes []netip.Prefix,
-) (netip.Prefix, bool, error) {
+// search is a search for a free range. The SDN is asked once for each automatic pool in which one
+// seems free.
+type search struct {
+	*Service
+	known []netip.Prefix                  // of this host, as Widest returns them
+	taken map[netip.Prefix][]netip.Prefix // the same with those of all hosts, by automatic pool
+}
+
+// between returns the first free range between two addresses of an automatic pool.
+func (s search) between(ctx context.Context, pool AutoPool, begin, end netip.Addr) (netip.Prefix, bool, error) {
+	candidate, found := firstFree(pool.Len, begin, end, s.known)
+	if !found {
+		return candidate, false, nil
+	}
+	taken, asked := s.taken[pool.Prefix]
+	if !asked {
+		taken = slices.Clone(s.known)
+		query := sdn.SubnetPoolQuery{
+			Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},
+			Overlaps: []netip.Prefix{pool.Prefix},
+		}
+		for p, err := range s.sdn.FindSubnetPools(ctx, query) {
+			if err != nil {
+				return candidate, false, err
+			}
+			taken = append(taken, p.Prefixes...)
+		}
+		taken = ipprefix.Widest(taken)
+		s.taken[pool.Prefix] = taken
+	}
+	candidate, found = firstFree(pool.Len, candidate.Addr(), end, taken)
+	return candidate, found, nil
+}
+
+// firstFree returns the first range of a length between two addresses that overlaps none of those
+// taken, which are as Widest returns them.
+func firstFree(length int, begin, end netip.Addr, taken []netip.Prefix) (netip.Prefix, bool) {
 	for next := begin; next.IsValid() && !end.Less(next); {
 		candidate := netip.PrefixFrom(next, length).Masked()
 		if candidate.Addr().Less(next) { // ranges of another length were given before
 			next = ipprefix.Last(candidate).Next()
 			continue
 		}
-		blocker, blocked := overlapping(candidate, routes)
-		if !blocked {
-			query := sdn.SubnetPoolQuery{
-				Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},
-				Overlaps: []netip.Prefix{candidate},
+		i, _ := slices.BinarySearchFunc(taken, candidate.Addr(), func(p netip.Prefix, a netip.Addr) int {
+			if ipprefix.Last(p).Less(a) {
+				return -1
 			}
-			pool, found, err := sdn.First(s.sdn.FindSubnetPools(ctx, query))
-			if err != nil || !found {
-				return candidate, err == nil, err
-			}
-			blocker, _ = overlapping(candidate, pool.Prefixes)
+			return 1
+		})
+		if i == len(taken) || !taken[i].Overlaps(candidate) {
+			return candidate, true
 		}
+		blocker := taken[i]
 		if blocker.Bits() > length {
 			blocker = candidate
 		}
 		next = ipprefix.Last(blocker).Next()
 	}
-	return netip.Prefix{}, false, nil
+	return netip.Prefix{}, false
 }
 
 func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {

@@ -36,6 +36,7 @@ type faultyProvider struct {
 	lost        []sdn.PortSpec
 	steps, last int // the step at which the process is killed; 0: none
 	changes     int
+	poolLists   int
 }
 
 var errDown = sdn.Unavailable(errors.New("connection refused"), "SDN", "it is down")
@@ -130,6 +131,7 @@ func (p *faultyProvider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetP
 func (p *faultyProvider) FindSubnetPools(
 	ctx context.Context, q sdn.SubnetPoolQuery,
 ) iter.Seq2[sdn.SubnetPool, error] {
+	p.poolLists++
 	return find(p, p.Provider.FindSubnetPools(ctx, q))
 }
 
@@ -149,6 +151,8 @@ type env struct {
 	store *reconcile.Store
 	s     *Service
 	empty string
+	// emptied is called when the last address of a row is released; nil: nothing is done then.
+	emptied func()
 
 	// What the services of networks and endpoints would say.
 	networks  map[string]string // the engine's networks by pool
@@ -159,8 +163,13 @@ type env struct {
 }
 
 func (e *env) Hold(context.Context, string) (func(), error) { return func() {}, nil }
-func (e *env) Emptied(context.Context, string)              {}
-func (e *env) Of(pool string) (id, ref string)              { return e.networks[pool], "" }
+func (e *env) Emptied(context.Context, string) {
+	if e.emptied != nil {
+		e.emptied()
+	}
+}
+
+func (e *env) Of(pool string) (id, ref string) { return e.networks[pool], "" }
 
 type endpointsOf struct{ e *env }
 

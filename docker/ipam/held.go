@@ -7,4 +7,5 @@ type Held struct {
 	Ref      string // of its row; "" if it has none
 	Port     sdn.Port
 	Existing bool // its user made it
+	Shared   bool // other hosts change it, too
 }

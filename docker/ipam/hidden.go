@@ -19,6 +19,7 @@ type HiddenSpec struct {
 	OfPool  sdn.ID       `json:"of_pool,omitempty"`
 	Gateway netip.Addr   `json:"gateway"`
 	Aux     []netip.Addr `json:"aux,omitempty"`
+	Swarm   bool         `json:"swarm,omitempty"` // a manager allocates its addresses
 }
 
 // HiddenState is a hidden network, with its subnet.
@@ -30,19 +31,19 @@ type HiddenState struct {
 
 type hiddenRow = reconcile.Row[HiddenSpec, HiddenState]
 
-// hiddenSubnet makes the hidden network of a pool.
+// hiddenSubnet makes the hidden network of a pool, whose range is locked.
 func (s *Service) hiddenSubnet(ctx context.Context, p poolRow) (sdn.Subnet, error) {
 	state, err := s.hidden.Set(ctx, reconcile.Request[HiddenSpec]{
 		Key: p.Key, Owners: []string{s.pools.Ref(p.Key)},
 		Spec: HiddenSpec{
 			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
-			Gateway: p.Spec.gateway(), Aux: p.Spec.Aux,
+			Gateway: p.Spec.gateway(), Aux: p.Spec.Aux, Swarm: s.isGlobal(p.Spec),
 		},
 	})
 	if err != nil {
 		return sdn.Subnet{}, err
 	}
-	return state.Subnet, s.TagLater(ctx, p.Key)
+	return state.Subnet, s.tagLater(ctx, p.Key)
 }
 
 // hiddenTarget makes hidden networks.
@@ -61,8 +62,12 @@ func (t hiddenTarget) Ensure(
 	pool := Pool{ID: spec.Pool, PoolSpec: PoolSpec{Sub: spec.Sub, OfPool: spec.OfPool}}
 	subnetKey := t.names.Key(identity.KindHiddenSubnet, string(spec.Pool), o)
 	subnet := SubnetSpec(subnetKey, data, pool, !spec.Gateway.IsValid())
+	tags := []string{t.names.HostTag()}
+	if spec.Swarm { // any host may delete it
+		subnet.Tags, tags = append(subnet.Tags, identity.TagSwarm), nil
+	}
 	network, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
-		Base:    sdn.Base{Key: key, Name: identity.HiddenTitle(spec.CIDR), Tags: []string{t.names.HostTag()}},
+		Base:    sdn.Base{Key: key, Name: identity.HiddenTitle(spec.CIDR), Tags: tags},
 		Subnets: []sdn.SubnetSpec{subnet},
 	})
 	if err != nil {

@@ -1,22 +1,29 @@
 package ipam
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // The engine does not tell which pools its networks have, so pools are judged by their ranges, and
 // addresses by its endpoints. The global address space is a swarm's, of which an engine does not
 // know all.
 
-// poolListed reports whether the engine has a network of a pool, or can be creating one.
+// poolListed reports whether the engine has a network of a pool.
 func (s *Service) poolListed(p poolRow, content any) bool {
-	return p.Spec.Space == api.GlobalSpace || s.isFresh(p.Key) || len(s.users(p, content.(*engine.Content))) > 0
+	return p.Spec.Space == api.GlobalSpace || len(s.users(p, content.(*engine.Content))) > 0
 }
+
+// poolUsed reports that a pool which no engine has listed was not used: an engine that has a gateway of
+// it can have been killed before it created the network. A network of it is a row of its own.
+func poolUsed(poolRow) bool { return false }
+
+// hiddenUsed reports that a hidden network without addresses was not used.
+func hiddenUsed(hiddenRow) bool { return false }
 
 // hiddenListed reports whether the engine has a network of a hidden network's pool.
 func (s *Service) hiddenListed(h hiddenRow, content any) bool {
@@ -39,14 +46,15 @@ func (s *Service) endpointListed(a addressRow, c *engine.Content) (listed bool, 
 			return true, nil
 		}
 		for _, network := range s.users(p, c) {
-			on, all := c.On(network)
-			has := func(addr netip.Addr) bool { return hasAddress(a.Last.Port, addr) }
-			for _, e := range on {
-				if slices.ContainsFunc(e.Addresses, has) {
-					return true, nil
-				}
+			if c.IsShared(network) {
+				return true, nil // for an endpoint on another node
 			}
-			if !all {
+			if slices.ContainsFunc(a.Last.Port.Addresses, func(on sdn.Address) bool {
+				return c.HasAddress(network, on.Addr)
+			}) {
+				return true, nil
+			}
+			if !c.All(network) {
 				unknown = append(unknown, network)
 			}
 		}
@@ -70,21 +78,19 @@ func (s *Service) Unlisted(c *engine.Content) (networks []string) {
 // other network drivers that have its range.
 func (s *Service) users(p poolRow, c *engine.Content) (ids []string) {
 	if id, _ := s.networks.Of(p.Key); id != "" {
-		if _, ok := c.Network(id); ok {
+		if _, ok := c.Network(id); ok || c.IsShared(id) {
 			ids = append(ids, id)
 		}
 		return ids
 	}
+	ids = c.InRange(p.Spec.CIDR)
+	if len(ids) == 0 {
+		return nil
+	}
 	made := map[string]bool{}
-	for other := range s.pools.Rows() {
+	for other := range s.ofRange(p.Spec.CIDR) {
 		id, _ := s.networks.Of(other.Key)
 		made[id] = true
 	}
-	for _, n := range c.Networks {
-		has := func(sub engine.Subnet) bool { return sub.Range == p.Spec.CIDR }
-		if n.OurIPAM && !made[n.ID] && slices.ContainsFunc(n.Subnets, has) {
-			ids = append(ids, n.ID)
-		}
-	}
-	return ids
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return made[id] })
 }

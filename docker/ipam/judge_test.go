@@ -65,7 +65,7 @@ func TestListed(t *testing.T) {
 			t.Errorf("listed %v, want %v", got, want)
 		}
 	}
-	check("10.50.0.0/24", "10.60.0.0/24", "hidden") // requested just now
+	check()
 	e.restart()
 	e.idle() // finds the port whose answer was lost
 	check()

@@ -158,8 +158,12 @@ func TestDatabaseLost(t *testing.T) {
 			before := e.dump()
 			e.lose()
 			if listed {
-				e.idle()
-				pools, ports := slices.Collect(e.s.pools.Rows()), slices.Collect(e.s.addresses.Rows())
+				var pools []poolRow
+				var ports []addressRow
+				for tries := 0; tries < 10 && len(ports) < 3; tries++ { // the import is not waited for
+					e.idle()
+					pools, ports = slices.Collect(e.s.pools.Rows()), slices.Collect(e.s.addresses.Rows())
+				}
 				if len(pools) != 4 || len(ports) != 3 {
 					t.Errorf("%d pools and %d ports have a row", len(pools), len(ports))
 				}
@@ -217,4 +221,25 @@ func TestAnswerLost(t *testing.T) {
 	e.release(v4, "10.50.0.9")
 	e.release(v6, got)
 	end(e, n, v4, v6)
+}
+
+// The database is lost, and the SDN is unavailable when the engine releases pools.
+func TestReleasePoolWithoutRow(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	v4, v6, n := dual(e)
+	hidden := e.pool("10.60.0.0/24")
+	e.take(hidden, "", mac1)
+	e.lose()
+	e.sdn.down = true
+	for range 2 {
+		for _, id := range []sdn.ID{hidden, v4, v6, "none"} {
+			e.releasePool(id)
+		}
+	}
+	e.sdn.down = false
+	_, err := e.request(v6, "", mac1, false)
+	e.refuses(err, "there is no pool "+string(v6))
+	e.removeNetwork(n)
+	e.clean()
 }

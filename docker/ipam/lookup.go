@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -66,6 +67,15 @@ func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow
 			return row, err
 		}
 	}
+	if s.isGlobal(f.Spec) {
+		swarm, err := s.ofSwarm(ctx, p.ID)
+		if err != nil {
+			return row, err
+		}
+		if swarm {
+			return row, noPool(p.ID)
+		}
+	}
 	if _, ok := s.pools.Get(f.Key); ok { // its answer was lost
 		s.pools.Note(f.Key, func(PoolState) PoolState { return f.Last })
 		row, _ = s.pools.Get(f.Key)
@@ -75,7 +85,7 @@ func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow
 	if slices.Contains(p.Tags, identity.TagReleased) {
 		phase = reconcile.Deleting
 	}
-	row = poolRow{Object: f.Object, Phase: phase, Spec: f.Spec, Last: f.Last, Done: true}
+	row = poolRow{Object: f.Object, Phase: phase, Spec: f.Spec, Last: f.Last, Done: true, Engine: f.Engine}
 	if err := s.pools.Import(ctx, []poolRow{row}); err != nil {
 		return row, err
 	}
@@ -111,14 +121,18 @@ func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolS
 		}
 	}
 	slices.SortFunc(f.Spec.Aux, netip.Addr.Compare)
+	for _, engine := range identity.Values(p.Tags, identity.TagEngine) {
+		f.Engine = engine
+	}
 	f.Last = s.stateOf(p, f.Spec)
 	return f, true
 }
 
 func (s *Service) stateOf(p sdn.SubnetPool, spec PoolSpec) PoolState {
 	state := PoolState{ID: p.ID, Key: p.Key, Project: p.Project}
-	for _, tag := range (poolTarget{s}).tags(spec) {
-		if slices.Contains(p.Tags, tag) {
+	wanted := poolTarget{s}.tags(spec)
+	for _, tag := range p.Tags {
+		if slices.Contains(wanted, tag) || isStaleTag(spec, tag) {
 			state.Tags = append(state.Tags, tag)
 		}
 	}
@@ -243,11 +257,7 @@ func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn
 		return pick(subnets, p, addr), true, nil
 	}
 	if h, ok := s.hidden.Get(p.Key); ok && h.Phase == reconcile.Wanted {
-		if h.Done {
-			return h.Last.Subnet, true, nil
-		}
-		sub, err := s.hiddenSubnet(ctx, p)
-		return sub, err == nil, err
+		return h.Last.Subnet, h.Done, nil // the next RequestAddress finishes what was not answered
 	}
 	if id := p.Spec.Standing(); id != "" {
 		sub, err := s.sdn.Subnet(ctx, id)
@@ -314,7 +324,7 @@ func (s *Service) hiddenRow(p poolRow, n sdn.Network, sub sdn.Subnet) hiddenRow 
 		Object: reconcile.Object{Key: p.Key}, Phase: reconcile.Wanted, Owners: []string{s.pools.Ref(p.Key)},
 		Spec: HiddenSpec{
 			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
-			Gateway: sub.Gateway, Aux: p.Spec.Aux,
+			Gateway: sub.Gateway, Aux: p.Spec.Aux, Swarm: s.isGlobal(p.Spec),
 		},
 		Last: HiddenState{Network: n.ID, Subnet: sub, Key: n.Key},
 	}
@@ -343,7 +353,7 @@ func (s *Service) mayImport(p sdn.Port) bool {
 		return s.isOwn(p) && p.DeviceID == ""
 	}
 	host, _ := portNonce(p.Key)
-	return s.names.Ours(p.Meta, identity.KindPort) && !identity.Elsewhere(p, s.cfg.Host) &&
+	return s.names.Ours(p.Meta, identity.KindPort) && !s.isManagers(p) && !identity.Elsewhere(p, s.cfg.Host) &&
 		(host == s.names.Host || host == "")
 }
 
@@ -359,7 +369,7 @@ func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error
 		return row, nil
 	}
 	row := addressRow{
-		Object: f.Object, Phase: reconcile.Wanted, Spec: f.Spec, Last: f.Last, Done: true,
+		Object: f.Object, Phase: cmp.Or(f.Phase, reconcile.Wanted), Spec: f.Spec, Last: f.Last, Done: true,
 		Claims: f.Claims, Owners: f.Owners,
 	}
 	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
@@ -383,6 +393,11 @@ func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressS
 	for _, a := range p.Addresses {
 		f.Spec.Asked = append(f.Spec.Asked, Asked{Pool: s.poolAt(a.Subnet), Subnet: a.Subnet, Addr: a.Addr})
 	}
+	for _, q := range f.Spec.Asked {
+		if h, ok := s.hidden.Get(q.Pool); ok {
+			f.Phase = h.Phase // of which the addresses go with the pool
+		}
+	}
 	f.Last = stateOf(p, p.Key)
 	f.Claims, f.Owners = f.Spec.claims(), s.owners(f.Spec)
 	return f
@@ -390,16 +405,12 @@ func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressS
 
 // poolAt returns the pool that has a subnet, "" if it is unknown.
 func (s *Service) poolAt(subnet sdn.ID) string {
+	if pool := s.boundAt(subnet); pool != "" {
+		return pool
+	}
 	for h := range s.hidden.Rows() {
 		if h.Last.Subnet.ID == subnet {
 			return h.Key
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for pool, subnets := range s.bound {
-		if slices.ContainsFunc(subnets, func(sub sdn.Subnet) bool { return sub.ID == subnet }) {
-			return pool
 		}
 	}
 	return ""
@@ -452,7 +463,7 @@ func (t hiddenTarget) found(
 			}
 			row := t.hiddenRow(p, n, sub)
 			f = reconcile.Found[HiddenSpec, HiddenState]{
-				Object: row.Object, Spec: row.Spec, Last: row.Last, Owners: row.Owners,
+				Object: row.Object, Phase: p.Phase, Spec: row.Spec, Last: row.Last, Owners: row.Owners,
 			}
 			if is, ok := t.hidden.Get(p.Key); ok {
 				f.Object = is.Object
@@ -471,7 +482,7 @@ func (t addressTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[Addre
 			{Owner: t.names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}},
 		} {
 			for p, err := range t.sdn.FindPorts(ctx, sdn.PortQuery{Match: match}) {
-				if err == nil && !t.names.OfThisHost(p.Meta, identity.KindPort) {
+				if err == nil && (!t.names.OfThisHost(p.Meta, identity.KindPort) || t.isManagers(p)) {
 					continue
 				}
 				f := reconcile.Found[AddressSpec, AddressState]{}

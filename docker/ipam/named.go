@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -64,6 +65,9 @@ func (s *Service) ofPool(ctx context.Context, spec PoolSpec, named api.Reference
 	if err != nil {
 		return spec, err
 	}
+	if s.isGlobal(spec) {
+		return spec, api.Refuse("option %s: a swarm's networks cannot be made of existing ones", named.Option)
+	}
 	if !spec.CIDR.IsValid() {
 		if len(p.Prefixes) != 1 {
 			return spec, api.Refuse("option %s: pool %s has %d prefixes: name a subnet",
@@ -81,8 +85,45 @@ func (s *Service) ofPool(ctx context.Context, spec PoolSpec, named api.Reference
 	return spec, nil
 }
 
-// only returns the one object that a reference names.
-func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
+// Project returns Kuryr's project, by what Kuryr made; "" if there is nothing.
+func (s *Service) Project(ctx context.Context) (string, error) {
+	for p := range s.pools.Rows() {
+		if !p.Last.Peer && p.Last.Project != "" {
+			return p.Last.Project, nil
+		}
+	}
+	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool}
+	if s.sdn.Capabilities().SubnetPools {
+		for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+			if err != nil || !p.Foreign {
+				return p.Project, err
+			}
+		}
+	}
+	match.Kind = identity.KindNetwork
+	for n, err := range s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		if err != nil || !n.Foreign {
+			return n.Project, err
+		}
+	}
+	return "", nil
+}
+
+// only returns the one object that a reference names. Of several with the name, that of Kuryr's
+// project is meant: any project can have one.
+func only[T any](
+	ctx context.Context, s *Service, found []T, err error, meta func(T) sdn.Meta, named api.Reference, noun string,
+) (one T, _ error) {
+	if len(found) > 1 {
+		project, err := s.Project(ctx)
+		if err != nil {
+			return one, err
+		}
+		others := func(v T) bool { return meta(v).Project != project }
+		if ours := slices.DeleteFunc(slices.Clone(found), others); len(ours) > 0 {
+			found = ours
+		}
+	}
 	switch {
 	case err != nil:
 		return one, err
@@ -111,7 +152,7 @@ func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (n sdn.Networ
 	} else {
 		match := sdn.Match{Names: []string{named.Name}}
 		found, failed := sdn.All(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
-		n, err = only(found, failed, named, "network")
+		n, err = only(ctx, s, found, failed, func(n sdn.Network) sdn.Meta { return n.Meta }, named, "network")
 	}
 	if err == nil && e.Shared != nil && *e.Shared != n.Shared {
 		err = api.Refuse("option %s: network %s has the shared flag %t, not %t",
@@ -125,7 +166,7 @@ func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.
 	if named.ID == "" {
 		query := sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.Name}}, Networks: in}
 		found, err := sdn.All(s.sdn.FindSubnets(ctx, query))
-		return only(found, err, named, "subnet")
+		return only(ctx, s, found, err, func(v sdn.Subnet) sdn.Meta { return v.Meta }, named, "subnet")
 	}
 	sub, err := s.sdn.Subnet(ctx, named.ID)
 	if sub, err = byID(sub, err, named, "subnet"); err == nil && len(in) > 0 && !slices.Contains(in, sub.Network) {
@@ -142,5 +183,5 @@ func (s *Service) FindPool(ctx context.Context, named api.Reference) (sdn.Subnet
 	}
 	match := sdn.Match{Names: []string{named.Name}}
 	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
-	return only(found, err, named, "subnet pool")
+	return only(ctx, s, found, err, func(p sdn.SubnetPool) sdn.Meta { return p.Meta }, named, "subnet pool")
 }

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,7 +26,12 @@ type PoolSpec struct {
 	Stands  sdn.ID       `json:"stands,omitempty"`
 	Gateway netip.Addr   `json:"gateway"`
 	Aux     []netip.Addr `json:"aux,omitempty"`
+	// Unknown is set in rows that are being deleted and have only the id of the pool: the SDN is asked.
+	Unknown bool `json:"unknown,omitempty"`
 }
+
+// Index implements reconcile.Indexed.
+func (p PoolSpec) Index() []string { return []string{p.CIDR.String()} }
 
 // Standing returns the existing subnet that stands for the range, "" if none does.
 func (p PoolSpec) Standing() sdn.ID {
@@ -138,6 +144,9 @@ func (s *Service) namedPool(ctx context.Context, spec PoolSpec) (p poolRow, err 
 		return p, err
 	}
 	defer unlock()
+	if s.isGlobal(spec) {
+		return s.globalPool(ctx, spec)
+	}
 	if s.isRecent(spec) {
 		return p, api.Refuse("the range %s was just given to another network that is being created; "+
 			"try again in a minute", spec.CIDR)
@@ -146,26 +155,17 @@ func (s *Service) namedPool(ctx context.Context, spec PoolSpec) (p poolRow, err 
 		return p.Spec.CIDR == spec.CIDR && p.Spec.Space == spec.Space && p.Spec.Sub == spec.Sub
 	}
 	if spec.OfSubnet == "" && spec.OfPool == "" {
-		if p, ok, err := s.unansweredPool(ctx, fits); ok || err != nil {
+		if p, ok, err := s.unansweredPool(ctx, s.ofRange(spec.CIDR), fits); ok || err != nil {
 			return p, err
 		}
 	}
 	return s.makePool(ctx, spec)
 }
 
-// MakePool makes a pool that the engine is told of.
-func (s *Service) MakePool(ctx context.Context, spec PoolSpec) (Pool, error) {
-	p, err := s.makePool(ctx, spec)
-	if err != nil {
-		return Pool{}, err
-	}
-	return s.poolOf(p), nil
-}
-
 func (s *Service) makePool(ctx context.Context, spec PoolSpec) (poolRow, error) {
 	nonce := s.names.Nonce()
 	s.mu.Lock()
-	s.issued[nonce] = issue{known: true} // it has no subnet
+	s.issued[nonce] = issued{known: true} // it has no subnet
 	s.mu.Unlock()
 	p, err := s.setPool(ctx, nonce, spec)
 	if err != nil {
@@ -179,40 +179,73 @@ func (s *Service) makePool(ctx context.Context, spec PoolSpec) (poolRow, error) 
 // setPool sets the row of a pool that this process tells the engine of.
 func (s *Service) setPool(ctx context.Context, key string, spec PoolSpec) (p poolRow, err error) {
 	var claims []string
-	if s.cfg.Global && spec.Space == api.GlobalSpace {
-		claims = []string{"range/global/" + spec.CIDR.String()}
+	if s.isGlobal(spec) {
+		claims = []string{globalClaim(spec.CIDR)}
 	}
 	_, err = s.pools.Set(ctx, reconcile.Request[PoolSpec]{Key: key, Spec: spec, Claims: claims})
 	if err != nil {
 		return p, err
 	}
-	s.mu.Lock()
-	if i := s.issued[key]; i.at.IsZero() {
-		i.at = time.Now()
-		s.issued[key] = i
-	}
-	s.mu.Unlock()
+	s.issue(key)
+	// A kill before the engine has made a network of the range can lose the answer.
+	s.pools.NoteHeard(key, false)
+	time.AfterFunc(creation, func() {
+		if !s.noted(key).unheard {
+			s.pools.NoteHeard(key, true)
+		}
+	})
 	p, _ = s.pools.Get(key)
 	return p, nil
 }
 
+// NoteHeard notes whether the engine has got the answer of the call that made something of pools.
+func (s *Service) NoteHeard(heard bool, pools ...string) {
+	for _, pool := range pools {
+		s.mu.Lock()
+		if i, ok := s.issued[pool]; ok {
+			i.unheard = !heard
+			s.issued[pool] = i
+		}
+		s.mu.Unlock()
+		s.pools.NoteHeard(pool, heard)
+	}
+}
+
+// NoteUnheard notes that the engine has not got the answer of a RequestPool.
+func (s *Service) NoteUnheard(id sdn.ID) {
+	if p, ok := s.pools.Holder(poolClaim(id)); ok {
+		s.NoteHeard(false, p.Key)
+	}
+}
+
+// issue notes that this process tells the engine of a pool.
+func (s *Service) issue(pool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.issued[pool]
+	i.at = time.Now()
+	s.issued[pool] = i
+}
+
+// ofRange yields the rows of the pools of a range.
+func (s *Service) ofRange(cidr netip.Prefix) iter.Seq[poolRow] { return s.pools.ByIndex(cidr.String()) }
+
 // unansweredPool returns a pool of an earlier process that the engine was not told of, as far as
 // is known, and that fits.
 func (s *Service) unansweredPool(
-	ctx context.Context, fits func(poolRow) bool,
+	ctx context.Context, rows iter.Seq[poolRow], fits func(poolRow) bool,
 ) (p poolRow, found bool, err error) {
 	unlock, err := s.locks.Lock(ctx, "unanswered")
 	if err != nil {
 		return p, false, err
 	}
 	defer unlock()
-	for p := range s.pools.Rows() {
+	for p := range rows {
 		if p.Phase != reconcile.Wanted || p.Acked || p.Last.Peer || !p.Spec.isUntouched() || p.Spec.Standing() != "" ||
 			p.Spec.OfPool != "" || !s.noted(p.Key).at.IsZero() || s.isUsed(p.Key) || !fits(p) {
 			continue
 		}
-		p, err := s.setPool(ctx, p.Key, p.Spec) // its answer may have been lost
-		if err != nil {
+		if p, err = s.remake(ctx, p); err != nil {
 			return p, false, err
 		}
 		_, used, err := s.subnetOf(ctx, p, netip.Addr{})
@@ -223,6 +256,27 @@ func (s *Service) unansweredPool(
 	return poolRow{}, false, nil
 }
 
+// remake makes the pool of a row exist, of which the answer may have been lost. A Set would say that
+// the engine knows a pool, so one that exists has none.
+func (s *Service) remake(ctx context.Context, p poolRow) (poolRow, error) {
+	if p.Last.ID == "" {
+		key := s.names.PoolKey(poolTarget{s}.name(p.Key, p.Spec))
+		query := sdn.SubnetPoolQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
+		made, found, err := sdn.First(s.sdn.FindSubnetPools(ctx, query))
+		if err != nil {
+			return p, err
+		}
+		if !found {
+			return s.setPool(ctx, p.Key, p.Spec)
+		}
+		if p, err = s.importPool(ctx, made); err != nil {
+			return p, err
+		}
+	}
+	s.issue(p.Key)
+	return p, nil
+}
+
 // isUsed reports whether a pool has a subnet that is known.
 func (s *Service) isUsed(pool string) bool {
 	_, hidden := s.hidden.Get(pool)
@@ -230,28 +284,20 @@ func (s *Service) isUsed(pool string) bool {
 	return hidden || network != "" || len(s.boundTo(pool)) > 0
 }
 
-// issue is what this process told the engine of a pool.
-type issue struct {
+// issued is what this process told the engine of a pool.
+type issued struct {
 	at      time.Time
-	known   bool       // whether it has a subnet is known
-	gateway netip.Addr // also the default one, which the row does not have
-	used    bool       // by a network
+	known   bool // whether it has a subnet is known
+	used    bool // by a network
+	unheard bool // the engine has not got an answer about it
 }
 
-// noted returns what this process told the engine of a pool; the zero issue if it is of an earlier
+// noted returns what this process told the engine of a pool; the zero value if it is of an earlier
 // process.
-func (s *Service) noted(pool string) issue {
+func (s *Service) noted(pool string) issued {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.issued[pool]
-}
-
-func (s *Service) noteGateway(pool string, gateway netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.issued[pool]
-	i.gateway = gateway
-	s.issued[pool] = i
 }
 
 // isFresh reports whether the engine was told of a pool so recently that it can be creating a
@@ -260,8 +306,8 @@ func (s *Service) isFresh(pool string) bool { return time.Since(s.noted(pool).at
 
 // isRecent reports whether the engine can be creating a network of a pool of the same range.
 func (s *Service) isRecent(spec PoolSpec) bool {
-	for p := range s.pools.Rows() {
-		if p.Spec.CIDR == spec.CIDR && p.Spec.Space == spec.Space && p.Spec.OfSubnet == spec.OfSubnet &&
+	for p := range s.ofRange(spec.CIDR) {
+		if p.Spec.Space == spec.Space && p.Spec.OfSubnet == spec.OfSubnet &&
 			p.Phase == reconcile.Wanted && s.isFresh(p.Key) && !s.isUsed(p.Key) {
 			return true
 		}
@@ -273,7 +319,7 @@ func (s *Service) isRecent(spec PoolSpec) bool {
 func (s *Service) forgetPool(p poolRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.bound, p.Key)
+	s.unbindLocked(p.Key)
 	delete(s.issued, p.Key)
 }
 
@@ -282,8 +328,9 @@ func (s *Service) lockRange(ctx context.Context, p PoolSpec) (unlock func(), err
 	return s.locks.Lock(ctx, "range/"+p.Space+"/"+p.CIDR.String())
 }
 
-// takeGateway notes the gateway of a pool that has no network yet. No port is made: the router's
-// interface will have the address.
+// takeGateway notes the gateway of a pool that has no network yet, also the default one: a pool without
+// it is given to the next request of its range after a kill. No port is made: the router's interface
+// will have the address.
 func (s *Service) takeGateway(
 	ctx context.Context, p poolRow, asked netip.Addr,
 ) (none api.RequestAddressResponse, err error) {
@@ -303,18 +350,19 @@ func (s *Service) takeGateway(
 		return none, api.Refuse("%s is an auxiliary address already", gateway)
 	}
 	spec := p.Spec
-	if gateway != spec.gateway() {
-		spec.Gateway = gateway
-	}
+	spec.Gateway = gateway
 	if err := s.changePool(ctx, p, spec); err != nil {
 		return none, err
 	}
-	s.noteGateway(p.Key, gateway)
 	return api.NewRequestAddressResponse(gateway, cidr.Bits()), nil
 }
 
-// changePool changes what the engine asked of a pool, which it has.
+// changePool changes what the engine asked of a pool, whose range is locked. One that it has released
+// stays released.
 func (s *Service) changePool(ctx context.Context, p poolRow, spec PoolSpec) error {
+	if now, ok := s.pools.Get(p.Key); !ok || now.Phase != reconcile.Wanted {
+		return noPool(p.Last.ID)
+	}
 	if spec.Gateway == p.Spec.Gateway && slices.Equal(spec.Aux, p.Spec.Aux) {
 		s.pools.Ack(p.Key)
 		return nil
@@ -331,7 +379,7 @@ func (s *Service) takeAux(
 	if addr.Is6() != cidr.Addr().Is6() {
 		return none, api.Refuse("%s is not of the family of %s", addr, cidr)
 	}
-	if addr == spec.Gateway || addr == s.noted(p.Key).gateway {
+	if addr == spec.Gateway {
 		return none, api.Refuse("%s is the gateway", addr)
 	}
 	if cidr.Contains(addr) && !slices.Contains(spec.Aux, addr) {
@@ -393,8 +441,8 @@ func (s *Service) ForRanges(
 // bestPool returns the pool of a range that fits best what the engine requested.
 func (s *Service) bestPool(r Range, taken, own func(nonce string) bool) (best poolRow, found bool) {
 	score := -1
-	for p := range s.pools.Rows() {
-		if p.Phase != reconcile.Wanted || p.Spec.CIDR != r.Pool || taken(p.Key) ||
+	for p := range s.ofRange(r.Pool) {
+		if p.Phase != reconcile.Wanted || taken(p.Key) ||
 			r.AddressSpace != "" && p.Spec.Space != r.AddressSpace {
 			continue
 		}
@@ -456,21 +504,35 @@ func (s *Service) IsReleased(nonce string) bool {
 func (s *Service) TagLater(ctx context.Context, nonces ...string) error {
 	for _, nonce := range nonces {
 		p, ok := s.pools.Get(nonce)
-		if !ok || p.Phase != reconcile.Wanted {
+		if !ok {
 			continue
 		}
-		spec := p.Spec
-		if subnets := s.boundTo(nonce); spec.Standing() == "" && len(subnets) > 0 && !s.isOurs(subnets[0]) {
-			spec.Stands = subnets[0].ID
-			err := s.pools.SetLater(ctx, reconcile.Request[PoolSpec]{Key: nonce, Spec: spec, Claims: p.Claims})
-			if err != nil {
-				return err
-			}
-		} else if !(poolTarget{s}).isTagged(spec, p.Last) {
-			if err := s.pools.Repeat(ctx, nonce, 0, nil); err != nil {
-				return err
-			}
+		unlock, err := s.lockRange(ctx, p.Spec)
+		if err != nil {
+			return err
 		}
+		err = s.tagLater(ctx, nonce)
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tagLater is TagLater of a pool whose range is locked.
+func (s *Service) tagLater(ctx context.Context, nonce string) error {
+	p, ok := s.pools.Get(nonce)
+	if !ok || p.Phase != reconcile.Wanted {
+		return nil
+	}
+	spec := p.Spec
+	if subnets := s.boundTo(nonce); spec.Standing() == "" && len(subnets) > 0 && !s.isOurs(subnets[0]) {
+		spec.Stands = subnets[0].ID
+		return s.pools.SetLater(ctx, reconcile.Request[PoolSpec]{Key: nonce, Spec: spec, Claims: p.Claims})
+	}
+	if !(poolTarget{s}).isTagged(spec, p.Last) {
+		return s.pools.Repeat(ctx, nonce, 0, nil)
 	}
 	return nil
 }

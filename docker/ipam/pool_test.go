@@ -1,13 +1,16 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -265,6 +268,44 @@ func TestGateway(t *testing.T) {
 	e.refuses(err, "there is no pool none")
 }
 
+// The gateway and the auxiliary addresses of a range outlive the database: tags of the pool have them,
+// which the previous version reads too.
+func TestGatewayInTags(t *testing.T) {
+	t.Parallel()
+	for _, later := range []bool{false, true} {
+		e := newEnv(t)
+		e.sdn.tagsLater = later
+		id := e.pool("10.1.0.0/29")
+		for _, gateway := range []string{"10.1.0.5", "10.1.0.6"} {
+			_, err := e.request(id, gateway, "", true)
+			e.must(err)
+			e.idle()
+		}
+		e.take(id, "10.1.0.1", "")
+		e.idle()
+		p, err := e.sdn.SubnetPool(t.Context(), id)
+		e.must(err)
+		want := []string{e.s.names.HostTag(), identity.TagGateway + "10.1.0.6", identity.TagAux + "10.1.0.1"}
+		if !identity.HasAll(p.Tags, want) || len(p.Tags) != len(want) {
+			t.Errorf("tags %v, want %v", p.Tags, want)
+		}
+		e.lose()
+		var got []string
+		for i := range 4 {
+			got = append(got, e.take(id, "", fmt.Sprintf("02:00:00:00:00:%02x", i+1)))
+		}
+		if slices.Contains(got, "10.1.0.1/29") || slices.Contains(got, "10.1.0.6/29") {
+			t.Errorf("containers have %v, but 10.1.0.6 is the gateway and 10.1.0.1 an auxiliary address", got)
+		}
+		if _, err := e.request(id, "", mac1[:16]+"9", false); err == nil {
+			t.Error("there is a fifth address")
+		}
+		if p := e.row(id); !(poolTarget{e.s}).isTagged(p.Spec, p.Last) {
+			t.Errorf("row %+v is not tagged", p)
+		}
+	}
+}
+
 // A pool whose answer was lost is answered again, but not one that the engine has used.
 func TestPoolWithoutAnswer(t *testing.T) {
 	t.Parallel()
@@ -281,6 +322,21 @@ func TestPoolWithoutAnswer(t *testing.T) {
 		e.restart()
 		if got := e.pool(cidr); got == lost {
 			t.Errorf("range %q: the pool of a network is given to another", cidr)
+		}
+	}
+}
+
+// A kill right after the gateway was taken does not give the pool to a second network: that of another
+// driver has no CreateNetwork here.
+func TestGatewayBeforeKill(t *testing.T) {
+	t.Parallel()
+	for _, cidr := range []string{"10.50.0.0/24", ""} {
+		e := newEnv(t)
+		first := e.pool(cidr)
+		e.gateway(first)
+		e.restart()
+		if second := e.pool(cidr); first == second {
+			t.Errorf("range %q: two networks have pool %s", cidr, first)
 		}
 	}
 }
@@ -306,7 +362,7 @@ func TestFreePrefix(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 12).Draw(r, "taken") {
 			p := draw()
-			_, err := e.s.MakePool(t.Context(), PoolSpec{Space: api.LocalSpace, CIDR: p})
+			_, err := e.s.makePool(t.Context(), PoolSpec{Space: api.LocalSpace, CIDR: p})
 			e.must(err)
 			taken = append(taken, p)
 		}
@@ -333,6 +389,30 @@ func TestFreePrefix(t *testing.T) {
 			r.Fatalf("%s is free beyond the %d there are", a.Pool, free)
 		}
 	})
+}
+
+// The search for a free range asks the SDN once for an automatic pool, however many ranges of it are
+// used, by this host or by another.
+func TestAutomaticPoolsAskOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.pools4 = []AutoPool{{prefix("10.0.0.0/16"), 24}}
+	e.restart()
+	for range 50 {
+		e.gateway(e.pool(""))
+	}
+	for _, lose := range []bool{false, true} {
+		if e.restart(); lose {
+			e.lose()
+		}
+		e.sdn.poolLists = 0
+		if a, err := e.s.RequestPool(t.Context(), poolRequest("")); err != nil || a.Pool < "10.0.50" {
+			t.Errorf("answer %+v, %v", a, err)
+		}
+		if e.sdn.poolLists > 1 {
+			t.Errorf("database lost %v: the SDN was asked %d times", lose, e.sdn.poolLists)
+		}
+	}
 }
 
 // Automatic ranges end with the address space, and their pools are checked.
@@ -406,9 +486,89 @@ func TestGlobalRange(t *testing.T) {
 	e := newEnv(t)
 	e.s.cfg.Global = true
 	spec := PoolSpec{Space: api.GlobalSpace, CIDR: prefix("10.50.0.0/24")}
-	_, err := e.s.MakePool(t.Context(), spec)
+	_, err := e.s.makePool(t.Context(), spec)
 	e.must(err)
-	if _, err := e.s.MakePool(t.Context(), spec); !reconcile.IsConflict(err) {
+	if _, err := e.s.makePool(t.Context(), spec); !reconcile.IsConflict(err) {
 		t.Errorf("the range is given again: %v", err)
+	}
+}
+
+// A call that changes a pool does not bring it back if ReleasePool comes in between.
+func TestChangeOfReleasedPool(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	id := e.pool("10.50.0.0/24")
+	n := e.network(id)
+	p := e.row(id)
+	unlock, err := e.s.lockRange(t.Context(), p.Spec)
+	e.must(err)
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		_, err := e.s.ReleasePool(t.Context(), &api.ReleasePoolRequest{PoolID: api.PoolID{Pool: id}})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-released:
+		t.Error("ReleasePool does not wait for a call that changes the pool")
+	case <-time.After(50 * time.Millisecond):
+	}
+	spec := p.Spec
+	spec.Gateway = addr("10.50.0.9")
+	e.must(e.s.changePool(t.Context(), p, spec))
+	unlock()
+	<-released
+	spec.Gateway = addr("10.50.0.10")
+	e.refuses(e.s.changePool(t.Context(), p, spec), "there is no pool")
+	e.must(e.s.TagLater(t.Context(), p.Key))
+	if now := e.row(id); now.Phase != reconcile.Deleting {
+		t.Errorf("row %+v, want a released pool", now)
+	}
+	e.removeNetwork(n, id)
+	e.clean()
+}
+
+// Several networks of the engine can be one existing subnet: what is bound to it is found until the last
+// goes.
+func TestBind(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	shared, own := sdn.Subnet{Meta: sdn.Meta{ID: "shared"}}, sdn.Subnet{Meta: sdn.Meta{ID: "own"}}
+	e.s.Bind("a", []sdn.Subnet{shared, own})
+	e.s.Bind("b", []sdn.Subnet{shared})
+	e.s.Bind("a", []sdn.Subnet{own})
+	if at := e.s.poolAt("shared"); at != "b" {
+		t.Errorf("pool %q has the subnet, want b", at)
+	}
+	if at := e.s.poolAt("own"); at != "a" {
+		t.Errorf("pool %q has the subnet, want a", at)
+	}
+	e.s.Bind("a", nil)
+	e.s.Bind("b", nil)
+	if len(e.s.poolOn)+len(e.s.bound) > 0 {
+		t.Errorf("left: %v, %v", e.s.poolOn, e.s.bound)
+	}
+}
+
+// BenchmarkRequestPool requests a range beside many others.
+func BenchmarkRequestPool(b *testing.B) {
+	for _, n := range []int{0, 10000} {
+		b.Run(fmt.Sprint(n, " pools"), func(b *testing.B) {
+			e := newEnv(b)
+			var rows []poolRow
+			for i := range n {
+				cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 0}), 24)
+				rows = append(rows, poolRow{
+					Object: reconcile.Object{Key: fmt.Sprint("k", i)}, Phase: reconcile.Wanted, Done: true, Acked: true,
+					Spec: PoolSpec{Space: api.LocalSpace, CIDR: cidr}, Last: PoolState{ID: sdn.ID(fmt.Sprint("p", i))},
+				})
+			}
+			e.must(e.s.pools.Import(b.Context(), rows))
+			for i := 0; b.Loop(); i++ {
+				e.pool(fmt.Sprintf("30.%d.%d.0/24", i>>8, i%256))
+			}
+		})
 	}
 }

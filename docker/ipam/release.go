@@ -2,10 +2,12 @@ package ipam
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -28,7 +30,7 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	if err != nil {
 		return none, err
 	}
-	if r.Address == p.Spec.Gateway || r.Address == s.noted(p.Key).gateway || slices.Contains(p.Spec.Aux, r.Address) {
+	if r.Address == p.Spec.Gateway || slices.Contains(p.Spec.Aux, r.Address) {
 		return none, nil // it has no port
 	}
 	sub, ok, err := s.subnetOf(ctx, p, r.Address)
@@ -55,8 +57,9 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	if err != nil {
 		return none, err
 	}
-	defer unlock()
-	if err := pending(s.release(ctx, row.Key, r.Address)); err != nil {
+	err = pending(s.release(ctx, row.Key, r.Address))
+	unlock() // Emptied waits for a lock that RequestAddress has while it waits for this one
+	if err != nil {
 		return none, err
 	}
 	if _, left := s.addresses.Get(row.Key); left {
@@ -68,12 +71,29 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	return none, nil
 }
 
+// Refused notes that an endpoint was refused because another has a port. The engine then releases
+// the addresses that it had asked of that port for the endpoint, once each. A kill can have lost the
+// note of their requests.
+func (s *Service) Refused(port sdn.ID, addresses []netip.Prefix) {
+	row, ok := s.addresses.Holder(portClaim(port))
+	if id, _ := s.endpoints.Of(row.Key); !ok || id == "" {
+		return
+	}
+	s.addresses.Note(row.Key, func(a AddressState) AddressState {
+		a.Again = slices.Clone(a.Again)
+		for _, p := range addresses {
+			if hasAddress(a.Port, p.Addr()) && !slices.Contains(a.Again, p.Addr()) {
+				a.Again = append(a.Again, p.Addr())
+			}
+		}
+		return a
+	})
+}
+
 // hasAddresses reports whether a pool has addresses with rows.
 func (s *Service) hasAddresses(pool string) bool {
-	for a := range s.addresses.Rows() {
-		if slices.ContainsFunc(a.Spec.Asked, func(q Asked) bool { return q.Pool == pool }) {
-			return true
-		}
+	for range s.addresses.ByIndex(pool) {
+		return true
 	}
 	return false
 }
@@ -96,8 +116,18 @@ func (s *Service) release(ctx context.Context, key string, addr netip.Addr) erro
 	if row.Phase == reconcile.Deleting {
 		return s.addresses.Remove(ctx, key)
 	}
-	if _, inUse := s.endpoints.Of(key); inUse && row.Last.Existing {
+	endpoint, inUse := s.endpoints.Of(key)
+	if inUse && row.Last.Existing {
 		return nil // the release of an endpoint that was refused because of this one
+	}
+	// The endpoint that has the port keeps it while others release what they had requested. Without
+	// one, the same request can have come twice.
+	if i := slices.Index(row.Last.Again, addr); i >= 0 && endpoint != "" {
+		s.addresses.Note(key, func(a AddressState) AddressState {
+			a.Again = slices.Delete(slices.Clone(a.Again), i, i+1)
+			return a
+		})
+		return nil
 	}
 	freed := append(slices.Clone(row.Last.Freed), addr)
 	for _, q := range row.Spec.complete(row.Last).Asked {
@@ -108,6 +138,7 @@ func (s *Service) release(ctx context.Context, key string, addr netip.Addr) erro
 		if !slices.Contains(freed, at) {
 			s.addresses.Note(key, func(a AddressState) AddressState {
 				a.Freed = freed
+				a.Again = slices.DeleteFunc(slices.Clone(a.Again), func(has netip.Addr) bool { return has == addr })
 				return a
 			})
 			return nil
@@ -120,12 +151,19 @@ func (s *Service) release(ctx context.Context, key string, addr netip.Addr) erro
 // deleted after the network that was made of it.
 func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (none api.Empty, err error) {
 	p, err := s.findPool(ctx, r.PoolID.Pool)
-	if isRefusal(err) {
+	switch {
+	case isRefusal(err):
 		return none, nil // it is gone, or another's
+	case sdn.IsUnavailable(err):
+		return none, s.releaseUnknownPool(ctx, r.PoolID.Pool)
+	case err != nil:
+		return none, err
 	}
+	unlock, err := s.lockRange(ctx, p.Spec) // a call that changes the pool would make it wanted again
 	if err != nil {
 		return none, err
 	}
+	defer unlock()
 	if _, ok := s.hidden.Get(p.Key); ok {
 		if err := pending(s.hidden.RemoveTree(ctx, p.Key)); err != nil {
 			return none, err
@@ -137,8 +175,8 @@ func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (n
 // NetworkGone deletes what is left on the pools of a deleted network: the addresses, and those of
 // the pools that the engine released.
 func (s *Service) NetworkGone(ctx context.Context, nonces []string) error {
-	for a := range s.addresses.Rows() {
-		if slices.ContainsFunc(a.Spec.Asked, func(q Asked) bool { return slices.Contains(nonces, q.Pool) }) {
+	for _, nonce := range nonces {
+		for a := range s.addresses.ByIndex(nonce) {
 			if err := pending(s.addresses.RemoveTree(ctx, a.Key)); err != nil {
 				return err
 			}
@@ -153,4 +191,52 @@ func (s *Service) NetworkGone(ctx context.Context, nonces []string) error {
 		}
 	}
 	return nil
+}
+
+// releaseUnknownPool stores the release of a pool that has no row.
+func (s *Service) releaseUnknownPool(ctx context.Context, id sdn.ID) error {
+	row := poolRow{
+		Object: reconcile.Object{Key: s.names.Nonce()}, Phase: reconcile.Deleting, Done: true,
+		Spec: PoolSpec{Unknown: true}, Last: PoolState{ID: id},
+	}
+	return s.pools.Import(ctx, []poolRow{row})
+}
+
+// deleteUnknown deletes a pool of which only the id is known, with the hidden network that it may have.
+func (t poolTarget) deleteUnknown(ctx context.Context, o reconcile.Object, id sdn.ID) error {
+	p, err := t.sdn.SubnetPool(ctx, id)
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, ok := t.foundPool(p)
+	if !ok {
+		f, err = t.peersPool(ctx, p)
+		t.Bind(f.Key, nil) // it gets no row
+	}
+	if isRefusal(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if t.isGlobal(f.Spec) {
+		if swarm, err := t.ofSwarm(ctx, id); swarm || err != nil {
+			return err
+		}
+	}
+	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindHiddenSubnet}
+	hidden := sdn.SubnetQuery{Match: match, Pools: []sdn.ID{id}}
+	for sub, err := range t.sdn.FindSubnets(ctx, hidden) {
+		if err != nil {
+			return err
+		}
+		err := hiddenTarget(t).Delete(ctx, reconcile.Object{}, HiddenSpec{}, HiddenState{Network: sub.Network})
+		if err != nil && !errors.Is(err, reconcile.ErrAbsent) {
+			return err
+		}
+	}
+	return t.Delete(ctx, o, f.Spec, f.Last)
 }

@@ -92,12 +92,15 @@ type Service struct {
 	addresses *reconcile.Kind[AddressSpec, AddressState]
 
 	// locks are taken in this order: "automatic", "range/SPACE/CIDR", "unanswered",
-	// "mac/NETWORK/MAC" or "address/KEY", "poolid/ID".
+	// "mac/NETWORK/MAC" or "address/KEY", "poolid/ID". Those of Networks come before them:
+	// RequestAddress holds a network from before "range", and ReleaseAddress has none of these when it
+	// calls Emptied.
 	locks keymutex.Mutex
 
 	mu     sync.Mutex
-	bound  map[string][]sdn.Subnet // by pool
-	issued map[string]issue        // by pool
+	bound  map[string][]sdn.Subnet    // by pool
+	poolOn map[sdn.ID]map[string]bool // the same, by subnet
+	issued map[string]issued          // by pool
 	// next is where the search for an automatic range begins, by whether it is of IPv6.
 	next map[bool]netip.Addr
 }
@@ -106,14 +109,15 @@ type Service struct {
 func New(store *reconcile.Store, c Config) *Service {
 	s := &Service{
 		cfg: c, sdn: c.Provider, names: c.Namer, log: c.Logger, networks: noNetworks{}, endpoints: noEndpoints{},
-		bound: map[string][]sdn.Subnet{}, issued: map[string]issue{}, next: map[bool]netip.Addr{},
+		bound: map[string][]sdn.Subnet{}, poolOn: map[sdn.ID]map[string]bool{},
+		issued: map[string]issued{}, next: map[bool]netip.Addr{},
 	}
 	s.pools = reconcile.Register(store, kindPool, poolTarget{s}, reconcile.Options[PoolSpec, PoolState]{
 		Timeout: c.Timeout, Answered: poolClaims, Removed: s.forgetPool,
-		Engine: c.Engine, Listed: s.poolListed,
+		Engine: c.Engine, Listed: s.poolListed, Used: poolUsed,
 	})
 	s.hidden = reconcile.Register(store, kindHidden, hiddenTarget{s}, reconcile.Options[HiddenSpec, HiddenState]{
-		Timeout: c.Timeout, Engine: c.Engine, Listed: s.hiddenListed,
+		Timeout: c.Timeout, Engine: c.Engine, Listed: s.hiddenListed, Used: hiddenUsed,
 	})
 	s.addresses = reconcile.Register(store, kindAddress, addressTarget{s}, reconcile.Options[AddressSpec, AddressState]{
 		Timeout: c.Timeout, Answered: addressClaims, Stale: never, InUse: s.addressInUse,
@@ -138,21 +142,46 @@ func (s *Service) Attach(n Networks, e Endpoints) {
 func (s *Service) Bind(pool string, subnets []sdn.Subnet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unbindLocked(pool)
 	if len(subnets) == 0 {
-		delete(s.bound, pool)
 		return
 	}
 	s.bound[pool] = subnets
+	for _, sub := range subnets {
+		if s.poolOn[sub.ID] == nil {
+			s.poolOn[sub.ID] = map[string]bool{}
+		}
+		s.poolOn[sub.ID][pool] = true
+	}
 	if i, ok := s.issued[pool]; ok {
 		i.used = true
 		s.issued[pool] = i
 	}
 }
 
+func (s *Service) unbindLocked(pool string) {
+	for _, sub := range s.bound[pool] {
+		if delete(s.poolOn[sub.ID], pool); len(s.poolOn[sub.ID]) == 0 {
+			delete(s.poolOn, sub.ID)
+		}
+	}
+	delete(s.bound, pool)
+}
+
 func (s *Service) boundTo(pool string) []sdn.Subnet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bound[pool]
+}
+
+// boundAt returns a pool that is bound to a subnet, "" if none is.
+func (s *Service) boundAt(subnet sdn.ID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pool := range s.poolOn[subnet] {
+		return pool
+	}
+	return ""
 }
 
 func (s *Service) addressInUse(a addressRow) bool {

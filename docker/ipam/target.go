@@ -25,21 +25,40 @@ func (t poolTarget) name(nonce string, spec PoolSpec) identity.PoolName {
 	}
 }
 
-// tags returns the tags of a pool: that of its host, and the id of the subnet that stands for it,
-// by which kuryr-libnetwork and the previous version know that.
-func (t poolTarget) tags(spec PoolSpec) []string {
+// tags returns the tags of a pool: that of its host, its gateway and its auxiliary addresses, which
+// the previous version and an import know it by, and for the same the id of the subnet that stands for
+// it, as kuryr-libnetwork has it. The default gateway needs no tag, which may cost a request.
+func (t poolTarget) tags(spec PoolSpec) (tags []string) {
 	if !t.sdn.Capabilities().HasTags() {
 		return nil
 	}
-	tags := []string{t.names.HostTag()}
-	if id := spec.Standing(); id != "" && t.names.Compat {
+	if !t.isGlobal(spec) {
+		tags = append(tags, t.names.HostTag())
+	}
+	if spec.gateway() != identity.FirstHost(spec.CIDR) {
+		tags = append(tags, identity.TagGateway+spec.Gateway.String())
+	}
+	for _, a := range spec.Aux {
+		tags = append(tags, identity.TagAux+a.String())
+	}
+	if id := spec.Standing(); id != "" && !t.isGlobal(spec) && t.names.Compat {
 		tags = append(tags, string(id))
 	}
 	return tags
 }
 
+// isStaleTag reports whether a tag names a gateway or an auxiliary address that a pool had before.
+func isStaleTag(spec PoolSpec, tag string) bool {
+	if text, ok := strings.CutPrefix(tag, identity.TagGateway); ok {
+		return text != spec.gateway().String()
+	}
+	text, ok := strings.CutPrefix(tag, identity.TagAux)
+	return ok && !slices.ContainsFunc(spec.Aux, func(a netip.Addr) bool { return text == a.String() })
+}
+
 func (t poolTarget) isTagged(spec PoolSpec, last PoolState) bool {
-	return last.Peer || identity.HasAll(last.Tags, t.tags(spec))
+	stale := func(tag string) bool { return isStaleTag(spec, tag) }
+	return last.Peer || identity.HasAll(last.Tags, t.tags(spec)) && !slices.ContainsFunc(last.Tags, stale)
 }
 
 // Ensure implements reconcile.Target. Callers do not wait for tags where these are calls of their
@@ -78,7 +97,7 @@ func (t poolTarget) isNew(nonce string) bool {
 	return i.known && i.at.IsZero()
 }
 
-// tag writes the tags that a pool lacks.
+// tag writes the tags that a pool lacks, and deletes stale ones.
 func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (PoolState, error) {
 	p, err := t.sdn.SubnetPool(ctx, last.ID)
 	if sdn.IsNotFound(err) {
@@ -87,11 +106,11 @@ func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (Poo
 	if err != nil {
 		return last, err
 	}
-	tags := p.Tags
+	tags := slices.DeleteFunc(slices.Clone(p.Tags), func(tag string) bool { return isStaleTag(spec, tag) })
 	for _, tag := range t.tags(spec) {
 		tags, _ = identity.With(tags, tag)
 	}
-	if len(tags) > len(p.Tags) {
+	if !slices.Equal(tags, p.Tags) {
 		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
 		if _, err := t.sdn.UpdateSubnetPool(ctx, p.ID, patch); err != nil {
 			return last, err
@@ -103,6 +122,9 @@ func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (Poo
 
 // Delete implements reconcile.Target.
 func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec PoolSpec, last PoolState) error {
+	if spec.Unknown {
+		return t.deleteUnknown(ctx, o, last.ID)
+	}
 	if last.Peer {
 		return t.Unmark(ctx, last.ID, "")
 	}
@@ -275,7 +297,7 @@ func (t addressTarget) mayTake(p sdn.Port, spec AddressSpec) error {
 		return &leftoverError{row.Key}
 	}
 	switch {
-	case p.DeviceID != "":
+	case p.DeviceID != "" || t.isManagers(p):
 		return inUse(p, spec.MAC, spec.Asked[0].Addr)
 	case !p.Key.IsZero() && (spec.MAC != p.MAC.String() || host != "" && host != t.names.Host):
 		return api.Refuse("address %s is in use", identity.Addresses(p))
@@ -329,10 +351,21 @@ func (t addressTarget) adopt(ctx context.Context, p sdn.Port, spec AddressSpec, 
 	return stateOf(adopted, key), nil
 }
 
-// Delete implements reconcile.Target.
+// Delete implements reconcile.Target. A row without a Key is of a record or of kuryr-libnetwork, so
+// the port is asked whose it is.
 func (t addressTarget) Delete(ctx context.Context, o reconcile.Object, spec AddressSpec, last AddressState) error {
 	if last.Existing {
 		return nil
+	}
+	if last.Port.ID != "" && last.Key.IsZero() {
+		p, err := t.sdn.Port(ctx, last.Port.ID)
+		if sdn.IsNotFound(err) || err == nil && !t.isOwn(p) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return t.sdn.DeletePort(ctx, p.ID, p.Revision)
 	}
 	if last.Port.ID != "" {
 		return t.sdn.DeletePort(ctx, last.Port.ID, 0)

@@ -71,11 +71,25 @@ func (s *Service) ImportPool(ctx context.Context, p sdn.SubnetPool) error {
 	return err
 }
 
-// ImportPort makes the row of a port that has addresses.
+// ImportPort makes the row of a port that has addresses and was listed. Its addresses can have been
+// released since, so it is read again.
 func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
-	if !s.mayImport(p) {
+	if _, ok := s.addresses.Holder(portClaim(p.ID)); ok || !s.mayImport(p) {
 		return nil
 	}
-	_, err := s.importPort(ctx, p)
+	_, nonce := portNonce(p.Key)
+	unlock, err := s.locks.LockAll(ctx, macClaim(p.Network, p.MAC.String()), kindAddress+"/"+nonce)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p, err = s.sdn.Port(ctx, p.ID)
+	if sdn.IsNotFound(err) || err == nil && !s.mayImport(p) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.importPort(ctx, p)
 	return err
 }

@@ -29,13 +29,18 @@ func TestUpgrade(t *testing.T) {
 	released, kept := make("one", "10.50.0.5"), make("two", "10.50.0.6")
 	e.must(e.s.ImportRelease(t.Context(), released.ID))
 	e.must(e.s.ImportPort(t.Context(), kept))
+	users, err := e.sdn.Provider.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Name: "users"}, Network: n.ID}})
+	e.must(err)
+	e.must(e.s.ImportRelease(t.Context(), users[0].ID)) // a record may name it
 	late := sdn.Key{Owner: e.sdn.Installation(), Kind: identity.KindPort, Name: string(n.ID) + "/three"}
 	e.must(e.s.ImportUnconfirmed(t.Context(), n.ID, late))
 	make("three", "10.50.0.7")
 	e.idle()
-	if ports := e.ports(); len(ports) != 1 || ports[0].ID != kept.ID {
-		t.Errorf("ports %+v, want %s", ports, kept.ID)
+	left := func(p sdn.Port) bool { return p.ID == kept.ID || p.ID == users[0].ID }
+	if ports := e.ports(); len(ports) != 2 || !left(ports[0]) || !left(ports[1]) {
+		t.Errorf("ports %+v, want %s and %s", ports, kept.ID, users[0].ID)
 	}
+	e.must(e.sdn.Provider.DeletePorts(t.Context(), []sdn.ID{users[0].ID}))
 	e.release(v4, "10.50.0.6")
 	hidden := e.pool("10.60.0.0/24")
 	e.take(hidden, "", mac1)
@@ -48,5 +53,23 @@ func TestUpgrade(t *testing.T) {
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: hidden}))
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: v6}))
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: "none"}))
+	e.clean()
+}
+
+// An address that is released while the ports are listed has no row.
+func TestImportOfReleasedAddress(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	id := e.pool("10.50.0.0/24")
+	n := e.network(id)
+	got := e.take(id, "10.50.0.9", mac1)
+	listed := e.ports()
+	e.release(id, got)
+	for _, p := range listed {
+		e.must(e.s.ImportPort(t.Context(), p))
+	}
+	e.release(id, e.take(id, "10.50.0.9", mac2))
+	e.releasePool(id)
+	e.removeNetwork(n, id)
 	e.clean()
 }

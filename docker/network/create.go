@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -46,12 +47,13 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 		last, err = s.set(ctx, r.NetworkID, p)
 	}
 	if held, ok := errors.AsType[*reconcile.ConflictError](err); ok && !reconcile.IsPending(err) {
-		return api.RefuseFor(err, "%s is another network's", held.Resource)
+		return s.conflict(err, held, p.spec)
 	}
 	if err != nil {
 		return err
 	}
 	s.bind(p.spec, last)
+	s.pools.NoteHeard(true, p.spec.pools()...)
 	if err := s.pools.TagLater(ctx, p.spec.pools()...); err != nil {
 		s.log.WarnContext(ctx, "pools not tagged", "network", r.NetworkID, "err", err)
 	}
@@ -63,6 +65,39 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 			"options", api.Line(foreignOptions(r.Options.Foreign)))
 	}
 	return nil
+}
+
+// conflict says what another network has, or what is being deleted.
+func (s *Service) conflict(err error, held *reconcile.ConflictError, spec Spec) error {
+	for _, r := range spec.Ranges {
+		switch {
+		case r.Pool != "" && held.Resource == s.pools.RefOf(r.Pool):
+			return api.RefuseFor(err, "the range %s is being deleted", r.CIDR)
+		case r.Pool != "" && held.Resource == claimPool+r.Pool:
+			return api.RefuseFor(err, "the range %s is another network's", r.CIDR)
+		case held.Resource == routerClaim(spec.Router, r.CIDR):
+			return api.RefuseFor(err, "option %s: another network has the range %s on router %s",
+				api.OptRouter, r.CIDR, api.Clip(spec.Router, 100))
+		}
+	}
+	return api.RefuseFor(err, "another network has what the network needs")
+}
+
+// routerClaim is the claim of a range on a router that networks share.
+func routerClaim(router string, cidr netip.Prefix) string {
+	return "router/" + router + "/" + cidr.String()
+}
+
+// NoteUnheard notes that Docker has not got the answer of a CreateNetwork.
+func (s *Service) NoteUnheard(id string) {
+	if r, ok := s.networks.Get(id); ok {
+		s.noteHeard(id, r.Spec, false)
+	}
+}
+
+func (s *Service) noteHeard(id string, spec Spec, heard bool) {
+	s.networks.NoteHeard(id, heard)
+	s.pools.NoteHeard(heard, spec.pools()...)
 }
 
 // foreignOptions lists the first names of options.
@@ -91,7 +126,13 @@ func (s *Service) set(ctx context.Context, id string, p plan) (Last, error) {
 		// kuryr-libnetwork deletes a network that no tag says is in use.
 		s.tagFirst(ctx, id, p.existing.network)
 	}
-	s.setTags(ctx, id, p.spec)
+	of := last
+	for _, pool := range p.pools {
+		if pool.Nonce != "" && !pool.Peer {
+			of.Home = cmp.Or(of.Home, pool.Project)
+		}
+	}
+	s.setTags(ctx, id, p.spec, of)
 	return last, nil
 }
 
@@ -109,7 +150,7 @@ func requestOf(id string, spec Spec, ref func(pool string) string) reconcile.Req
 			q.Claims = append(q.Claims, claimPool+r.Pool)
 		}
 		if spec.Router != "" && spec.Routed {
-			q.Claims = append(q.Claims, "router/"+spec.Router+"/"+r.CIDR.String())
+			q.Claims = append(q.Claims, routerClaim(spec.Router, r.CIDR))
 		}
 	}
 	return q
@@ -275,7 +316,6 @@ func (s *Service) form(old row, known bool) uint8 {
 // will be in the project of its pools. Without pools the project is unknown, and groups of the
 // same name are left to CreateEndpoint.
 func (s *Service) checkGroups(ctx context.Context, o api.NetworkOptions, p *plan) error {
-	option := "option " + api.OptGroups
 	project, known := "", p.existing != nil
 	if known {
 		project = p.existing.network.Project
@@ -285,6 +325,13 @@ func (s *Service) checkGroups(ctx context.Context, o api.NetworkOptions, p *plan
 			project, known = cmp.Or(project, pool.Project), true
 		}
 	}
+	return s.CheckGroups(ctx, o, project, known)
+}
+
+// CheckGroups refuses security groups that endpoints of a network will not find. known says that
+// the project of the network is.
+func (s *Service) CheckGroups(ctx context.Context, o api.NetworkOptions, project string, known bool) error {
+	option := "option " + api.OptGroups
 	if known || !s.sdn.Capabilities().SecurityGroups {
 		_, err := Groups(ctx, s.sdn, o.Groups, project, option)
 		return err

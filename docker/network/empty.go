@@ -3,7 +3,9 @@ package network
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -11,6 +13,85 @@ import (
 // With Config.DeleteEmpty a subnet is deleted with its last address, as kuryr-libnetwork's design
 // document has it, and the next request for an address makes it again. Only subnets that Kuryr
 // made from pools that it made are deleted.
+
+// Tags of subnets that were deleted while they were empty, for a lost store and for the previous
+// version.
+const (
+	tagEmptied = "kuryr.docker.emptied=" // of a network: a pool; of that pool: NETWORKID/FAMILY.PLACE
+	tagRoute   = "kuryr.docker.route="   // of such a pool: DESTINATION=NEXTHOP, a route of the subnet
+)
+
+// noteEmptied writes on the pool of a range what is needed to make its subnet again. The network
+// names the pool already. An SDN without room for the tags does without.
+func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, r Range, s sdn.Subnet) error {
+	name := s.Key.Name
+	if spec.Form != formCompat {
+		name = o.Key + name[strings.LastIndexByte(name, '/'):]
+	}
+	tags := []string{tagEmptied + name}
+	if s.Gateway.IsValid() {
+		tags = append(tags, identity.TagGateway+s.Gateway.String())
+	}
+	for _, r := range s.HostRoutes {
+		tags = append(tags, tagRoute+r.Destination.String()+"="+r.NextHop.String())
+	}
+	for _, a := range s.Reserved {
+		if a != s.Gateway {
+			tags = append(tags, identity.TagAux+a.String())
+		}
+	}
+	room := t.sdn.Capabilities().MaxTagLen
+	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > room }) {
+		return nil
+	}
+	return t.tagPool(ctx, r.PoolID, func(has []string) []string { return adding(tags...)(withoutEmptied(has)) })
+}
+
+// forgetEmptied removes the tags of noteEmptied from the pools whose ranges have their subnets
+// again.
+func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, error) {
+	left := slices.Clone(last.Emptied)
+	for _, r := range spec.Ranges {
+		at := slices.Index(left, r.PoolID)
+		if r.Absent || at < 0 {
+			continue
+		}
+		if err := t.tagPool(ctx, r.PoolID, withoutEmptied); ignoreAbsent(err) != nil {
+			return last, err
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	last.Emptied = left
+	return last, nil
+}
+
+func withoutEmptied(tags []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+		return strings.HasPrefix(t, tagEmptied) || strings.HasPrefix(t, tagRoute)
+	})
+}
+
+func (t target) tagPool(ctx context.Context, id sdn.ID, change func([]string) []string) error {
+	return retryStale(func(bool) error {
+		p, err := t.sdn.SubnetPool(ctx, id)
+		if err != nil {
+			return err
+		}
+		tags := change(p.Tags)
+		if slices.Equal(tags, p.Tags) {
+			return nil
+		}
+		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+		_, err = t.sdn.UpdateSubnetPool(ctx, id, patch)
+		return err
+	})
+}
+
+// hold is how many callers need the subnet of a pool.
+type hold struct {
+	count   int
+	emptied bool // Emptied was called since
+}
 
 // Hold makes the subnet of a pool again if it was deleted, and keeps it until release is called.
 func (s *Service) Hold(ctx context.Context, pool string) (release func(), err error) {
@@ -22,19 +103,53 @@ func (s *Service) Hold(ctx context.Context, pool string) (release func(), err er
 		_, err := s.known(ctx, r)
 		return func() {}, err
 	}
-	release, err = s.locks.Lock(ctx, lockPool+pool)
+	unlock, err := s.locks.Lock(ctx, lockPool+pool)
 	if err != nil {
 		return nil, err
 	}
+	defer unlock()
 	if err = s.setAbsent(ctx, pool, false); err == nil {
 		r, _, _ = s.rangeOfPool(pool)
 		_, err = s.known(ctx, r)
 	}
 	if err != nil {
-		release()
 		return nil, err
 	}
-	return release, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.holds[pool]
+	h.count++
+	s.holds[pool] = h
+	return func() { s.release(ctx, pool) }, nil
+}
+
+// release ends a Hold.
+func (s *Service) release(ctx context.Context, pool string) {
+	s.mu.Lock()
+	h := s.holds[pool]
+	if h.count--; h.count > 0 {
+		s.holds[pool] = h
+	} else {
+		delete(s.holds, pool)
+	}
+	s.mu.Unlock()
+	if h.count == 0 && h.emptied {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		s.Emptied(ctx, pool)
+	}
+}
+
+// isHeld reports whether a caller needs the subnet of a pool. The last of them repeats Emptied.
+func (s *Service) isHeld(pool string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, held := s.holds[pool]
+	if held {
+		h.emptied = true
+		s.holds[pool] = h
+	}
+	return held
 }
 
 // Emptied deletes the subnet of a pool if no port has an address of it. The addresses are free in
@@ -57,6 +172,9 @@ func (s *Service) tidy(ctx context.Context, pool string) error {
 	r, at, ok := s.rangeOfPool(pool)
 	if !ok || r.Phase != reconcile.Wanted || s.pools.IsReleased(pool) {
 		return nil // the whole network is about to be deleted
+	}
+	if s.isHeld(pool) {
+		return nil
 	}
 	g := r.Spec.Ranges[at]
 	if g.Absent || g.Standing != "" || g.CutFrom != g.PoolID || r.Spec.Existing != "" {

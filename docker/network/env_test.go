@@ -41,6 +41,7 @@ type env struct {
 	stop   func()
 	ids    map[string][]sdn.ID // of the pools of a network
 	empty  string
+	hook   func(dockertest.Call) error // before each call of the SDN; nil: none
 }
 
 // newEnv returns an env. If the first change is nil, Keys are not those of the previous version.
@@ -80,7 +81,7 @@ func (e *env) start() {
 	e.faults = &faults{}
 	e.namer = identity.NewNamer(e.sdn.Installation(), "box", store.ID(), !e.own)
 	c := e.config
-	c.Provider = &dockertest.Provider{Provider: e.sdn, Before: e.faults.before, After: e.faults.answer}
+	c.Provider = &dockertest.Provider{Provider: e.sdn, Before: e.before, After: e.faults.answer}
 	e.ipam = ipam.New(store, ipam.Config{
 		Provider: c.Provider, Namer: e.namer, Host: "box", Timeout: 5 * time.Second,
 		HostRoutes: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
@@ -99,6 +100,15 @@ func (e *env) start() {
 		running.Wait()
 		_ = store.Close()
 	}
+}
+
+func (e *env) before(c dockertest.Call) error {
+	if e.hook != nil {
+		if err := e.hook(c); err != nil {
+			return err
+		}
+	}
+	return e.faults.before(c)
 }
 
 // kill ends the process and begins another one with what was on the disk.

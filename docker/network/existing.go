@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -65,6 +66,7 @@ func (t target) ensureExisting(ctx context.Context, o reconcile.Object, spec Spe
 		if !slices.Contains(last.Added, s.ID) {
 			last.Added = append(slices.Clone(last.Added), s.ID)
 		}
+		last.Home = cmp.Or(last.Home, s.Project)
 		others := slices.DeleteFunc(slices.Clone(read.subnets), func(o sdn.Subnet) bool { return o.ID == s.ID })
 		read.subnets = append(others, s)
 	}
@@ -104,7 +106,7 @@ func (t target) ensureLink(
 	if err != nil {
 		return last, err
 	}
-	last.Link = link.ID
+	last.Link, last.Home = link.ID, link.Project
 	if network, _, _ := strings.Cut(link.Name, ","); network != string(spec.Existing) {
 		return last, api.Refuse("network %s is another network of the SDN already", api.Clip(o.Key, 12))
 	}
@@ -150,8 +152,8 @@ func (t target) added(ctx context.Context, o reconcile.Object, spec Spec, last L
 	for _, want := range t.subnetSpecs(o, spec, last) {
 		keys = append(keys, want.Key)
 	}
-	if len(last.Added) == len(keys) {
-		return last.Added, nil
+	if len(last.Added) == len(keys) || len(keys) == 0 {
+		return last.Added, nil // without a Key all subnets would match
 	}
 	var ids []sdn.ID
 	for s, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}) {

@@ -17,60 +17,102 @@ import (
 // What the SDN has of a network whose row is lost, or that an earlier version or kuryr-libnetwork
 // made, becomes a row again.
 
-// Tags of the previous version, of subnets that were deleted while they were empty.
-const (
-	tagEmptied = "kuryr.docker.emptied=" // of a network: a pool; of that pool: NETWORKID/FAMILY.PLACE
-	tagRoute   = "kuryr.docker.route="   // of such a pool: DESTINATION=NEXTHOP, a route of the subnet
-)
-
 // found is what the SDN has of a network.
 type found struct {
 	reconcile.Found[Spec, Last]
 	deleted bool // the previous version was told to delete it
+	used    bool // it can have had an endpoint
 }
 
 // lister reads networks from the SDN.
 type lister struct {
 	target
+	tags   tagTarget
 	routed bool // Config.Routed
 	row    func(id string) (row, bool)
 	ref    func(pool string) string
 }
 
-// List implements reconcile.Lister.
+// List implements reconcile.Lister. A network that cannot be described is left out: a later call
+// that names it finds it.
 func (l lister) List(ctx context.Context) iter.Seq2[reconcile.Found[Spec, Last], error] {
-	match := sdn.Match{Owner: l.namer.Owner, Kind: identity.KindNetwork, Tags: []string{l.namer.HostTag()}}
-	links := match
-	links.Kind = identity.KindLink
 	return func(yield func(reconcile.Found[Spec, Last], error) bool) {
-		for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
-			if err == nil && (n.Foreign || ofSwarm(n.Tags)) {
-				continue
+		own, links, err := l.unknown(ctx, yield)
+		l := l // which reads from memory
+		if err == nil {
+			l.target.sdn, err = l.read(ctx, own, links)
+		}
+		if err != nil {
+			yield(reconcile.Found[Spec, Last]{}, err)
+			return
+		}
+		more := func(id sdn.ID, f found, err error) bool {
+			switch {
+			case err == nil:
+				return yield(f.Found, nil)
+			case ctx.Err() != nil, sdn.IsUnavailable(err):
+				yield(f.Found, err)
+				return false
 			}
-			var f found
-			if err == nil {
-				f, err = l.own(ctx, n)
-			}
-			if !yield(f.Found, err) || err != nil {
+			l.log.WarnContext(ctx, "network not imported", "id", id, "err", err)
+			return true
+		}
+		for _, n := range own {
+			if f, err := l.own(ctx, n); !more(n.ID, f, err) {
 				return
 			}
 		}
-		if !l.sdn.Capabilities().SubnetPools {
-			return
-		}
-		for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: links}) {
-			if err == nil && !l.namer.Ours(p.Meta, identity.KindLink) {
-				continue
-			}
-			var f found
-			if err == nil {
-				f, err = l.linked(ctx, p)
-			}
-			if !yield(f.Found, err) || err != nil {
+		for _, p := range links {
+			if f, err := l.linked(ctx, p); !more(linkedNetwork(p), f, err) {
 				return
 			}
 		}
 	}
+}
+
+// unknown returns the networks and links without a row. It yields the objects of the others.
+func (l lister) unknown(
+	ctx context.Context, yield func(reconcile.Found[Spec, Last], error) bool,
+) (own []sdn.Network, links []sdn.SubnetPool, err error) {
+	known := func(key sdn.Key) bool {
+		o, _ := l.object(key)
+		r, ok := l.row(o.Key)
+		return ok && r.Object == o && (r.Done || r.Phase != reconcile.Wanted) &&
+			yield(reconcile.Found[Spec, Last]{Object: o}, nil)
+	}
+	match := sdn.Match{Owner: l.namer.Owner, Kind: identity.KindNetwork, Tags: []string{l.namer.HostTag()}}
+	for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if !n.Foreign && !ofSwarm(n.Tags) && !known(n.Key) {
+			own = append(own, n)
+		}
+	}
+	if !l.sdn.Capabilities().SubnetPools {
+		return own, nil, nil
+	}
+	match.Kind = identity.KindLink
+	for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.namer.Ours(p.Meta, identity.KindLink) && !known(linkedKey(p)) {
+			links = append(links, p)
+		}
+	}
+	return own, links, nil
+}
+
+// linkedKey returns the Key that the network of a link would have, and linkedNetwork its id.
+func linkedKey(link sdn.SubnetPool) sdn.Key {
+	_, name, _ := strings.Cut(link.Key.Name, "/")
+	return sdn.Key{Name: name}
+}
+
+func linkedNetwork(link sdn.SubnetPool) sdn.ID {
+	id, _, _ := strings.Cut(link.Name, ",")
+	return sdn.ID(id)
 }
 
 // ofSwarm reports whether managers or other nodes may have a network.
@@ -102,6 +144,7 @@ func (l lister) own(ctx context.Context, n sdn.Network) (found, error) {
 		if err := l.addAbsent(ctx, o.Key, sdn.ID(id), &spec); err != nil {
 			return f, err
 		}
+		last.Emptied = append(last.Emptied, sdn.ID(id))
 	}
 	if err := l.setRouter(ctx, o, &spec, &last); err != nil {
 		return f, err
@@ -112,13 +155,12 @@ func (l lister) own(ctx context.Context, n sdn.Network) (found, error) {
 
 // linked describes the existing network of a link.
 func (l lister) linked(ctx context.Context, link sdn.SubnetPool) (found, error) {
-	_, name, _ := strings.Cut(link.Key.Name, "/")
-	o, form := l.object(sdn.Key{Name: name})
+	o, form := l.object(linkedKey(link))
 	parts := strings.Split(link.Name, ",")
 	spec := Spec{Existing: sdn.ID(parts[0]), Form: form}
 	spec.setOptions(link.Tags)
 	f, err := l.existing(ctx, o, spec, parts[1:])
-	f.Last.Link = link.ID
+	f.Last.Link, f.Last.Home = link.ID, link.Project
 	f.deleted = slices.Contains(link.Tags, identity.TagDeleted)
 	l.fill(&f, o, f.Spec, f.Last, link.Tags)
 	return f, err
@@ -169,6 +211,8 @@ func (l lister) fill(f *found, o reconcile.Object, spec Spec, last Last, tags []
 	for _, engine := range identity.Values(tags, identity.TagEngine) {
 		f.Engine = engine
 	}
+	// An object of this version can have been used: only its row tells.
+	f.used = slices.Contains(tags, identity.TagUsed) || slices.Contains(tags, l.namer.HostTag())
 }
 
 // object returns the row's object of a Key, and the form of the Key. Only second incarnations of
@@ -267,8 +311,16 @@ func (l lister) addStanding(ctx context.Context, pool sdn.ID, subnets []sdn.Subn
 		return nil
 	}
 	p, err := l.sdn.SubnetPool(ctx, pool)
+	if sdn.IsNotFound(err) { // Docker has released it; the subnet still has its tag
+		for _, s := range subnets {
+			if slices.Contains(s.Tags, string(pool)) {
+				spec.Ranges = append(spec.Ranges, Range{CIDR: s.CIDR, PoolID: pool, Standing: s.ID, None: true})
+			}
+		}
+		return nil
+	}
 	if err != nil {
-		return ignoreAbsent(err)
+		return err
 	}
 	name, ok := identity.ParsePoolName(p.Key.Name)
 	if !ok {
@@ -345,19 +397,60 @@ func (s Spec) options() api.NetworkOptions {
 	}
 }
 
+// byID describes a network by the engine's id, as far as the SDN has it.
+func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err error) {
+	keys := []sdn.Key{l.namer.GlobalKey(identity.KindNetwork, id)}
+	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+	switch {
+	case err != nil:
+		return f, false, err
+	case !ok:
+		return l.linkByID(ctx, id)
+	}
+	f, err = l.own(ctx, n)
+	return f, err == nil, err
+}
+
+// linkByID is byID for an existing network.
+func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err error) {
+	if !l.sdn.Capabilities().SubnetPools {
+		return f, false, nil
+	}
+	match := sdn.Match{Keys: []sdn.Key{l.namer.GlobalKey(identity.KindLink, l.namer.Host+"/"+id)}}
+	link, ok, err := sdn.First(l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	if err != nil || !ok {
+		return f, false, err
+	}
+	f, err = l.linked(ctx, link)
+	return f, err == nil, err
+}
+
+// Delete implements reconcile.Target.
+func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
+	if !spec.Unknown {
+		return l.target.Delete(ctx, o, spec, last)
+	}
+	f, ok, err := l.byID(ctx, o.Key)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return reconcile.ErrAbsent
+	}
+	if f.Spec.Existing != "" {
+		if err := l.tags.Delete(ctx, o, tagsOf(f.Spec, f.Last), struct{}{}); err != nil {
+			return err
+		}
+	}
+	return l.target.Delete(ctx, f.Object, f.Spec, f.Last)
+}
+
 // lookUp makes the row of a network that a call names, of what the SDN has. It reports whether
 // there is one.
 func (s *Service) lookUp(ctx context.Context, id string) (bool, error) {
 	l := s.lister()
-	keys := []sdn.Key{s.namer.GlobalKey(identity.KindNetwork, id)}
-	n, ok, err := sdn.First(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
-	if err != nil {
-		return false, err
-	}
-	if ok {
-		return s.importOwn(ctx, l, n)
-	}
-	if found, err := s.lookUpLink(ctx, id); found || err != nil {
+	found, err := s.importBy(ctx, id, l.byID)
+	if found || err != nil {
 		return found, err
 	}
 	return s.lookUpTagged(ctx, l, id)
@@ -365,19 +458,32 @@ func (s *Service) lookUp(ctx context.Context, id string) (bool, error) {
 
 // lookUpLink is lookUp for the link to an existing network.
 func (s *Service) lookUpLink(ctx context.Context, id string) (bool, error) {
-	if !s.sdn.Capabilities().SubnetPools {
-		return false, nil
-	}
-	match := sdn.Match{Keys: []sdn.Key{s.namer.GlobalKey(identity.KindLink, s.namer.Host+"/"+id)}}
-	link, ok, err := sdn.First(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
-	if err != nil || !ok {
+	return s.importBy(ctx, id, s.lister().linkByID)
+}
+
+// importBy makes the row of a network that has none, and reports whether it has one then.
+func (s *Service) importBy(
+	ctx context.Context, id string, read func(ctx context.Context, id string) (found, bool, error),
+) (bool, error) {
+	var f found
+	imported, err := s.networks.ImportFound(ctx, id, func(ctx context.Context) (*row, error) {
+		var ok bool
+		var err error
+		if f, ok, err = read(ctx, id); err != nil || !ok {
+			return nil, err
+		}
+		r := f.row()
+		r.Key = id
+		return &r, nil
+	})
+	switch {
+	case err != nil:
 		return false, err
+	case imported:
+		return true, s.imported(ctx, f)
 	}
-	f, err := s.lister().linked(ctx, link)
-	if err != nil {
-		return false, err
-	}
-	return true, s.importFound(ctx, f)
+	_, ok := s.networks.Get(id)
+	return ok, nil
 }
 
 func (s *Service) importOwn(ctx context.Context, l lister, n sdn.Network) (bool, error) {
@@ -388,25 +494,35 @@ func (s *Service) importOwn(ctx context.Context, l lister, n sdn.Network) (bool,
 	return true, s.importFound(ctx, f)
 }
 
-// importFound stores the row of what was found.
-func (s *Service) importFound(ctx context.Context, f found) error {
+// row returns the row of what was found.
+func (f found) row() row {
 	r := row{
 		Object: f.Object, Phase: reconcile.Wanted, Spec: f.Spec, Last: f.Last, Done: true,
-		Claims: f.Claims, Owners: f.Owners, Engine: f.Engine,
+		Claims: f.Claims, Owners: f.Owners, Engine: f.Engine, Acked: f.used,
 	}
 	if f.deleted {
 		r.Phase = reconcile.Deleting
 	}
-	if err := s.networks.Import(ctx, []row{r}); err != nil {
+	return r
+}
+
+// importFound stores the row of what was found.
+func (s *Service) importFound(ctx context.Context, f found) error {
+	if err := s.networks.Import(ctx, []row{f.row()}); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "network imported", "network", r.Key, "id", r.Last.ID)
+	return s.imported(ctx, f)
+}
+
+// imported does what follows from a row that was stored.
+func (s *Service) imported(ctx context.Context, f found) error {
+	s.log.InfoContext(ctx, "network imported", "network", f.Key, "id", f.Last.ID)
 	if f.deleted {
-		return s.networks.RemoveLater(ctx, r.Key)
+		return s.networks.RemoveLater(ctx, f.Key)
 	}
-	s.bind(r.Spec, r.Last)
-	if r.Spec.Existing != "" {
-		s.setTags(ctx, r.Key, r.Spec)
+	s.bind(f.Spec, f.Last)
+	if f.Spec.Existing != "" {
+		s.setTags(ctx, f.Key, f.Spec, f.Last)
 	}
 	return nil
 }
@@ -423,7 +539,7 @@ func (s *Service) Import(ctx context.Context, id string) error {
 // ImportDelete stores the deletion of a network that an earlier version was asked for.
 func (s *Service) ImportDelete(ctx context.Context, id string) error {
 	err := s.networks.Import(ctx, []row{{
-		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting, Spec: Spec{Form: formCompat},
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting, Spec: Spec{Form: formCompat, Unknown: true},
 	}})
 	if err != nil {
 		return err
@@ -442,8 +558,8 @@ func (s *Service) ImportTags(ctx context.Context, id string, network sdn.ID, poo
 
 // lookUpTagged finds a network by its tags. It takes over what kuryr-libnetwork made or used.
 func (s *Service) lookUpTagged(ctx context.Context, l lister, id string) (bool, error) {
-	if r, ok := s.tags.Get(id); ok && r.Phase == reconcile.Deleting {
-		return false, nil // its tags are not deleted yet
+	if _, ok := s.tags.Get(id); ok {
+		return false, nil // its tags are ours, and not deleted yet
 	}
 	query := sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(id)}}
 	networks, err := sdn.All(s.sdn.FindNetworks(ctx, query))

@@ -2,13 +2,18 @@ package network_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/network"
@@ -295,6 +300,12 @@ func TestConflict(t *testing.T) {
 	if err := e.svc.Create(t.Context(), r); !sdn.IsConflict(err) {
 		t.Errorf("an overlapping network: %v", err)
 	}
+	same := e.call(3, api.NetworkOptions{Router: "edge"}, "10.50.0.0/24")
+	const text = "option " + api.OptRouter + ": another network has the range 10.50.0.0/24 on router edge"
+	if err := e.svc.Create(t.Context(), same); err == nil || !strings.HasPrefix(err.Error(), text) {
+		t.Errorf("a network with the same range: %v", err)
+	}
+	e.release(same)
 	e.release(r)
 	e.idle()
 	e.same(made)
@@ -398,6 +409,108 @@ func TestEmpty(t *testing.T) {
 		if at > 0 && !killed {
 			return
 		}
+	}
+}
+
+// The subnet of a range that was deleted while it was empty is made again alike after the store was
+// lost, and the tags that say how are deleted.
+func TestEmptyLost(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]func(*network.Config){"compat": deletesEmpty, "own": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changes := []func(*network.Config){own, deletesEmpty}
+			e := newEnv(t, changes...)
+			cidr := netip.MustParsePrefix("10.50.0.0/24")
+			r := e.call(1, api.NetworkOptions{}, cidr.String())
+			r.Ranges[0].AuxAddresses = []netip.Addr{netip.MustParseAddr("10.50.0.9")}
+			r.Ranges[0].Routes = []sdn.HostRoute{{
+				Destination: netip.MustParsePrefix("192.0.2.0/24"), NextHop: netip.MustParseAddr("10.50.0.7"),
+			}}
+			e.must(e.svc.Create(t.Context(), r))
+			made, key := e.dump(), e.pool(cidr.String())
+			for range 2 {
+				e.svc.Emptied(t.Context(), key)
+				if strings.Contains(e.dump(), "kuryr-subnet") {
+					t.Fatalf("the SDN has\n%s", e.dump())
+				}
+				e.lose()
+				e.must(e.svc.Import(t.Context(), r.NetworkID))
+				release, err := e.svc.Hold(t.Context(), key)
+				e.must(err)
+				e.same(made)
+				release()
+			}
+			pool, err := e.sdn.SubnetPool(t.Context(), e.ids[r.NetworkID][0])
+			e.must(err)
+			if text := strings.Join(pool.Tags, " "); strings.Contains(text, "emptied") || strings.Contains(text, "route") {
+				t.Errorf("the pool has the tags %s", text)
+			}
+		})
+	}
+}
+
+// Many networks are imported by few calls, and one that cannot be described does not keep the others
+// from it.
+func TestImportMany(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, routed)
+	const count = 30
+	for n := range count {
+		e.create(n+1, api.NetworkOptions{}, fmt.Sprintf("10.1.%d.0/24", n))
+	}
+	n := e.theirs("prod", "10.9.0.0/24")
+	r := e.create(count+1, existing(n), "10.9.0.0/24")
+	e.idle()
+	e.faults.die()
+	e.stop()
+	query := sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(id(1))}}
+	bad, _, err := sdn.First(e.sdn.FindNetworks(t.Context(), query))
+	e.must(err)
+	tags := append(bad.Tags, "kuryr.docker.emptied=secret")
+	_, err = e.sdn.UpdateNetwork(t.Context(), bad.ID, sdn.NetworkPatch{Patch: sdn.Patch{Tags: &tags}})
+	e.must(err)
+	var calls atomic.Int64
+	e.hook = func(c dockertest.Call) error {
+		calls.Add(1)
+		if of, ok := dockertest.Arg[sdn.ID](c); ok && c.Method == "SubnetPool" && *of == "secret" {
+			return &sdn.Error{Kind: sdn.KindDenied, Noun: "subnet pool"}
+		}
+		return nil
+	}
+	e.path = filepath.Join(t.TempDir(), "docker.db")
+	e.start()
+	for n := range count - 1 {
+		e.listed(id(n + 2))
+	}
+	e.listed(r.NetworkID)
+	if _, ok := e.store.Rows()["network/"+id(1)]; ok {
+		t.Error("the test does not fail a network")
+	}
+	if n := calls.Load(); n > 2*count {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// Several callers need a subnet concurrently. It stays while one of them does, and an Emptied of that
+// time is repeated.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, deletesEmpty)
+	e.create(1, api.NetworkOptions{}, "10.50.0.0/24")
+	made, pool := e.dump(), e.pool("10.50.0.0/24")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	one, err := e.svc.Hold(ctx, pool)
+	e.must(err)
+	two, err := e.svc.Hold(ctx, pool)
+	e.must(err)
+	e.svc.Emptied(ctx, pool)
+	one()
+	e.same(made)
+	two()
+	if strings.Contains(e.dump(), "kuryr-subnet") {
+		t.Errorf("the SDN has\n%s", e.dump())
 	}
 }
 
@@ -714,6 +827,32 @@ func TestImportCleanups(t *testing.T) {
 	}
 	e.remove(r)
 	e.release(deleted)
+	e.idle()
+	e.same(before)
+}
+
+// A network of which only the deletion is known goes with its router, or leaves an existing network
+// as it was.
+func TestImportDelete(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, routed)
+	theirs := e.theirs("net", "10.50.0.0/24")
+	before := e.dump()
+	networks := []*api.CreateNetworkRequest{
+		e.create(1, existing(theirs), "10.50.0.0/24"),
+		e.create(2, api.NetworkOptions{}, "10.51.0.0/24"),
+	}
+	e.idle()
+	e.lose()
+	for _, r := range networks {
+		e.must(e.svc.ImportDelete(t.Context(), r.NetworkID))
+	}
+	e.kill()
+	e.svc.Finish(t.Context())
+	e.idle()
+	for _, r := range networks {
+		e.release(r)
+	}
 	e.idle()
 	e.same(before)
 }

@@ -158,17 +158,17 @@ func (s *Service) resolveRouter(ctx context.Context, o api.NetworkOptions, spec 
 	}
 	spec.Routed = o.Routed() && (s.routed || o.AsksRouter())
 	var err error
-	if spec.External, err = s.externalNetwork(ctx, o.External); err != nil {
+	if spec.External, err = s.ExternalNetwork(ctx, o.External); err != nil {
 		return err
 	}
 	if spec.Router = o.Router; spec.Router != "" {
-		spec.RouterID, err = s.namedRouter(ctx, o.Router)
+		spec.RouterID, err = s.NamedRouter(ctx, o.Router)
 	}
 	return err
 }
 
-// externalNetwork returns the external network with a name or an id.
-func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, error) {
+// ExternalNetwork returns the external network with a name or an id.
+func (s *Service) ExternalNetwork(ctx context.Context, name string) (sdn.ID, error) {
 	if name == "" {
 		return "", nil
 	}
@@ -188,9 +188,10 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 	return n.ID, err
 }
 
-// namedRouter returns the router of others with a name or an id. Without one by the name it
-// returns "".
-func (s *Service) namedRouter(ctx context.Context, name string) (sdn.ID, error) {
+// NamedRouter returns the router of others with a name or an id. A name means a router of Kuryr's
+// project only: any project can have one of that name. Without one, or if Kuryr has made the
+// router already, it returns "".
+func (s *Service) NamedRouter(ctx context.Context, name string) (sdn.ID, error) {
 	if uuid.Validate(name) == nil {
 		r, err := s.sdn.Router(ctx, sdn.ID(name))
 		if sdn.IsNotFound(err) {
@@ -201,6 +202,20 @@ func (s *Service) namedRouter(ctx context.Context, name string) (sdn.ID, error) 
 	found, err := sdn.All(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{name}}}))
 	if err != nil || len(found) == 0 {
 		return "", err
+	}
+	keys := []sdn.Key{s.namer.GlobalKey(identity.KindSharedRouter, name)}
+	_, made, err := sdn.First(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Keys: keys}}))
+	if err != nil || made {
+		return "", err
+	}
+	project, err := s.pools.Project(ctx)
+	if err != nil {
+		return "", err
+	}
+	found = slices.DeleteFunc(found, func(r sdn.Router) bool { return r.Project != project })
+	if len(found) == 0 {
+		s.log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
+		return "", nil
 	}
 	r, err := only(found, nil, api.Reference{Option: api.OptRouter, Name: name}, "router")
 	return r.ID, err

@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
@@ -31,6 +33,8 @@ type Config struct {
 	Pools    *ipam.Service
 	// HasEndpoints reports whether a network has endpoints. nil: none has.
 	HasEndpoints func(network string) bool
+	// InUse reports whether a container has an interface on a network, or will have. nil: none has.
+	InUse func(network string) bool
 	// Engine lists what Docker has, with a *engine.Content. nil: no network is an orphan.
 	Engine reconcile.Engine
 	// Routed gives every network a router, unless an option says otherwise.
@@ -46,13 +50,16 @@ type Service struct {
 	namer        identity.Namer
 	pools        *ipam.Service
 	hasEndpoints func(network string) bool
+	inUse        func(network string) bool
 	routed       bool
 	deleteEmpty  bool
 	log          *slog.Logger
 
-	// locks are taken in the order pool, network, range. A lock of a pool is held while a call
-	// needs its subnet; that of a network while its spec is changed.
+	// locks are taken in the order pool, network, range. A lock of a pool is held while its subnet
+	// is deleted or made again; that of a network while its spec is changed.
 	locks    keymutex.Mutex
+	mu       sync.Mutex
+	holds    map[string]hold // by pool
 	networks *reconcile.Kind[Spec, Last]
 	tags     *reconcile.Kind[TagSpec, struct{}]
 }
@@ -79,14 +86,18 @@ const (
 // New registers the kinds of networks. It calls neither the SDN nor Docker.
 func New(c Config) *Service {
 	s := &Service{
-		sdn: c.Provider, namer: c.Namer, pools: c.Pools, hasEndpoints: c.HasEndpoints,
-		routed: c.Routed, deleteEmpty: c.DeleteEmpty, log: c.Logger,
+		sdn: c.Provider, namer: c.Namer, pools: c.Pools, hasEndpoints: c.HasEndpoints, inUse: c.InUse,
+		routed: c.Routed, deleteEmpty: c.DeleteEmpty, log: c.Logger, holds: map[string]hold{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	none := func(string) bool { return false }
 	if s.hasEndpoints == nil {
-		s.hasEndpoints = func(string) bool { return false }
+		s.hasEndpoints = none
+	}
+	if s.inUse == nil {
+		s.inUse = none
 	}
 	s.networks = reconcile.Register(c.Store, "network", s.lister(), reconcile.Options[Spec, Last]{
 		Timeout: callTimeout,
@@ -98,27 +109,29 @@ func New(c Config) *Service {
 		},
 		Engine: c.Engine,
 		Listed: func(r row, content any) bool { return listed(r.Key, content) },
+		Used:   func(r row) bool { return r.Acked || s.hasEndpoints(r.Key) },
 		// Docker waits for its plugins, so they must not list it because of a conflict.
 		Stale:   func(context.Context, row) (bool, error) { return false, nil },
-		InUse:   func(r row) bool { return s.hasEndpoints(r.Key) },
-		Removed: func(r row) { s.bind(r.Spec, Last{}) },
+		InUse:   func(r row) bool { return s.inUse(r.Key) },
+		Removed: s.forget,
 	})
 	s.tags = reconcile.Register(c.Store, "network-tags", s.tagTarget(),
 		reconcile.Options[TagSpec, struct{}]{
 			Timeout: callTimeout, MaxRows: maxTagged, Engine: c.Engine,
 			Listed: func(r tagRow, content any) bool { return listed(r.Key, content) },
+			Used:   func(tagRow) bool { return false }, // the network's row tells
 		})
 	return s
 }
 
-// listed reports whether a list of Docker has a network.
+// listed reports whether a list of Docker has a network. Those of a swarm other nodes can have.
 func listed(id string, content any) bool {
 	c, ok := content.(*engine.Content)
 	if !ok {
 		return true
 	}
 	_, has := c.Network(id)
-	return has
+	return has || c.IsShared(id)
 }
 
 func (s *Service) tagTarget() tagTarget {
@@ -129,7 +142,7 @@ func (s *Service) target() target { return target{sdn: s.sdn, namer: s.namer, lo
 
 func (s *Service) lister() lister {
 	return lister{
-		target: s.target(), routed: s.routed, ref: s.pools.RefOf,
+		target: s.target(), tags: s.tagTarget(), routed: s.routed, ref: s.pools.RefOf,
 		row: func(id string) (row, bool) { return s.networks.Get(id) },
 	}
 }
@@ -146,7 +159,7 @@ func (s *Service) Start(ctx context.Context) {
 			continue
 		}
 		if t, ok := s.tags.Get(r.Key); !ok || t.Phase != reconcile.Wanted {
-			s.setTags(ctx, r.Key, r.Spec)
+			s.setTags(ctx, r.Key, r.Spec, r.Last)
 		}
 	}
 }
@@ -168,11 +181,11 @@ func (s *Service) finishTags(ctx context.Context) {
 			continue
 		}
 		n, found := s.networks.Get(r.Key)
-		if found && !r.Done && n.Phase == reconcile.Wanted {
-			s.setTags(ctx, r.Key, n.Spec)
+		if found = found && n.Phase == reconcile.Wanted; found && !r.Done {
+			s.setTags(ctx, r.Key, n.Spec, n.Last)
 		}
 		var err error
-		if !found {
+		if !found && n.Phase != reconcile.Deleting {
 			found, err = s.lookUpLink(ctx, r.Key)
 		}
 		if err == nil && !found {
@@ -181,6 +194,14 @@ func (s *Service) finishTags(ctx context.Context) {
 		if err != nil {
 			s.log.WarnContext(ctx, "network tags not compared", "network", r.Spec.Network, "err", err)
 		}
+	}
+}
+
+// forget is called when the row of a network is gone.
+func (s *Service) forget(r row) {
+	s.bind(r.Spec, Last{})
+	if _, ok := s.tags.Get(r.Key); ok {
+		go s.dropTags(r.Key) // after the call that holds the lock; Finish repeats it after a kill
 	}
 }
 
@@ -219,9 +240,18 @@ func (s *Service) Find(ctx context.Context, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
+	// Routes and name servers of a subnet are its operator's, who changes them at any time.
+	query := sdn.SubnetQuery{Networks: []sdn.ID{r.Last.ID}}
+	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, query))
+	if err != nil {
+		return View{}, err
+	}
+	slices.SortFunc(subnets, byRange)
+	s.networks.Ack(id) // its engine uses it
+	s.noteHeard(id, r.Spec, true)
 	return View{
 		Ref: s.networks.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
-		Subnets: r.Last.Subnets, NoPortSecurity: r.Last.NoPortSecurity, Options: r.Spec.options(),
+		Subnets: subnets, NoPortSecurity: r.Last.NoPortSecurity, Options: r.Spec.options(),
 	}, nil
 }
 

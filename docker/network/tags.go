@@ -1,7 +1,9 @@
 package network
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 
@@ -20,6 +22,7 @@ type TagSpec struct {
 	Network sdn.ID   `json:"network"`           // existing
 	Pools   []sdn.ID `json:"pools,omitempty"`   // that Docker has, or had, for it
 	Subnets []sdn.ID `json:"subnets,omitempty"` // existing, of the pools in their order; "": unknown
+	Project string   `json:"project,omitempty"` // Kuryr's; "": unknown, or the SDN has no projects
 }
 
 type tagTarget struct {
@@ -36,15 +39,22 @@ const maxStale = 5
 // useTags returns the tags of an existing network.
 func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
 
-// setTags stores that the tags of an existing network are wanted.
-func (s *Service) setTags(ctx context.Context, id string, spec Spec) {
-	want := TagSpec{Network: spec.Existing}
+// tagsOf returns what carries the tags of an existing network.
+func tagsOf(spec Spec, last Last) TagSpec {
+	t := TagSpec{Network: spec.Existing, Project: last.Home}
 	for _, r := range spec.Ranges {
 		if r.PoolID != "" && r.Standing != "" {
-			want.Pools, want.Subnets = append(want.Pools, r.PoolID), append(want.Subnets, r.Standing)
+			t.Pools, t.Subnets = append(t.Pools, r.PoolID), append(t.Subnets, r.Standing)
 		}
 	}
+	return t
+}
+
+// setTags stores that the tags of an existing network are wanted.
+func (s *Service) setTags(ctx context.Context, id string, spec Spec, last Last) {
+	want := tagsOf(spec, last)
 	if old, ok := s.tags.Get(id); ok && old.Spec.Network == want.Network {
+		want.Project = cmp.Or(want.Project, old.Spec.Project)
 		for _, pool := range old.Spec.Pools {
 			if !slices.Contains(want.Pools, pool) { // its tag may still be there
 				want.Pools, want.Subnets = append(want.Pools, pool), append(want.Subnets, "")
@@ -53,6 +63,23 @@ func (s *Service) setTags(ctx context.Context, id string, spec Spec) {
 	}
 	if err := s.tags.SetLater(ctx, reconcile.Request[TagSpec]{Key: id, Spec: want}); err != nil {
 		s.log.WarnContext(ctx, "network tags not queued", "network", spec.Existing, "err", err)
+	}
+}
+
+// dropTags deletes the tags of a network that has no row any longer, as after it was an orphan.
+func (s *Service) dropTags(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	unlock, err := s.locks.Lock(ctx, lockNetwork+id)
+	if err != nil {
+		return // Finish repeats it
+	}
+	defer unlock()
+	if n, ok := s.networks.Get(id); ok && n.Phase == reconcile.Wanted {
+		return
+	}
+	if err := s.tags.RemoveLater(ctx, id); err != nil && !errors.Is(err, reconcile.ErrClosed) {
+		s.log.WarnContext(ctx, "network tags not deleted", "network", id, "err", err)
 	}
 }
 
@@ -67,7 +94,7 @@ func (s *Service) tagFirst(ctx context.Context, id string, n sdn.Network) {
 // kuryr-libnetwork depend on them.
 func (s *Service) removeTags(ctx context.Context, id string, spec Spec, last Last) error {
 	if _, ok := s.tags.Get(id); !ok { // the network is of an earlier version
-		s.setTags(ctx, id, spec)
+		s.setTags(ctx, id, spec, last)
 	}
 	if peers, err := s.peersWork(ctx, spec, last); err != nil || !peers {
 		return s.tags.RemoveLater(ctx, id)
@@ -143,7 +170,7 @@ func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
 	if len(peers) == 0 {
 		return nil
 	}
-	return t.dropPeersPools(ctx, spec.Network, peers)
+	return t.dropPeersPools(ctx, spec, peers)
 }
 
 // unlessRefused returns an error after which tags are tried again. An owner may not allow others
@@ -190,8 +217,8 @@ func (t tagTarget) tagSubnet(ctx context.Context, s sdn.Subnet, change func([]st
 
 // dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network,
 // if no other host uses the network.
-func (t tagTarget) dropPeersPools(ctx context.Context, network sdn.ID, subnets []sdn.Subnet) error {
-	now, err := t.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // reads past caches
+func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, subnets []sdn.Subnet) error {
+	now, err := t.sdn.UpdateNetwork(ctx, spec.Network, sdn.NetworkPatch{}) // reads past caches
 	if err != nil || len(identity.Values(now.Tags, identity.TagExisting)) > 0 {
 		return err
 	}
@@ -201,7 +228,7 @@ func (t tagTarget) dropPeersPools(ctx context.Context, network sdn.ID, subnets [
 			return err
 		}
 		for _, p := range pools {
-			if err := t.dropPeersPool(ctx, s, p); err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
+			if err := t.dropPeersPool(ctx, spec, s, p); err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
 				return err
 			}
 		}
@@ -211,8 +238,8 @@ func (t tagTarget) dropPeersPools(ctx context.Context, network sdn.ID, subnets [
 
 // dropPeersPool deletes a pool of a subnet, and the subnet if it has kuryr-libnetwork's name. An
 // operator's pool loses its tag.
-func (t tagTarget) dropPeersPool(ctx context.Context, s sdn.Subnet, p sdn.SubnetPool) error {
-	if !identity.PeersPool(p) {
+func (t tagTarget) dropPeersPool(ctx context.Context, spec TagSpec, s sdn.Subnet, p sdn.SubnetPool) error {
+	if !isPeersPool(spec, s, p) {
 		if !slices.Contains(p.Tags, identity.TagExistingPool) {
 			return nil
 		}
@@ -231,6 +258,13 @@ func (t tagTarget) dropPeersPool(ctx context.Context, s sdn.Subnet, p sdn.Subnet
 		return err
 	}
 	return t.sdn.DeleteSubnetPool(ctx, p.ID)
+}
+
+// isPeersPool reports whether kuryr-libnetwork made a pool for a subnet. The owner of the subnet can
+// give it the id of any pool as a tag. So the pool must be of Kuryr's project, and name the subnet.
+func isPeersPool(spec TagSpec, s sdn.Subnet, p sdn.SubnetPool) bool {
+	return identity.PeersPool(p) && p.Project == spec.Project && p.Prefixes[0] == s.CIDR &&
+		(s.Pool == p.ID || slices.Contains(p.Tags, string(s.ID)))
 }
 
 // subnetPools returns the pools of a subnet. One that is allocated from an operator's pool names

@@ -32,6 +32,8 @@ type Spec struct {
 	Groups      []string   `json:"groups,omitempty"`
 	Existing    sdn.ID     `json:"existing,omitempty"` // the network of the SDN that it is; "": a new one
 	Form        uint8      `json:"form"`               // of its Keys
+	// Unknown is set in rows that are being deleted and say nothing of the network: the SDN is asked.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // The forms of Keys.
@@ -78,6 +80,8 @@ type Last struct {
 	Router         sdn.ID       `json:"router,omitempty"`
 	RouterOurs     bool         `json:"routerOurs,omitempty"`
 	Link           sdn.ID       `json:"link,omitempty"`
+	Emptied        []sdn.ID     `json:"emptied,omitempty"` // pools with the tags of a deleted subnet
+	Home           string       `json:"home,omitempty"`    // Kuryr's project, beside an existing network
 }
 
 // target makes networks. Its files are target.go for networks of its own, router.go, and
@@ -175,10 +179,12 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	if last, err = t.dropAbsent(ctx, o, spec, last); err != nil {
 		return last, err
 	}
-	if !spec.Routed || len(spec.Ranges) == 0 {
-		return last, nil
+	if spec.Routed && len(spec.Ranges) > 0 {
+		if last, err = t.route(ctx, o, spec, last, first); err != nil {
+			return last, err
+		}
 	}
-	return t.route(ctx, o, spec, last, first)
+	return t.forgetEmptied(ctx, spec, last)
 }
 
 // tags returns the tags of a network: those of kuryr-libnetwork, the host's, and those that the
@@ -187,6 +193,11 @@ func (t target) tags(id string, spec Spec) []string {
 	tags := append(identity.IDTags(id), t.namer.HostTag())
 	if spec.Form == formCompat {
 		tags = append(tags, identity.NetworkOptionTags(spec.options())...)
+	}
+	for _, r := range spec.Ranges {
+		if r.Absent && r.PoolID != "" {
+			tags = append(tags, tagEmptied+string(r.PoolID))
+		}
 	}
 	return tags
 }
@@ -257,6 +268,10 @@ func (t target) dropAbsent(ctx context.Context, o reconcile.Object, spec Spec, l
 			continue
 		}
 		id := last.Subnets[at].ID
+		if err := t.noteEmptied(ctx, o, spec, r, last.Subnets[at]); err != nil {
+			return last, err
+		}
+		last.Emptied = append(slices.Clone(last.Emptied), r.PoolID)
 		if spec.Routed {
 			if err := t.detach(ctx, o, spec, &last, id); err != nil {
 				return last, err

@@ -25,7 +25,7 @@ func (s *Service) RequestAddress(
 	ctx context.Context, r *api.RequestAddressRequest,
 ) (answer api.RequestAddressResponse, ours bool, err error) {
 	id := r.PoolID
-	known := s.pools.Has(id.Pool)
+	known := s.ipam.Has(id.Pool)
 	auxiliary := r.MAC == nil && r.Address.IsValid() && !r.Serial
 	if known && (r.Gateway || auxiliary) {
 		return answer, false, nil
@@ -36,11 +36,11 @@ func (s *Service) RequestAddress(
 		return answer, true, err
 	case found && !id.Node && !hasSwarm(subnet.Meta):
 		return answer, false, nil
-	case !found && known && r.Serial:
-		if subnet, err = s.pools.Hide(ctx, id.Pool); err != nil {
+	case !found && s.ipam.IsBare(id.Pool):
+		if subnet, err = s.ipam.Hide(ctx, id.Pool); err != nil {
 			return answer, true, err
 		}
-		if err := s.pools.HandOver(ctx, id.Pool); err != nil {
+		if err := s.ipam.HandOver(ctx, id.Pool); err != nil {
 			return answer, true, err
 		}
 	case !found && (id.Node || id.Life != ""):
@@ -284,7 +284,7 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	switch {
 	case r.PoolID.Node:
 		return true, s.releaseByNode(ctx, r.PoolID.Pool, r.Address)
-	case r.PoolID.Life == "" && s.pools.Has(r.PoolID.Pool):
+	case r.PoolID.Life == "" && s.ipam.Has(r.PoolID.Pool):
 		return false, nil
 	}
 	spec := hold{Pool: r.PoolID.Pool, Addr: r.Address, Life: r.PoolID.Life, Released: time.Now()}
@@ -337,7 +337,7 @@ func (s *Service) nodeAddress(
 	ctx context.Context, subnet sdn.Subnet, r *api.RequestAddressRequest,
 ) (answer api.RequestAddressResponse, err error) {
 	if !r.Address.IsValid() {
-		return s.unheld.Request(ctx, subnet, r)
+		return s.ipam.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
 	}
 	claims := []string{nodeClaim(r.PoolID.Pool, r.Address)}
 	has, known := s.address.Holder(claims[0])
@@ -352,7 +352,7 @@ func (s *Service) nodeAddress(
 	case err != nil:
 		return answer, err
 	case !found || len(heldBy(p)) == 0:
-		return s.unheld.Request(ctx, subnet, r)
+		return s.ipam.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
 	case p.DeviceID != "":
 		return answer, identity.InUse(p)
 	}
@@ -365,22 +365,25 @@ func (s *Service) nodeAddress(
 			return answer, err
 		}
 	}
-	_, err = s.address.Set(ctx, reconcile.Request[address]{
+	q := reconcile.Request[address]{
 		Key: s.names.Nonce(), Spec: address{Port: p.ID, Claims: claims}, Claims: claims,
-		Owners: s.ownersOf(subnet.Network),
-	})
+	}
+	if owner := s.ownerOf(subnet.Network); owner != "" {
+		q.Owners = []string{owner}
+	}
+	_, err = s.address.Set(ctx, q)
 	return answer, err
 }
 
-// ownersOf returns the row of a network that owns its addresses. A network of one node
-// that has the range of a swarm's network is not known here.
-func (s *Service) ownersOf(network sdn.ID) []string {
+// ownerOf returns the row of a network that owns its addresses, "" if there is none: a
+// network of one node that has the range of a swarm's network is not known here.
+func (s *Service) ownerOf(network sdn.ID) string {
 	for r := range s.share.Rows() {
 		if r.Last.ID == network && r.Phase == reconcile.Wanted {
-			return []string{s.share.Ref(r.Key)}
+			return s.share.Ref(r.Key)
 		}
 	}
-	return nil
+	return ""
 }
 
 // At returns the ports of a network whose addresses were requested for an endpoint.
@@ -393,6 +396,14 @@ func (s *Service) At(
 		if at < 0 || slices.ContainsFunc(ports, has) {
 			continue
 		}
+		h, ok, err := s.heldByNode(ctx, n.Subnets[at], a.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			ports = append(ports, h)
+			continue
+		}
 		p, found, err := s.portAt(ctx, n.Subnets[at].ID, a.Addr())
 		if err != nil {
 			return nil, err
@@ -400,14 +411,27 @@ func (s *Service) At(
 		if !found {
 			continue
 		}
-		h := ipam.Held{Port: p, Existing: !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)}
+		h = ipam.Held{Port: p, Existing: !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)}
 		r, ok := s.address.Holder(nodeClaim(n.Subnets[at].Pool, a.Addr()))
 		if ok && r.Phase == reconcile.Wanted && r.Spec.Port == p.ID {
-			h.Ref = s.address.Ref(r.Key)
+			h.Ref, h.Shared = s.address.Ref(r.Key), true
 		}
 		ports = append(ports, h)
 	}
 	return ports, nil
+}
+
+// heldByNode returns the port of docker/ipam that has an address. Its user may have changed
+// an existing port; others only this process changes.
+func (s *Service) heldByNode(ctx context.Context, subnet sdn.Subnet, a netip.Addr) (h ipam.Held, ok bool, err error) {
+	if h, ok, err = s.ipam.HeldAt(ctx, subnet.ID, a); !ok {
+		return h, false, err
+	}
+	h.Port.Revision = 0
+	if h.Existing {
+		h.Port, err = s.sdn.Port(ctx, h.Port.ID)
+	}
+	return h, true, err
 }
 
 func hasAddress(p sdn.Port, a netip.Addr) bool {
@@ -417,6 +441,9 @@ func hasAddress(p sdn.Port, a netip.Addr) bool {
 // Merge makes one port of those of an endpoint of two families. The others are deleted
 // first, since an address has one port. The manager goes on to hold all addresses.
 func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, error) {
+	if !slices.ContainsFunc(ports, func(h ipam.Held) bool { return s.isNodes(h.Ref) }) {
+		return s.ipam.Merge(ctx, ports)
+	}
 	var rows []reconcile.Row[address, none]
 	for _, h := range ports {
 		at := strings.TrimPrefix(h.Ref, s.address.Ref(""))
@@ -441,12 +468,15 @@ func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, erro
 		return ipam.Held{}, err
 	}
 	p, err := s.sdn.Port(ctx, q.Spec.Port)
-	return ipam.Held{Ref: s.address.Ref(q.Key), Port: p}, err
+	return ipam.Held{Ref: s.address.Ref(q.Key), Port: p, Shared: true}, err
 }
 
-// Deleting reports false: an endpoint always gives its port back, since the manager may
-// hold it.
-func (*Service) Deleting(string) bool { return false }
+// Deleting reports whether a row of docker/ipam is being deleted. A port that the manager
+// may hold is always given back by its endpoint.
+func (s *Service) Deleting(ref string) bool { return !s.isNodes(ref) && s.ipam.Deleting(ref) }
+
+// isNodes reports whether a row is of an address that a manager took for this node.
+func (s *Service) isNodes(ref string) bool { return strings.HasPrefix(ref, s.address.Ref("")) }
 
 // YieldMAC takes a MAC from a port that waits for the release of its manager: it has the
 // MAC of an endpoint that is gone.
@@ -480,6 +510,9 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 		}
 		return s.queued(ctx, s.address.RemoveTree(ctx, r.Key))
 	}
+	if ours, err := s.ipam.ReleaseIn(ctx, pool, "", a); ours || err != nil {
+		return err
+	}
 	row := reconcile.Row[address, none]{
 		Object: reconcile.Object{Key: s.names.Nonce()}, Claims: []string{claim},
 		Spec: address{Pool: pool, Addr: a, Claims: []string{claim}, Released: time.Now()},
@@ -496,21 +529,15 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 		return free(ctx, s, s.address, row)
 	case err != nil || !found || subnet.Gateway == a || p.Host != "" && p.Host != s.host:
 		return err
-	case !s.names.Ours(p.Meta, identity.KindPort):
-		return s.releaseUnheld(ctx, subnet.ID, a)
 	case len(heldBy(p)) > 0 && p.DeviceID == "":
 		return nil
 	}
-	if ours, err := s.unheld.Release(ctx, subnet.ID, a); ours || err != nil {
+	ours, err := s.ipam.ReleaseIn(ctx, pool, subnet.ID, a)
+	if ours || err != nil || !s.names.Ours(p.Meta, identity.KindPort) {
 		return err
 	}
 	row.Spec.Port = p.ID
 	return free(ctx, s, s.address, row)
-}
-
-func (s *Service) releaseUnheld(ctx context.Context, subnet sdn.ID, a netip.Addr) error {
-	_, err := s.unheld.Release(ctx, subnet, a)
-	return err
 }
 
 // addressTarget keeps the ports of a node's endpoints.

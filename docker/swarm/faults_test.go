@@ -30,6 +30,9 @@ func TestUnavailableAtFree(t *testing.T) {
 		for _, e := range envs {
 			e.away.Store(true)
 		}
+		if err := manager.tryAllocate(&docknet{pools: ranges("10.131.0.0/24")}); !sdn.IsUnavailable(err) {
+			t.Errorf("error %v", err)
+		}
 		two.halt(r)
 		two.must(two.DeleteNetwork(t.Context(), n.id))
 		manager.must(manager.releaseAddress(n.pools[0].id, r.addr))
@@ -266,7 +269,7 @@ func TestKilledAnywhere(t *testing.T) {
 	for _, mode := range []string{"killed before", "killed after", "lost"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			p := newWide(t)
+			p := newHosts(t)
 			for n := 1; ; n++ {
 				f := &faultAt{n: n, mode: mode}
 				envs := swarmOn(t, p, "two")

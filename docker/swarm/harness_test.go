@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +22,8 @@ import (
 	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -34,15 +34,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 const firstHost = "one"
 
-// wide is an SDN of several hosts, made of the embedded one, which serves one: it keeps
-// the hosts of ports itself.
-type wide struct {
-	sdn.Provider
-	mu    sync.Mutex
-	hosts map[sdn.ID]string
-}
-
-func newWide(t testing.TB) *wide {
+func newHosts(t testing.TB) *dockertest.Hosts {
 	t.Helper()
 	p, err := local.Open(t.Context(), local.Options{
 		Path: filepath.Join(t.TempDir(), "store"), Host: firstHost, NoSync: true,
@@ -51,67 +43,7 @@ func newWide(t testing.TB) *wide {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
-	return &wide{Provider: p, hosts: map[sdn.ID]string{}}
-}
-
-func (w *wide) show(p sdn.Port) sdn.Port {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p.Host != "" {
-		p.Host = w.hosts[p.ID]
-	}
-	return p
-}
-
-func (w *wide) note(id sdn.ID, host string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.hosts[id] = host
-}
-
-func (w *wide) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
-	host := specs[0].Host // one port at a time
-	specs = slices.Clone(specs)
-	if host != "" {
-		specs[0].Host = firstHost
-	}
-	ports, err := w.Provider.EnsurePorts(ctx, specs)
-	if err != nil {
-		return nil, err
-	}
-	w.note(ports[0].ID, host)
-	return []sdn.Port{w.show(ports[0])}, nil
-}
-
-func (w *wide) UpdatePort(ctx context.Context, id sdn.ID, patch sdn.PortPatch) (sdn.Port, error) {
-	host := patch.Host
-	if host != nil && *host != "" {
-		there := firstHost
-		patch.Host = &there
-	}
-	p, err := w.Provider.UpdatePort(ctx, id, patch)
-	if err == nil && host != nil {
-		w.note(id, *host)
-	}
-	return w.show(p), err
-}
-
-func (w *wide) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	p, err := w.Provider.Port(ctx, id)
-	return w.show(p), err
-}
-
-func (w *wide) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
-	hosts := q.Hosts
-	q.Hosts = nil
-	return func(yield func(sdn.Port, error) bool) {
-		for p, err := range w.Provider.FindPorts(ctx, q) {
-			p = w.show(p)
-			if (err != nil || hosts == nil || slices.Contains(hosts, p.Host)) && !yield(p, err) {
-				return
-			}
-		}
-	}
+	return dockertest.NewHosts(p, firstHost)
 }
 
 var errAway = sdn.Unavailable(errors.New("test"), "SDN", "does not answer")
@@ -173,152 +105,13 @@ func (b *fakeBinder) count() int {
 	return len(b.plugged)
 }
 
-// fakeIPAM stands for docker/ipam: the pools that no network of the swarm has, and the
-// addresses that no manager holds. It outlives the processes of its host.
-type fakeIPAM struct {
-	sdn   *wide
-	names identity.Namer
-	mu    sync.Mutex
-	pools map[sdn.ID]*fakePool
-	ports map[sdn.ID]bool
-}
-
-type fakePool struct {
-	Range
-	cidr    netip.Prefix
-	gateway netip.Addr
-}
-
-func (f *fakeIPAM) pool(id sdn.ID) *fakePool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.pools[id]
-}
-
-func (f *fakeIPAM) requestPool(ctx context.Context, r *api.RequestPoolRequest) (api.RequestPoolResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for id, p := range f.pools {
-		if p.cidr == r.Pool { // the answer was lost
-			return api.RequestPoolResponse{PoolID: string(id), Pool: r.Pool.String()}, nil
-		}
-	}
-	name := identity.PoolName{
-		Host: f.names.Host, Space: r.AddressSpace, Nonce: f.names.Nonce(), CIDR: r.Pool, Sub: r.SubPool,
-	}
-	p, err := f.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
-		Base:     sdn.Base{Key: f.names.PoolKey(name), Name: identity.PoolTitle(r.Pool)},
-		Prefixes: []netip.Prefix{r.Pool}, DefaultLen: r.Pool.Bits(), MinLen: r.Pool.Bits(), New: true,
-	})
-	f.pools[p.ID] = &fakePool{Range: Range{Pool: p.ID, Project: p.Project, Sub: r.SubPool}, cidr: r.Pool}
-	return api.RequestPoolResponse{PoolID: string(p.ID), Pool: r.Pool.String()}, err
-}
-
-func (f *fakeIPAM) requestGateway(id sdn.ID, asked netip.Addr) api.RequestAddressResponse {
-	p := f.pool(id)
-	if p.gateway = asked; !asked.IsValid() {
-		p.gateway = identity.FirstHost(p.cidr)
-	}
-	return api.NewRequestAddressResponse(p.gateway, p.cidr.Bits())
-}
-
-func (f *fakeIPAM) releasePool(ctx context.Context, id sdn.ID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.pools, id)
-	return ignoreAbsent(f.sdn.DeleteSubnetPool(ctx, id))
-}
-
-func (f *fakeIPAM) Bare(_ context.Context, cidr netip.Prefix, gateway netip.Addr) (Range, bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range f.pools {
-		if p.cidr == cidr && p.gateway == gateway {
-			return p.Range, true, nil
-		}
-	}
-	return Range{}, false, nil
-}
-
-func (f *fakeIPAM) Has(id sdn.ID) bool { return f.pool(id) != nil }
-
-func (f *fakeIPAM) Hide(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
-	p := f.pool(id)
-	_, err := f.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
-		Base: sdn.Base{Key: f.names.GlobalKey(identity.KindHidden, string(id)), Name: identity.HiddenTitle(p.cidr)},
-		Subnets: []sdn.SubnetSpec{{
-			Base: sdn.Base{
-				Key: f.names.GlobalKey(identity.KindHiddenSubnet, string(id)), Tags: []string{string(id), identity.TagSwarm},
-			},
-			CIDR: p.cidr, Pool: id, Gateway: sdn.Gateway{Addr: p.gateway}, NoDHCP: true,
-		}},
-	})
-	if err != nil {
-		return sdn.Subnet{}, err
-	}
-	s, _, err := sdn.First(f.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{id}}))
-	return s, err
-}
-
-func (f *fakeIPAM) HandOver(_ context.Context, id sdn.ID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.pools, id)
-	return nil
-}
-
-func (f *fakeIPAM) Request(
-	ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest,
-) (none api.RequestAddressResponse, err error) {
-	ports, err := f.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
-		Base:    sdn.Base{Key: f.names.PortKey(s.Network, r.MAC, f.names.Nonce()), Name: identity.UnboundPort},
-		Network: s.Network, MAC: r.MAC, Addresses: []sdn.Address{{Subnet: s.ID, Addr: r.Address}},
-		DeviceOwner: sdn.OwnerContainer,
-	}})
-	if err != nil {
-		return none, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ports[ports[0].ID] = true
-	return api.NewRequestAddressResponse(ports[0].Addresses[0].Addr, s.CIDR.Bits()), nil
-}
-
-func (f *fakeIPAM) Release(ctx context.Context, subnet sdn.ID, a netip.Addr) (bool, error) {
-	query := sdn.PortQuery{Subnets: []sdn.ID{subnet}, Addresses: []netip.Addr{a}}
-	p, found, err := sdn.First(f.sdn.FindPorts(ctx, query))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil || !found || !f.ports[p.ID] {
-		return false, err
-	}
-	delete(f.ports, p.ID)
-	return true, f.sdn.DeletePorts(ctx, []sdn.ID{p.ID})
-}
-
-// fakeNetworks stands for docker/network.
-type fakeNetworks struct{}
-
-func (fakeNetworks) CheckGroups(_ context.Context, o api.NetworkOptions, _ string) error {
-	if slices.Contains(o.Groups, "missing") {
-		return api.Refuse("option %s: there is no security group %q", api.OptGroups, "missing")
-	}
-	return nil
-}
-
-func (fakeNetworks) ExternalNetwork(_ context.Context, name string) (sdn.ID, error) {
-	return sdn.ID(name), nil
-}
-func (fakeNetworks) NamedRouter(context.Context, string) (sdn.ID, error) { return "", nil }
-
 // env is a host: a database, a binder, the services, and an engine that calls them.
 type env struct {
 	testing.TB
 	host   string
-	shared *wide
+	shared *dockertest.Hosts
 	sdn    sdn.Provider // as the host reaches it
 	binder *fakeBinder
-	ipam   *fakeIPAM
 	path   string // of the database
 	empty  string // the SDN before the first call
 	away   atomic.Bool
@@ -336,10 +129,10 @@ type env struct {
 // newSwarm returns hosts on one SDN.
 func newSwarm(t testing.TB, hosts ...string) []*env {
 	t.Helper()
-	return swarmOn(t, newWide(t), hosts...)
+	return swarmOn(t, newHosts(t), hosts...)
 }
 
-func swarmOn(t testing.TB, p *wide, hosts ...string) []*env {
+func swarmOn(t testing.TB, p *dockertest.Hosts, hosts ...string) []*env {
 	t.Helper()
 	var envs []*env
 	for _, host := range append([]string{firstHost}, hosts...) {
@@ -348,10 +141,6 @@ func swarmOn(t testing.TB, p *wide, hosts ...string) []*env {
 			path: filepath.Join(t.TempDir(), "docker.db"),
 		}
 		e.sdn = e.reach()
-		e.ipam = &fakeIPAM{
-			sdn: p, names: identity.NewNamer(p.Installation(), host, host, true),
-			pools: map[sdn.ID]*fakePool{}, ports: map[sdn.ID]bool{},
-		}
 		e.start()
 		t.Cleanup(func() { e.stop() })
 		e.empty = e.dump()
@@ -370,15 +159,22 @@ func (e *env) start() {
 	e.store = store
 	names := identity.NewNamer(e.sdn.Installation(), e.host, store.ID(), true)
 	proxy := portproxy.New(portproxy.Config{Logger: quiet})
+	pools := ipam.New(store, ipam.Config{
+		Provider: e.sdn, Namer: names, Host: e.host, Global: true, Timeout: 5 * time.Second, Logger: quiet,
+	})
+	networks := network.New(network.Config{
+		Provider: e.sdn, Store: store, Namer: names, Pools: pools, Routed: true, Logger: quiet,
+	})
 	e.Service = New(Config{
 		SDN: e.sdn, Names: names, Host: e.host, Store: store, Routed: true, Timeout: 5 * time.Second, Log: quiet,
-		Binder: e.binder, Networks: fakeNetworks{}, Pools: e.ipam, Addresses: e.ipam,
+		Binder: e.binder, Networks: networks, IPAM: pools,
 		DeleteEndpoint: func(ctx context.Context, id string) error { return e.endpoints.Delete(ctx, id) },
 	})
 	e.endpoints = endpoint.New(store, endpoint.Config{
 		SDN: e.sdn, Names: names, Host: e.host, Binder: e.binder, Networks: e.Service, Addresses: e.Service,
 		Proxy: proxy, Timeout: 5 * time.Second, YieldMAC: e.YieldMAC, Log: quiet,
 	})
+	pools.Attach(networks, nil)
 	e.must(store.Start(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -472,7 +268,7 @@ func (e *env) requestPool(p *pool, space string) error {
 	r := &api.RequestPoolRequest{AddressSpace: space, Pool: p.cidr, V6: p.cidr.Addr().Is6()}
 	a, ours, err := e.RequestPool(ctx, r)
 	if err == nil && !ours {
-		a, err = e.ipam.requestPool(ctx, r)
+		a, err = e.ipam.RequestPool(ctx, r)
 	}
 	if err == nil {
 		p.id = parsePoolID(a.PoolID)
@@ -483,7 +279,7 @@ func (e *env) requestPool(p *pool, space string) error {
 func (e *env) requestAddress(r *api.RequestAddressRequest) (netip.Addr, error) {
 	a, ours, err := e.RequestAddress(e.Context(), r)
 	if err == nil && !ours {
-		a = e.ipam.requestGateway(r.PoolID.Pool, r.Address)
+		a, err = e.ipam.RequestAddress(e.Context(), r)
 	}
 	if err != nil {
 		return netip.Addr{}, err
@@ -492,14 +288,19 @@ func (e *env) requestAddress(r *api.RequestAddressRequest) (netip.Addr, error) {
 }
 
 func (e *env) releaseAddress(id api.PoolID, a netip.Addr) error {
-	_, err := e.ReleaseAddress(e.Context(), &api.ReleaseAddressRequest{PoolID: id, Address: a})
+	r := &api.ReleaseAddressRequest{PoolID: id, Address: a}
+	ours, err := e.ReleaseAddress(e.Context(), r)
+	if err == nil && !ours {
+		_, err = e.ipam.ReleaseAddress(e.Context(), r)
+	}
 	return err
 }
 
 func (e *env) releasePool(id api.PoolID) error {
-	ours, err := e.ReleasePool(e.Context(), &api.ReleasePoolRequest{PoolID: id})
+	r := &api.ReleasePoolRequest{PoolID: id}
+	ours, err := e.ReleasePool(e.Context(), r)
 	if err == nil && !ours {
-		err = e.ipam.releasePool(e.Context(), id.Pool)
+		_, err = e.ipam.ReleasePool(e.Context(), r)
 	}
 	return err
 }

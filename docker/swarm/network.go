@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -79,16 +80,23 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 		_, err := s.retag(ctx, n, func(tags []string) []string {
 			return without(tags, identity.WithPrefix(tags, identity.TagAllocating)...)
 		})
-		return s.handOver(ctx, ranges, err)
+		return s.unissueAll(ranges, err)
 	}
 	if !exists {
-		if err := s.networks.CheckGroups(ctx, r.Options, projectOf(ranges)); err != nil {
+		if err := s.networks.CheckGroups(ctx, r.Options, projectOf(ranges), true); err != nil {
+			return err
+		}
+	}
+	// From here on the pools are the network's, which another manager may free. A manager that
+	// is refused the network releases them, or requests them again.
+	for _, has := range ranges {
+		if err := s.ipam.HandOver(ctx, has.ID); err != nil {
 			return err
 		}
 	}
 	spec := s.allocationOf(r, ranges, n, exists)
 	_, err = once(ctx, s.allocation, reconcile.Request[allocation]{Key: r.NetworkID, Spec: spec})
-	return s.handOver(ctx, ranges, err)
+	return s.unissueAll(ranges, err)
 }
 
 // freeNow frees a network and waits until it is gone.
@@ -116,18 +124,18 @@ func otherRange(subnets []sdn.Subnet, wanted []*api.IPAMData) (netip.Prefix, boo
 // that this manager has requested. There are none if another IPAM driver has the ranges.
 func (s *Service) requested(
 	ctx context.Context, r *api.AllocateNetworkRequest, subnets []sdn.Subnet,
-) (map[*api.IPAMData]Range, error) {
-	ranges := map[*api.IPAMData]Range{}
+) (map[*api.IPAMData]ipam.Pool, error) {
+	ranges := map[*api.IPAMData]ipam.Pool{}
 	for _, data := range r.Ranges {
 		at := slices.IndexFunc(subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR == data.Pool })
 		if at >= 0 && subnets[at].Pool == "" {
 			return nil, nil // a node is making it
 		}
 		if at >= 0 {
-			ranges[data] = Range{Pool: subnets[at].Pool, Project: subnets[at].Project}
+			ranges[data] = ipam.Pool{ID: subnets[at].Pool, Project: subnets[at].Project}
 			continue
 		}
-		bare, found, err := s.pools.Bare(ctx, data.Pool, data.Gateway)
+		bare, found, err := s.ipam.Bare(ctx, data.Pool, data.Gateway)
 		if err != nil {
 			return nil, err
 		}
@@ -160,21 +168,18 @@ func (s *Service) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) 
 	return api.Refuse("the range %s is another network's: %s", cidr, n.Key.Name)
 }
 
-// handOver gives the pools of an allocated network to the swarm.
-func (s *Service) handOver(ctx context.Context, ranges map[*api.IPAMData]Range, err error) error {
-	if err != nil {
-		return err
-	}
-	for _, has := range ranges {
-		s.unissue(has.Pool)
-		if err := s.pools.HandOver(ctx, has.Pool); err != nil {
-			return err
+// unissueAll notes that the manager has its network of the pools, unless there was an error,
+// which it returns.
+func (s *Service) unissueAll(ranges map[*api.IPAMData]ipam.Pool, err error) error {
+	if err == nil {
+		for _, has := range ranges {
+			s.unissue(has.ID)
 		}
 	}
-	return nil
+	return err
 }
 
-func projectOf(ranges map[*api.IPAMData]Range) string {
+func projectOf(ranges map[*api.IPAMData]ipam.Pool) string {
 	for _, has := range ranges {
 		return has.Project
 	}
@@ -184,7 +189,7 @@ func projectOf(ranges map[*api.IPAMData]Range) string {
 // allocationOf returns the Spec of a network. Tags are written at its creation only:
 // those of one that exists are changed one by one, since other hosts change them too.
 func (s *Service) allocationOf(
-	r *api.AllocateNetworkRequest, ranges map[*api.IPAMData]Range, n sdn.Network, exists bool,
+	r *api.AllocateNetworkRequest, ranges map[*api.IPAMData]ipam.Pool, n sdn.Network, exists bool,
 ) allocation {
 	tags := slices.Concat(identity.IDTags(r.NetworkID), []string{identity.TagSwarm, identity.TagAllocated},
 		identity.NetworkOptionTags(r.Options))
@@ -203,7 +208,7 @@ func (s *Service) allocationOf(
 		}
 		data.AuxAddresses = has.Aux
 		subnet := s.subnetSpec(r.NetworkID, data, !r.Options.Routed())
-		subnet.Pool, subnet.Tags = has.Pool, []string{string(has.Pool), identity.TagSwarm}
+		subnet.Pool, subnet.Tags = has.ID, []string{string(has.ID), identity.TagSwarm}
 		if has.Sub.IsValid() {
 			subnet.Ranges = identity.Within(has.Sub, data.Pool)
 		}

@@ -90,7 +90,7 @@ func (s *Service) makeByNode(ctx context.Context, r *api.CreateNetworkRequest, f
 		}
 	}
 	if !found {
-		if err := s.networks.CheckGroups(ctx, r.Options, ""); err != nil {
+		if err := s.networks.CheckGroups(ctx, r.Options, "", false); err != nil {
 			return err
 		}
 	}
@@ -117,10 +117,8 @@ func (s *Service) resolveRouter(ctx context.Context, o api.NetworkOptions, spec 
 	}
 	var err error
 	spec.Routed = o.Routed() && (s.routed || o.AsksRouter())
-	if o.External != "" {
-		if spec.External, err = s.networks.ExternalNetwork(ctx, o.External); err != nil {
-			return err
-		}
+	if spec.External, err = s.networks.ExternalNetwork(ctx, o.External); err != nil {
+		return err
 	}
 	if spec.Router = o.Router; spec.Router != "" {
 		spec.RouterID, err = s.networks.NamedRouter(ctx, o.Router)
@@ -204,6 +202,18 @@ func (s *Service) leave(ctx context.Context, id string) error {
 	return s.queued(ctx, s.share.RemoveTree(ctx, id))
 }
 
+// ImportDelete stores the end of this node's part of a network, which the previous version
+// was asked for. The store is not started.
+func (s *Service) ImportDelete(ctx context.Context, id string) error {
+	err := s.share.Import(ctx, []reconcile.Row[share, shareState]{{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting,
+	}})
+	if err != nil {
+		return err
+	}
+	return s.share.RemoveLater(ctx, id)
+}
+
 // releaseNodePool is a node's ReleasePool. The pool is the manager's. But the call comes
 // right before DeleteNetwork, or in its place if Docker had no answer to CreateNetwork: a
 // network without endpoints here is left.
@@ -258,9 +268,14 @@ func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
 	if !ok || r.Phase == reconcile.Deleting || r.Last.ID == "" {
 		return network.View{}, api.Refuse("network %s is being deleted", id)
 	}
+	// Routes and name servers of a subnet are its operator's, who changes them at any time.
+	subnets, err := s.subnets(ctx, r.Last.ID)
+	if err != nil {
+		return network.View{}, err
+	}
 	return network.View{
 		Ref: s.share.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
-		Subnets: r.Last.Subnets, NoPortSecurity: r.Last.NoPortSecurity,
+		Subnets: subnets, NoPortSecurity: r.Last.NoPortSecurity,
 		Options: optionsOf(r.Last.Tags), Swarm: true,
 	}, nil
 }

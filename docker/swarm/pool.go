@@ -18,8 +18,14 @@ func (s *Service) RequestPool(
 	ctx context.Context, r *api.RequestPoolRequest,
 ) (answer api.RequestPoolResponse, ours bool, err error) {
 	manager := r.AddressSpace == api.GlobalSpace
-	if !r.Pool.IsValid() || !manager && r.AddressSpace != api.LocalSpace {
+	if !s.sdn.Capabilities().SubnetPools || !r.Pool.IsValid() || !manager && r.AddressSpace != api.LocalSpace ||
+		len(r.Existing.Subnet)+len(r.Existing.Pool) > 0 {
 		return answer, false, nil
+	}
+	if manager {
+		if err := s.finishRange(ctx, r.Pool); err != nil {
+			return answer, true, err
+		}
 	}
 	subnet, found, err := s.allocated(ctx, r.Pool, manager)
 	if err != nil || !found {
@@ -27,6 +33,10 @@ func (s *Service) RequestPool(
 	}
 	id := api.PoolID{Pool: subnet.Pool, Node: true}
 	if manager {
+		// It was not told that the range is the network's.
+		if err := s.ipam.HandOver(ctx, subnet.Pool); err != nil {
+			return answer, true, err
+		}
 		s.issue(subnet.Pool)
 		id = api.PoolID{Pool: subnet.Pool, Life: s.names.Nonce()}
 	}
@@ -34,6 +44,20 @@ func (s *Service) RequestPool(
 		PoolID: id.String(), Pool: r.Pool.String(), Data: map[string]string{},
 	}
 	return answer, true, nil
+}
+
+// finishRange deletes the networks of a range that a manager was not told of. Their pools
+// are free then.
+func (s *Service) finishRange(ctx context.Context, cidr netip.Prefix) error {
+	for r := range s.allocation.Unfinished() {
+		has := func(subnet sdn.SubnetSpec) bool { return subnet.CIDR == cidr }
+		if r.Phase == reconcile.Deleting && slices.ContainsFunc(r.Spec.Network.Subnets, has) {
+			if err := s.allocation.Remove(ctx, r.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // allocated returns the subnet with a range that a manager allocates addresses from.
@@ -89,7 +113,7 @@ func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (b
 	switch {
 	case id.Node:
 		return true, s.releaseNodePool(ctx, id.Pool)
-	case id.Life == "" && s.pools.Has(id.Pool):
+	case id.Life == "" && s.ipam.Has(id.Pool):
 		return false, nil
 	case id.Life == "":
 		p, err := s.sdn.SubnetPool(ctx, id.Pool)

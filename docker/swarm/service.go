@@ -25,13 +25,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
-	"regexp"
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
+	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -49,10 +49,9 @@ type Config struct {
 	Timeout time.Duration
 	Log     *slog.Logger
 
-	Binder    Binder
-	Networks  Networks
-	Pools     Pools
-	Addresses Addresses
+	Binder   Binder
+	Networks *network.Service
+	IPAM     *ipam.Service // of the ranges and addresses that a swarm does not have
 	// DeleteEndpoint deletes an endpoint of this host (docker/endpoint).
 	DeleteEndpoint func(ctx context.Context, endpointID string) error
 }
@@ -65,58 +64,13 @@ type Binder interface {
 	Unplug(ctx context.Context, port sdn.Port) error
 }
 
-// Networks finds what the options of a network name (docker/network).
-type Networks interface {
-	// CheckGroups refuses security groups that do not exist, for a network of the project.
-	CheckGroups(ctx context.Context, o api.NetworkOptions, project string) error
-	// ExternalNetwork returns the external network with a name or an id.
-	ExternalNetwork(ctx context.Context, name string) (sdn.ID, error)
-	// NamedRouter returns the router of others with a name or an id, "" if there is none by
-	// the name.
-	NamedRouter(ctx context.Context, name string) (sdn.ID, error)
-}
-
-// Pools are the ranges of the global space that this host's engine has requested and that
-// no network of a swarm has yet (docker/ipam).
-type Pools interface {
-	// Bare returns the newest pool of a range without a network that has the gateway.
-	Bare(ctx context.Context, cidr netip.Prefix, gateway netip.Addr) (Range, bool, error)
-	// Has reports whether a pool has a row: docker/ipam serves its calls.
-	Has(pool sdn.ID) bool
-	// Hide makes the network of a pool that another network driver uses, and returns its
-	// subnet, which has identity.TagSwarm.
-	Hide(ctx context.Context, pool sdn.ID) (sdn.Subnet, error)
-	// HandOver forgets the rows of a pool that a network of the swarm has: any manager may
-	// release it.
-	HandOver(ctx context.Context, pool sdn.ID) error
-}
-
-// Range is a requested range.
-type Range struct {
-	Pool    sdn.ID
-	Project string
-	Sub     netip.Prefix // of automatic allocation; invalid: the whole range
-	Aux     []netip.Addr
-}
-
-// Addresses are the addresses that no manager of the swarm holds (docker/ipam): those of
-// a network of one node that has the range of a swarm's network.
-type Addresses interface {
-	Request(
-		ctx context.Context, s sdn.Subnet, r *api.RequestAddressRequest,
-	) (api.RequestAddressResponse, error)
-	// Release reports false if it has no such address.
-	Release(ctx context.Context, s sdn.ID, addr netip.Addr) (found bool, err error)
-}
-
 // Service answers the calls about a swarm's networks. Its methods may be called
 // concurrently.
 type Service struct {
 	shared
 	log        *slog.Logger
-	networks   Networks
-	pools      Pools
-	unheld     Addresses
+	networks   *network.Service
+	ipam       *ipam.Service
 	deleteEnd  func(ctx context.Context, endpointID string) error
 	routed     bool
 	locks      keymutex.Mutex // network/ID first, then range/CIDR
@@ -140,7 +94,7 @@ type none = struct{}
 func New(c Config) *Service {
 	s := &Service{
 		shared: shared{sdn: c.SDN, names: c.Names, host: c.Host, binder: c.Binder},
-		log:    c.Log, networks: c.Networks, pools: c.Pools, unheld: c.Addresses,
+		log:    c.Log, networks: c.Networks, ipam: c.IPAM,
 		deleteEnd: c.DeleteEndpoint, routed: c.Routed,
 		issued: map[sdn.ID]time.Time{}, given: map[sdn.ID]bool{},
 	}
@@ -252,8 +206,5 @@ func (s *Service) takeBack(port sdn.ID) {
 	delete(s.given, port)
 }
 
-// localID is the form of the ids of one engine's networks. Those of a swarm are shorter.
-var localID = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // IsSwarm reports whether a network is a swarm's, by its id.
-func IsSwarm(networkID string) bool { return !localID.MatchString(networkID) }
+func IsSwarm(networkID string) bool { return !engine.IsLocal(networkID) }

@@ -1,0 +1,183 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What package swarm needs: the ranges of the global space that no network of a swarm has yet, and
+// the addresses of this host's endpoints on a swarm's networks that no manager holds.
+
+// isGlobal reports whether a pool is for a swarm's network.
+func (s *Service) isGlobal(p PoolSpec) bool { return s.cfg.Global && p.Space == api.GlobalSpace }
+
+// globalClaim is the claim on a range of the global space.
+func globalClaim(cidr netip.Prefix) string { return "range/global/" + cidr.String() }
+
+// globalPool makes the pool of a range of the global space, or returns the one of it that no network
+// has: a manager that had no answer asks again.
+func (s *Service) globalPool(ctx context.Context, spec PoolSpec) (p poolRow, err error) {
+	p, found, err := s.bare(ctx, spec.CIDR, func(poolRow) bool { return true })
+	if err != nil {
+		return p, err
+	}
+	if found {
+		p, err = s.setPool(ctx, p.Key, spec)
+	} else {
+		p, err = s.makePool(ctx, spec)
+	}
+	if reconcile.IsConflict(err) && !reconcile.IsPending(err) {
+		err = api.RefuseFor(err, "the range %s is another network's", spec.CIDR)
+	}
+	return p, err
+}
+
+// bare returns the newest pool of a range of the global space that fits and that no network of this
+// host has. In the SDN it is looked for if there is no row: the previous version made it, or the
+// database was lost.
+func (s *Service) bare(
+	ctx context.Context, cidr netip.Prefix, fits func(poolRow) bool,
+) (best poolRow, found bool, err error) {
+	if best, found = s.newestBare(cidr, fits); found {
+		return best, true, nil
+	}
+	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
+	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return best, false, err
+		}
+		if f, ok := s.foundPool(p); !ok || !s.isGlobal(f.Spec) || f.Spec.CIDR != cidr {
+			continue
+		}
+		if _, err := s.findPool(ctx, p.ID); err != nil && !isRefusal(err) {
+			return best, false, err
+		}
+	}
+	best, found = s.newestBare(cidr, fits)
+	return best, found, nil
+}
+
+func (s *Service) newestBare(cidr netip.Prefix, fits func(poolRow) bool) (best poolRow, found bool) {
+	for p := range s.ofRange(cidr) {
+		if p.Phase == reconcile.Wanted && s.isBare(p) && fits(p) &&
+			(!found || p.Incarnation > best.Incarnation) {
+			best, found = p, true
+		}
+	}
+	return best, found
+}
+
+// isBare reports whether no network of this host has a pool of the global space.
+func (s *Service) isBare(p poolRow) bool {
+	network, _ := s.networks.Of(p.Key)
+	return s.isGlobal(p.Spec) && network == ""
+}
+
+// Bare returns the newest pool of a range that has the gateway and that no network has.
+func (s *Service) Bare(ctx context.Context, cidr netip.Prefix, gateway netip.Addr) (Pool, bool, error) {
+	p, found, err := s.bare(ctx, cidr, func(p poolRow) bool {
+		return p.Last.ID != "" && (p.Spec.gateway() == gateway || !gateway.IsValid() && !p.Spec.Gateway.IsValid())
+	})
+	if err != nil || !found {
+		return Pool{}, false, err
+	}
+	return s.poolOf(p), true, nil
+}
+
+// Has reports whether a pool has a row.
+func (s *Service) Has(pool sdn.ID) bool {
+	_, ok := s.pools.Holder(poolClaim(pool))
+	return ok
+}
+
+// IsBare reports whether a pool has a row and is of a range of the global space that no network of
+// this host has.
+func (s *Service) IsBare(pool sdn.ID) bool {
+	p, ok := s.pools.Holder(poolClaim(pool))
+	return ok && s.isBare(p)
+}
+
+// Hide makes the hidden network of a pool of the global space, whose addresses a manager allocates.
+func (s *Service) Hide(ctx context.Context, pool sdn.ID) (sdn.Subnet, error) {
+	p, err := s.wantedPool(ctx, api.PoolID{Pool: pool})
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	unlock, err := s.lockRange(ctx, p.Spec)
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	defer unlock()
+	return s.hiddenSubnet(ctx, p)
+}
+
+// HandOver forgets the rows of a pool that a network of a swarm has, or that a manager releases:
+// any manager may do that. The object stays.
+func (s *Service) HandOver(ctx context.Context, pool sdn.ID) error {
+	p, ok := s.pools.Holder(poolClaim(pool))
+	if !ok {
+		return nil
+	}
+	if err := s.hidden.Forget(ctx, p.Key); err != nil {
+		return err
+	}
+	return s.pools.Forget(ctx, p.Key)
+}
+
+// ofSwarm reports whether a manager allocates addresses from a pool.
+func (s *Service) ofSwarm(ctx context.Context, pool sdn.ID) (bool, error) {
+	for sub, err := range s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}) {
+		if err != nil || slices.Contains(sub.Tags, identity.TagSwarm) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// RequestIn takes an address of a swarm's network for an endpoint of this host. owner is the row
+// that the address does not outlive; "" if there is none.
+func (s *Service) RequestIn(
+	ctx context.Context, sub sdn.Subnet, owner string, r *api.RequestAddressRequest,
+) (api.RequestAddressResponse, error) {
+	q := Asked{Subnet: sub.ID, Addr: r.Address, Shared: r.PoolID.Pool, Owner: owner}
+	return s.takeAddress(ctx, poolRow{}, sub, q, r.MAC)
+}
+
+// ReleaseIn releases an address of RequestIn, by its pool and by its subnet if that is known. It
+// reports false if there is none.
+func (s *Service) ReleaseIn(ctx context.Context, pool, subnet sdn.ID, addr netip.Addr) (found bool, err error) {
+	row, found := s.addresses.Holder(sharedClaim(pool, addr))
+	if !found {
+		if row, found = s.addresses.Holder(addressClaim(subnet, addr)); !found {
+			return false, nil
+		}
+	}
+	unlock, err := s.lockAddress(ctx, row)
+	if err != nil {
+		return true, err
+	}
+	defer unlock()
+	return true, pending(s.release(ctx, row.Key, addr))
+}
+
+// isManagers reports whether a swarm's manager made a port, whose Key has no host.
+func (s *Service) isManagers(p sdn.Port) bool {
+	return s.cfg.Global && p.Key.Kind == identity.KindPort && strings.Count(p.Key.Name, "/") == 1
+}
+
+// HeldAt returns the port of a row that has an address of a subnet.
+func (s *Service) HeldAt(ctx context.Context, subnet sdn.ID, addr netip.Addr) (h Held, found bool, err error) {
+	row, ok := s.addresses.Holder(addressClaim(subnet, addr))
+	if !ok || row.Phase != reconcile.Wanted {
+		return h, false, nil
+	}
+	row, err = s.remade(ctx, row)
+	return s.held(row), err == nil, err
+}
