@@ -81,8 +81,6 @@ func (b *collector) parts(ctx context.Context) []bundle.Part {
 		{Name: "kuryr/doctor.json", Write: b.doctor},
 		{Name: "kuryr/topology.txt", Write: b.topology},
 		{Name: "kuryr/metrics.txt", Write: b.metrics},
-		{Name: "kuryr/owed.json", Write: b.owed},
-		{Name: "kuryr/notes.json", Write: b.notes},
 		{Name: "kuryr/intents.json", Write: b.intents},
 	}
 	parts = append(parts, b.objectParts()...)

@@ -146,15 +146,6 @@ func (b *collector) metrics(ctx context.Context, w io.Writer) error {
 	return b.client.Metrics(ctx, w)
 }
 
-// owed is what is to be cleaned up when the SDN is back.
-func (b *collector) owed(_ context.Context, w io.Writer) error {
-	if b.cfgError != nil {
-		return errNoConfig
-	}
-	debts, err := docker.Debts(b.cfg.StateDir)
-	return errors.Join(err, writeJSON(w, debts))
-}
-
 // intents writes the rows of the front end's database: the daemon's, or those of the file if no
 // daemon runs.
 func (b *collector) intents(ctx context.Context, w io.Writer) error {
@@ -172,15 +163,6 @@ func dockerIntents(ctx context.Context, cfg config.Config) (map[string]json.RawM
 		return reconcile.Read(docker.DatabasePath(cfg.StateDir))
 	}
 	return rows, err
-}
-
-// notes are what else is written down to be done.
-func (b *collector) notes(_ context.Context, w io.Writer) error {
-	if b.cfgError != nil {
-		return errNoConfig
-	}
-	notes, err := docker.Notes(b.cfg.StateDir)
-	return errors.Join(err, writeJSON(w, notes))
 }
 
 func (b *collector) topology(ctx context.Context, w io.Writer) error {

@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/admin"
@@ -33,15 +32,13 @@ type daemon struct {
 	parts   *parts // nil where the SDN runs by itself
 	metrics *metrics.Reconciles
 	started time.Time
-	stop    func() error   // ends everything but the admin socket; what comes after that ends the process
-	serving atomic.Bool    // who asks is answered
-	memory  *docker.Memory // nil: Docker is never asked
-	binder  *bind.Binder   // with memory
-	front   *front         // nil: Docker is not served
-	node    *nodeFront     // nil: container runtimes are not served
-	noCNI   atomic.Bool    // another process serves them
-	seen    sdn.Provider   // the SDN as the front ends see it
-	api     []string       // where the SDN is served to other processes
+	stop    func() error // ends everything but the admin socket; what comes after that ends the process
+	serving atomic.Bool  // who asks is answered
+	front   *front       // nil: Docker is not served
+	node    *nodeFront   // nil: container runtimes are not served
+	noCNI   atomic.Bool  // another process serves them
+	seen    sdn.Provider // the SDN as the front ends see it
+	api     []string     // where the SDN is served to other processes
 
 	mu   sync.Mutex
 	last admin.Reconcile

@@ -83,7 +83,7 @@ names its mend. It works also while kuryr is not running, with fewer checks. "ku
 	}
 	c.Flags().BoolVar(&o.fix, "fix", false, "mend what can be mended without harm, and look again")
 	c.Flags().BoolVar(&o.now, "now", false, "with --fix: remove what Docker has forgotten without waiting for docker.forget_after")
-	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none was seen to have, swarm what other nodes may have")
+	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none has listed, swarm what other nodes may have")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the single differences of a finding")
 	addOutput(c, &output)
 	c.AddCommand(a.doctorClusterCommand())
@@ -204,7 +204,7 @@ func (e *examination) look(ctx context.Context) []doctor.Finding {
 	all = append(all, doctor.Database(e.database(ctx))...)
 	all = append(all, doctor.Engine(docker)...)
 	if err == nil {
-		all = append(all, doctor.Memory(e.memory(ctx))...)
+		all = append(all, doctor.Orphans(e.orphans(ctx))...)
 	}
 	return all
 }
@@ -342,21 +342,22 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 	return r
 }
 
-func (e *examination) memory(ctx context.Context) doctor.MemoryFacts {
-	m, err := e.front.Memory(ctx)
-	facts := doctor.MemoryFacts{Off: m.Off, Err: m.Error, Engine: m.Engine, Now: time.Now()}
+func (e *examination) orphans(ctx context.Context) doctor.OrphanFacts {
+	found, err := e.front.Orphans(ctx)
+	facts := doctor.OrphanFacts{Off: found.Off, Err: found.Error, Engine: found.Engine, Now: time.Now()}
 	if err != nil {
 		facts.Err = oneLine(err)
 	}
-	for _, f := range m.Forgotten {
-		facts.Missing = append(facts.Missing, doctor.Missing{
-			Noun: f.Noun, Name: f.Name, Why: f.Why, Kept: f.Kept, Engine: f.Engine, Connected: f.Connected, Since: f.Since, Due: f.Due, Changed: f.Changed,
+	for _, o := range found.Orphans {
+		facts.Orphans = append(facts.Orphans, doctor.Orphan{
+			Noun: o.Noun, Name: o.Name, Why: o.Why, Kept: o.Kept, Engine: o.Engine, Connected: o.Connected,
+			Since: o.Since, Due: o.Due, Changed: o.Changed,
 		})
 	}
-	for _, b := range m.Broken {
+	for _, b := range found.Broken {
 		facts.Broken = append(facts.Broken, doctor.Broken{Container: b.Container, Endpoint: b.Endpoint, State: b.State})
 	}
-	for _, n := range m.Unknown {
+	for _, n := range found.Unknown {
 		facts.Unknown = append(facts.Unknown, n.Name)
 	}
 	return facts
@@ -452,8 +453,8 @@ func (e *examination) fix(ctx context.Context, o doctorOptions) (done, details, 
 	if frontSocket(e.cfg, duties{docker: true}) != e.cfg.Admin.Socket {
 		take(e.front.Mend(ctx))
 	}
-	if m, err := e.front.Memory(ctx); err == nil && m.Off == "" && m.Error == "" {
-		take(e.front.Forget(ctx, admin.ForgetOptions{Now: o.now, Engine: o.engine}))
+	if found, err := e.front.Orphans(ctx); err == nil && found.Off == "" && found.Error == "" {
+		take(e.front.Purge(ctx, admin.PurgeOptions{Now: o.now, Engine: o.engine}))
 	}
 	return done, details, failed
 }

@@ -215,9 +215,11 @@ func TestDoctorRuns(t *testing.T) {
 			}
 		}
 	}
-	// The engine comes; the network is noted as its own, and the endpoint that no container has is a suspect.
+	// The engine comes. The network is noted as its own, and the endpoint that no container has is an orphan.
+	m.call(t, "Plugin.Activate", `{}`)
 	wait("the network is noted", func() bool {
-		return strings.Contains(m.must(t, "network", "list", "-o", "json"), "kuryr.docker.engine=")
+		rows, err := admin.NewClient(m.path("run/kuryr.sock")).Intents(t.Context())
+		return err == nil && strings.Contains(string(rows["network/"+networkID]), `"engine":`)
 	})
 	r, code = look()
 	if code != exitError {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuryr/kuryr/bind"
 	"github.com/kuryr/kuryr/docker"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/hostroutes"
@@ -29,6 +30,7 @@ type front struct {
 	driver  *docker.Driver
 	binder  *bind.Binder
 	held    *hostports.Holder
+	engine  *engine.Client        // Docker itself; nil: it is never asked
 	compare func(context.Context) // with Docker, until ctx ends
 	pins    string                // folder of the namespaces that ports are plugged into; "" where they are in the host's
 }
@@ -47,6 +49,11 @@ func (d *daemon) newFront(ctx context.Context, back *backend, registry *promethe
 	if back.here {
 		f.pins = namespaceDir(cfg)
 	}
+	var source engine.Source
+	if cfg.Docker.API != "" {
+		f.engine = engine.New(cfg.Docker.API, driverNames(cfg.Docker)...)
+		source = f.engine
+	}
 	f.driver, err = docker.New(docker.Config{
 		Provider: provider, Binder: binder, Host: cfg.Host, Scope: docker.Scope(cfg.Docker.CapabilityScope), ConnectivityScope: docker.Scope(cfg.Docker.ConnectivityScope),
 		Pools4: autoPools(cfg.Docker.DefaultPools, cfg.Docker.DefaultPoolLen), Pools6: autoPools(cfg.Docker.DefaultPoolsV6, cfg.Docker.DefaultPoolLen6),
@@ -54,13 +61,13 @@ func (d *daemon) newFront(ctx context.Context, back *backend, registry *promethe
 		// A network of this machine's SDN is this machine's alone and gets its way out from it. One of an SDN elsewhere has what its users give it.
 		Routed: back.here, DeleteEmptySubnets: cfg.Docker.DeleteEmptySubnets, WaitActive: cfg.Docker.WaitActive,
 		ProcessExternalConnectivity: cfg.Docker.ProcessExternalConnectivity,
-		StateDir:                    cfg.StateDir, RunDir: cfg.RunDir,
+		StateDir:                    cfg.StateDir, RunDir: cfg.RunDir, Engine: source, ForgetAfter: cfg.Docker.ForgetAfter,
 	})
 	if err != nil {
 		f.held.Close()
 		return errors.Join(err, binder.Close())
 	}
-	f.compare = d.remembers(f.driver, binder)
+	f.compare = func(ctx context.Context) { f.watchDocker(ctx, d.engineCame) }
 	d.front = f
 	return nil
 }

@@ -80,11 +80,11 @@ func (n *clusterNode) Reconcile(context.Context) (admin.Reconcile, error) {
 
 func (n *clusterNode) Backup(context.Context, io.Writer) error { return errOfCluster }
 
-func (n *clusterNode) Memory(context.Context) (admin.Memory, error) {
-	return admin.Memory{Off: "this process does not serve Docker", Forgotten: []admin.Forgotten{}, Unknown: []admin.UnknownNetwork{}, Broken: []admin.Broken{}}, nil
+func (n *clusterNode) Orphans(context.Context) (admin.Orphans, error) {
+	return admin.Orphans{Off: "this process does not serve Docker", Orphans: []admin.Orphan{}, Unknown: []admin.UnknownNetwork{}, Broken: []admin.Broken{}}, nil
 }
 
-func (n *clusterNode) Forget(context.Context, admin.ForgetOptions) (admin.Mended, error) {
+func (n *clusterNode) Purge(context.Context, admin.PurgeOptions) (admin.Mended, error) {
 	return admin.Mended{}, errOfCluster
 }
 

@@ -9,8 +9,8 @@
 //	POST /admin/reconcile   Reconcile: makes the kernel follow the store
 //	GET  /admin/check       Check: what differs, changing nothing
 //	GET  /admin/backup      the store's file
-//	GET  /admin/forgotten   Memory: what Docker has forgotten, changing nothing
-//	POST /admin/forget      ForgetOptions → Mended: removes it
+//	GET  /admin/forgotten   Orphans: what Docker does not have, changing nothing
+//	POST /admin/forget      PurgeOptions → Mended: deletes it
 //	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
 //	GET  /admin/intents     the rows of the daemon's database, by kind and key; without one 404
 //	GET  /admin/pods        Pods: those of a cluster's node with their ports; elsewhere 404

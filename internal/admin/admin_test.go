@@ -28,9 +28,9 @@ type fake struct {
 	down      bool
 	err       error
 
-	memory Memory
-	forget ForgetOptions
-	mended Mended
+	orphans Orphans
+	purge   PurgeOptions
+	mended  Mended
 }
 
 func (f *fake) Unready() []string                            { return f.unready }
@@ -38,10 +38,10 @@ func (f *fake) Status(context.Context) (Status, error)       { return f.status, 
 func (f *fake) Reconcile(context.Context) (Reconcile, error) { return f.reconcile, f.err }
 func (f *fake) Check(context.Context) (Check, error)         { return f.check, f.err }
 func (f *fake) Backup(_ context.Context, w io.Writer) error  { return f.backup(w) }
-func (f *fake) Memory(context.Context) (Memory, error)       { return f.memory, f.err }
+func (f *fake) Orphans(context.Context) (Orphans, error)     { return f.orphans, f.err }
 func (f *fake) Mend(context.Context) (Mended, error)         { return f.mended, f.err }
-func (f *fake) Forget(_ context.Context, o ForgetOptions) (Mended, error) {
-	f.forget = o
+func (f *fake) Purge(_ context.Context, o PurgeOptions) (Mended, error) {
+	f.purge = o
 	return f.mended, f.err
 }
 func (f *fake) Stop(context.Context) error { return f.err }
@@ -199,19 +199,19 @@ func FuzzDownBody(f *testing.F) {
 func TestMending(t *testing.T) {
 	t.Parallel()
 	d := &fake{
-		memory: Memory{Engine: "e", After: "2m", Forgotten: []Forgotten{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}}, Unknown: []UnknownNetwork{{"i", "blue"}}},
-		mended: Mended{Done: []string{"a"}, Failed: []string{"b"}},
+		orphans: Orphans{Engine: "e", After: "2m", Orphans: []Orphan{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}}, Unknown: []UnknownNetwork{{"i", "blue"}}},
+		mended:  Mended{Done: []string{"a"}, Failed: []string{"b"}},
 	}
 	c := start(t, d)
-	if got, err := c.Memory(t.Context()); err != nil || !reflect.DeepEqual(got, d.memory) {
-		t.Errorf("memory %+v, %v", got, err)
+	if got, err := c.Orphans(t.Context()); err != nil || !reflect.DeepEqual(got, d.orphans) {
+		t.Errorf("orphans %+v, %v", got, err)
 	}
 	if got, err := c.Mend(t.Context()); err != nil || !reflect.DeepEqual(got, d.mended) {
 		t.Errorf("mended %+v, %v", got, err)
 	}
-	want := ForgetOptions{Now: true, Engine: "x"}
-	if got, err := c.Forget(t.Context(), want); err != nil || !reflect.DeepEqual(got, d.mended) || d.forget != want {
-		t.Errorf("forgot %+v, %v, asked %+v", got, err, d.forget)
+	want := PurgeOptions{Now: true, Engine: "x"}
+	if got, err := c.Purge(t.Context(), want); err != nil || !reflect.DeepEqual(got, d.mended) || d.purge != want {
+		t.Errorf("purged %+v, %v, asked %+v", got, err, d.purge)
 	}
 	d.err = errors.New("no")
 	for _, path := range []string{"/admin/forget", "/admin/mend"} {

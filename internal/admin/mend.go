@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// Mender mends what stands between Kuryr and what it should be.
+// Mender repairs what Kuryr can repair by itself.
 type Mender interface {
-	// Memory compares with Docker and changes nothing.
-	Memory(ctx context.Context) (Memory, error)
-	// Forget removes what Docker has forgotten. What could not be removed is told in the answer.
-	Forget(ctx context.Context, o ForgetOptions) (Mended, error)
+	// Orphans compares with Docker and changes nothing.
+	Orphans(ctx context.Context) (Orphans, error)
+	// Purge deletes orphans. The answer has what could not be deleted yet.
+	Purge(ctx context.Context, o PurgeOptions) (Mended, error)
 	// Mend turns the host's switches, opens the doors through its firewall and makes the kernel follow the store.
 	Mend(ctx context.Context) (Mended, error)
 }
 
-// Memory is what came of comparing Kuryr with Docker.
-type Memory struct {
-	Off       string           `json:"off,omitempty"`    // why nothing is compared
-	Error     string           `json:"error,omitempty"`  // why nothing could be compared
-	Engine    string           `json:"engine,omitempty"` // which answers
-	After     string           `json:"after"`            // docker.forget_after
-	Forgotten []Forgotten      `json:"forgotten"`
-	Unknown   []UnknownNetwork `json:"unknown"` // Docker has them by this driver, the SDN does not
-	Broken    []Broken         `json:"broken"`  // containers that run and cannot use their network
+// Orphans are what Docker and Kuryr do not both have.
+type Orphans struct {
+	Off     string           `json:"off,omitempty"`    // why nothing is compared
+	Error   string           `json:"error,omitempty"`  // why nothing could be compared
+	Engine  string           `json:"engine,omitempty"` // that was listed
+	After   string           `json:"after"`            // docker.forget_after
+	Orphans []Orphan         `json:"forgotten"`
+	Unknown []UnknownNetwork `json:"unknown"` // Docker has them by this driver, Kuryr does not
+	Broken  []Broken         `json:"broken"`  // containers that run and cannot use their network
 }
 
-// Forgotten is something that Docker does not have and Kuryr keeps.
-type Forgotten struct {
+// Orphan is something that Docker does not have and Kuryr keeps.
+type Orphan struct {
 	Noun      string    `json:"noun"`
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	Why       string    `json:"why"`
-	Kept      string    `json:"kept,omitempty"`   // why it is not removed by itself
-	Engine    string    `json:"engine,omitempty"` // which was seen to have it, where that is why it is kept
+	Kept      string    `json:"kept,omitempty"`   // why it is not deleted
+	Engine    string    `json:"engine,omitempty"` // that had it, if it is kept for that
 	Connected bool      `json:"connected,omitempty"`
-	Since     time.Time `json:"since,omitzero"` // seen missing first
-	Due       time.Time `json:"due,omitzero"`   // when it will be removed; none: never by itself
+	Since     time.Time `json:"since,omitzero"` // of the first list without it
+	Due       time.Time `json:"due,omitzero"`   // of its deletion; none: never by itself
 	Changed   time.Time `json:"changed,omitzero"`
 }
 
@@ -48,7 +48,7 @@ type Forgotten struct {
 type Broken struct {
 	Container string `json:"container"`
 	Endpoint  string `json:"endpoint"`
-	State     string `json:"state"` // unknown (to the SDN), absent (the interface), loose (not on its bridge, or down)
+	State     string `json:"state"` // unknown (to Kuryr), absent (the interface), loose (not on its bridge, or down)
 }
 
 // UnknownNetwork is a network of Docker's.
@@ -57,10 +57,10 @@ type UnknownNetwork struct {
 	Name string `json:"name"`
 }
 
-// ForgetOptions say what Forget removes beside what is due.
-type ForgetOptions struct {
+// PurgeOptions are what Purge deletes beside what is due.
+type PurgeOptions struct {
 	Now    bool   `json:"now"`    // what is not due yet
-	Engine string `json:"engine"` // what this engine had, which is gone for good; "unknown" is what none was seen to have
+	Engine string `json:"engine"` // what this engine had, which is gone; "unknown" is that of what none has listed
 }
 
 // Mended tells what was done and what could not be done, a line each.
@@ -71,26 +71,26 @@ type Mended struct {
 }
 
 func mending(mux *http.ServeMux, s server) {
-	mux.HandleFunc("GET /admin/forgotten", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Memory, error) { return s.daemon.Memory(ctx) }))
+	mux.HandleFunc("GET /admin/forgotten", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Orphans, error) { return s.daemon.Orphans(ctx) }))
 	mux.HandleFunc("POST /admin/mend", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Mended, error) { return s.daemon.Mend(ctx) }))
 	mux.HandleFunc("POST /admin/forget", answer(s, workTimeout, func(ctx context.Context, r *http.Request) (Mended, error) {
-		var o ForgetOptions
+		var o PurgeOptions
 		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
 			return Mended{}, badRequest{err}
 		}
-		return s.daemon.Forget(ctx, o)
+		return s.daemon.Purge(ctx, o)
 	}))
 }
 
-// Memory asks what Docker has forgotten.
-func (c *Client) Memory(ctx context.Context) (out Memory, err error) {
+// Orphans asks for the orphans.
+func (c *Client) Orphans(ctx context.Context) (out Orphans, err error) {
 	return out, c.call(ctx, http.MethodGet, "/admin/forgotten", nil, &out)
 }
 
-// Forget has removed what Docker has forgotten.
-func (c *Client) Forget(ctx context.Context, o ForgetOptions) (out Mended, err error) {
+// Purge deletes orphans.
+func (c *Client) Purge(ctx context.Context, o PurgeOptions) (out Mended, err error) {
 	return out, c.call(ctx, http.MethodPost, "/admin/forget", o, &out)
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -91,24 +92,24 @@ func firewall(d DaemonFacts) []Finding {
 	return f.orOK("packets pass the host")
 }
 
-// Missing is something that Docker does not have and Kuryr keeps.
-type Missing struct {
+// Orphan is something that Docker does not have and Kuryr keeps.
+type Orphan struct {
 	Noun, Name, Why string
-	Kept            string // why it is not removed by itself
-	Engine          string // which had it
+	Kept            string // why it is not deleted
+	Engine          string // that had it
 	Connected       bool
 	Since, Due      time.Time
 	Changed         time.Time
 }
 
-// MemoryFacts are what came of comparing Kuryr with Docker.
-type MemoryFacts struct {
+// OrphanFacts are what Docker and Kuryr do not both have.
+type OrphanFacts struct {
 	Off     string // why nothing is compared
 	Err     string // why nothing could be compared
 	Engine  string
 	Now     time.Time
-	Missing []Missing
-	Unknown []string // networks that Docker has by this driver and the SDN does not
+	Orphans []Orphan
+	Unknown []string // networks that Docker has by this driver and Kuryr does not
 	Broken  []Broken
 }
 
@@ -118,41 +119,20 @@ type Broken struct{ Container, Endpoint, State string }
 // passing is how lately something was changed that may be a call of Docker's in progress.
 const passing = 10 * time.Second
 
-// Memory judges what Docker has forgotten, and what Kuryr has.
-func Memory(m MemoryFacts) []Finding {
+// Orphans judges what Docker has forgotten, and what Kuryr has.
+func Orphans(o OrphanFacts) []Finding {
 	f := findings{check: "docker's memory"}
 	switch {
-	case m.Off != "":
-		return f.orOK("not compared: " + m.Off)
-	case m.Err != "":
-		f.add(Warning, "Kuryr could not compare with Docker: "+m.Err, "see that Docker answers; set docker.api if it listens elsewhere")
+	case o.Off != "":
+		return f.orOK("not compared: " + o.Off)
+	case o.Err != "":
+		f.add(Warning, "Kuryr could not compare with Docker: "+o.Err, "see that Docker answers; set docker.api if it listens elsewhere")
 		return f.list
 	}
-	for _, x := range m.Missing {
-		what := fmt.Sprintf("%s %s is forgotten: %s", x.Noun, x.Name, x.Why)
-		if !x.Since.IsZero() {
-			what += ", for " + m.Now.Sub(x.Since).Round(time.Second).String() + " at least"
-		}
-		switch {
-		case x.Connected:
-			f.add(Warning, what+"; it stays: "+x.Kept, "stop what runs in its network namespace: Docker does not know it")
-		case x.Kept != "":
-			name := x.Engine
-			if name == "" {
-				name = "unknown"
-			}
-			f.add(Warning, what+"; it stays: "+x.Kept, "nothing, if that engine comes back; if it is gone for good: `kuryr doctor --fix --forget-engine "+name+"`")
-		case m.Now.Sub(x.Changed) < passing && x.Since.IsZero():
-			// Docker may be at it this moment.
-		case x.Due.IsZero():
-			f.add(Warning, what, "`kuryr doctor --fix --now`")
-		case x.Due.After(m.Now):
-			f.add(Warning, what+"; it will be removed in "+x.Due.Sub(m.Now).Round(time.Second).String(), "wait, or `kuryr doctor --fix --now`")
-		default:
-			f.add(Problem, what+", and should be gone by now", fix)
-		}
+	for _, x := range o.Orphans {
+		f.orphan(x, o.Now)
 	}
-	for _, b := range m.Broken {
+	for _, b := range o.Broken {
 		where := "container " + b.Container + " (endpoint " + b.Endpoint[:min(12, len(b.Endpoint))] + ") "
 		restart := "`docker restart " + b.Container + "`"
 		switch b.State {
@@ -164,8 +144,30 @@ func Memory(m MemoryFacts) []Finding {
 			f.add(Problem, where+"runs, and the SDN does not have its endpoint", restart)
 		}
 	}
-	for _, name := range m.Unknown {
+	for _, name := range o.Unknown {
 		f.add(Problem, "Docker has a network "+name+" of this driver that the SDN does not have", "`docker network rm "+name+"`, then create it anew; or restore a backup of the store")
 	}
 	return f.orOK("Docker and Kuryr know the same networks and endpoints")
+}
+
+func (f *findings) orphan(o Orphan, now time.Time) {
+	what := fmt.Sprintf("%s %s is forgotten: %s", o.Noun, o.Name, o.Why)
+	if !o.Since.IsZero() {
+		what += ", for " + now.Sub(o.Since).Round(time.Second).String() + " at least"
+	}
+	switch {
+	case o.Connected:
+		f.add(Warning, what+"; it stays: "+o.Kept, "stop what runs in its network namespace: Docker does not know it")
+	case o.Kept != "":
+		name := cmp.Or(o.Engine, "unknown")
+		f.add(Warning, what+"; it stays: "+o.Kept, "nothing, if that engine comes back; if it is gone for good: `kuryr doctor --fix --forget-engine "+name+"`")
+	case now.Sub(o.Changed) < passing && o.Since.IsZero():
+		// A call of Docker's can be in progress.
+	case o.Due.IsZero():
+		f.add(Warning, what, "`kuryr doctor --fix --now`")
+	case o.Due.After(now):
+		f.add(Warning, what+"; it will be removed in "+o.Due.Sub(now).Round(time.Second).String(), "wait, or `kuryr doctor --fix --now`")
+	default:
+		f.add(Problem, what+", and should be gone by now", fix)
+	}
 }

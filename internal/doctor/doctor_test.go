@@ -39,16 +39,16 @@ func TestChecks(t *testing.T) {
 		change(&a)
 		return API(a)
 	}
-	memory := func(change func(*MemoryFacts)) []Finding {
-		m := MemoryFacts{Engine: "e", Now: noon}
+	memory := func(change func(*OrphanFacts)) []Finding {
+		m := OrphanFacts{Engine: "e", Now: noon}
 		change(&m)
-		return Memory(m)
+		return Orphans(m)
 	}
-	missing := func(change func(*Missing)) []Finding {
-		return memory(func(m *MemoryFacts) {
-			x := Missing{Noun: "network", Name: "n", Why: "Docker does not have it", Since: noon.Add(-time.Minute), Due: noon.Add(time.Minute), Changed: noon.Add(-time.Hour)}
+	missing := func(change func(*Orphan)) []Finding {
+		return memory(func(m *OrphanFacts) {
+			x := Orphan{Noun: "network", Name: "n", Why: "Docker does not have it", Since: noon.Add(-time.Minute), Due: noon.Add(time.Minute), Changed: noon.Add(-time.Hour)}
 			change(&x)
-			m.Missing = []Missing{x}
+			m.Orphans = []Orphan{x}
 		})
 	}
 	engine := func(change func(*EngineFacts)) []Finding {
@@ -147,19 +147,19 @@ func TestChecks(t *testing.T) {
 		{"note of the firewall", daemon(func(d *DaemonFacts) { d.Host = []Host{{What: "it is legacy", Mend: "use another", Note: true}} }), Warning, "it is legacy"},
 		{"SDN apart", daemon(func(d *DaemonFacts) { d.Apart = true }), OK, ""},
 
-		{"memory", memory(func(*MemoryFacts) {}), OK, ""},
-		{"memory off", memory(func(m *MemoryFacts) { m.Off = "docker.api is empty" }), OK, ""},
-		{"memory not compared", memory(func(m *MemoryFacts) { m.Err = "away" }), Warning, "away"},
-		{"unknown network", memory(func(m *MemoryFacts) { m.Unknown = []string{"blue"} }), Problem, "network blue"},
-		{"interface gone", memory(func(m *MemoryFacts) { m.Broken = []Broken{{"web", "e", "absent"}} }), Problem, "container web (endpoint e) runs, and its interface is gone"},
-		{"interface loose", memory(func(m *MemoryFacts) { m.Broken = []Broken{{"web", "e", "loose"}} }), Problem, "not on its bridge"},
-		{"endpoint lost", memory(func(m *MemoryFacts) { m.Broken = []Broken{{"web", "e", "unknown"}} }), Problem, "the SDN does not have its endpoint"},
-		{"forgotten", missing(func(*Missing) {}), Warning, "for 1m0s at least; it will be removed in 1m0s"},
-		{"forgotten and due", missing(func(x *Missing) { x.Due = noon }), Problem, "should be gone by now"},
-		{"forgotten for good", missing(func(x *Missing) { x.Due = time.Time{} }), Warning, "is forgotten"},
-		{"forgotten with a container", missing(func(x *Missing) { x.Kept, x.Connected = "a container has it", true }), Warning, "it stays: a container has it"},
-		{"another engine's", missing(func(x *Missing) { x.Kept, x.Engine = "another engine's", "abc" }), Warning, "another engine's"},
-		{"being made", missing(func(x *Missing) { x.Since, x.Due, x.Changed = time.Time{}, time.Time{}, noon.Add(-time.Second) }), OK, ""},
+		{"memory", memory(func(*OrphanFacts) {}), OK, ""},
+		{"memory off", memory(func(m *OrphanFacts) { m.Off = "docker.api is empty" }), OK, ""},
+		{"memory not compared", memory(func(m *OrphanFacts) { m.Err = "away" }), Warning, "away"},
+		{"unknown network", memory(func(m *OrphanFacts) { m.Unknown = []string{"blue"} }), Problem, "network blue"},
+		{"interface gone", memory(func(m *OrphanFacts) { m.Broken = []Broken{{"web", "e", "absent"}} }), Problem, "container web (endpoint e) runs, and its interface is gone"},
+		{"interface loose", memory(func(m *OrphanFacts) { m.Broken = []Broken{{"web", "e", "loose"}} }), Problem, "not on its bridge"},
+		{"endpoint lost", memory(func(m *OrphanFacts) { m.Broken = []Broken{{"web", "e", "unknown"}} }), Problem, "the SDN does not have its endpoint"},
+		{"forgotten", missing(func(*Orphan) {}), Warning, "for 1m0s at least; it will be removed in 1m0s"},
+		{"forgotten and due", missing(func(x *Orphan) { x.Due = noon }), Problem, "should be gone by now"},
+		{"forgotten for good", missing(func(x *Orphan) { x.Due = time.Time{} }), Warning, "is forgotten"},
+		{"forgotten with a container", missing(func(x *Orphan) { x.Kept, x.Connected = "a container has it", true }), Warning, "it stays: a container has it"},
+		{"another engine's", missing(func(x *Orphan) { x.Kept, x.Engine = "another engine's", "abc" }), Warning, "another engine's"},
+		{"being made", missing(func(x *Orphan) { x.Since, x.Due, x.Changed = time.Time{}, time.Time{}, noon.Add(-time.Second) }), OK, ""},
 	} {
 		if got := Worst(tc.found); got != tc.verdict {
 			t.Errorf("%s: %s, want %s: %+v", tc.name, got, tc.verdict, tc.found)
@@ -178,7 +178,7 @@ func TestChecks(t *testing.T) {
 func TestForgetEngineIsNamed(t *testing.T) {
 	t.Parallel()
 	for engine, want := range map[string]string{"abc": "--forget-engine abc`", "": "--forget-engine unknown`"} {
-		found := Memory(MemoryFacts{Now: noon, Missing: []Missing{{Kept: "k", Engine: engine}}})
+		found := Orphans(OrphanFacts{Now: noon, Orphans: []Orphan{{Kept: "k", Engine: engine}}})
 		if !strings.Contains(found[0].Mend, want) {
 			t.Errorf("mend %q", found[0].Mend)
 		}
