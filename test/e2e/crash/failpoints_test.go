@@ -54,17 +54,6 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"fabric.migrate.moved":         {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.migrate.unguarded":     {inPlace, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"fabric.floating.unannounced":  {"Docker's ports are published on the host's own addresses", "sdn/local", "TestKilledWhileNetworkMoves"},
-	"docker.empty.noted":           {byDefault, "docker", "TestCrash"},
-	"docker.empty.remembered":      {byDefault, "docker", "TestCrash"},
-	"docker.empty.marked":          {byDefault, "docker", "TestCrash"},
-	"docker.empty.detached":        {byDefault, "docker", "TestCrash"},
-	"docker.empty.deleted":         {byDefault, "docker", "TestCrash"},
-	"docker.restore.made":          {byDefault, "docker", "TestCrash"},
-	"docker.restore.routed":        {byDefault, "docker", "TestCrash"},
-	"docker.restore.whole":         {byDefault, "docker", "TestCrash"},
-	"docker.owed.written":          {notAway, "docker", "TestCrashPlain"},
-	"docker.owed.repeated":         {notAway, "docker", "TestCrashPlain"},
-	"docker.owed.settled":          {notAway, "docker", "TestCrashPlain"},
 	"neutron.change.answered":      {"the embedded SDN is no Neutron", "test/e2e/neutron", "TestKilledAfterChanges"},
 	"bind.container.sysctl":        {byEngine, "bind", "TestKilled"},
 	"bind.container.addrgen":       {byEngine, "bind", "TestKilled"},
@@ -153,18 +142,6 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"bind.hybrid.bridged":          {byOVS, "bind", "TestKilledOVS"},
 	"bind.hybrid.paired":           {byOVS, "bind", "TestKilledOVS"},
 	"bind.hybrid.buried":           {byOVS, "bind", "TestKilledOVS"},
-	"docker.createnetwork.linked":  {existing, "docker", "TestCrashExisting"},
-	"docker.createnetwork.used":    {existing, "docker", "TestCrashExisting"},
-	"docker.deletenetwork.added":   {existing, "docker", "TestCrashExisting"},
-	"docker.deletenetwork.empty":   {"networks have routers here", "docker", "TestCrashExisting"},
-	"docker.swarm.allocating":      {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.allocated":       {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.freed":           {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.joined":          {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.leaving":         {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.left":            {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.forgotten":       {ofSwarm, "docker", "TestCrashSwarm"},
-	"docker.swarm.held":            {ofSwarm, "docker", "TestCrashSwarm"},
 }
 
 const (
@@ -173,12 +150,6 @@ const (
 	noKurma   = "it is of Kurma's pods, not of Docker's containers"
 	noCluster = "the sequence has no Kubernetes"
 	noGroups  = "the sequence's ports have no security groups and no limits"
-	ofSwarm   = "a swarm needs Kuryr as a managed plugin"
-	ofUser    = "the sequence uses no port that its user made"
-	notAway   = "the embedded SDN is never away"
-	notPlain  = "the embedded SDN publishes on the host's own addresses, and has no security groups"
-	existing  = "the embedded SDN's networks are all made by Docker here"
-	byDefault = "subnets stay by default"
 	byOVS     = "the embedded SDN's ports are on Linux bridges"
 	byEngine  = "the Docker engine configures a container's end by itself"
 	inMachine = "the host of the sequence is no virtual machine of the SDN"

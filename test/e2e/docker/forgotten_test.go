@@ -39,12 +39,15 @@ func (r rig) noted(t *testing.T, name string) {
 	t.Helper()
 	id := strings.TrimSpace(r.docker(t, "network", "inspect", "-f", "{{.Id}}", name))
 	eventually(t, 20*time.Second, func() string {
-		for _, n := range r.list(t, "network") {
-			if text := fmt.Sprint(n); strings.Contains(text, id[:32]) && strings.Contains(text, "kuryr.docker.engine=") {
-				return ""
-			}
+		var rows map[string]struct{ Engine string }
+		text := r.must(t, "curl", "-s", "--unix-socket", "/run/kuryr/kuryr.sock", "http://kuryr/admin/intents")
+		if err := json.Unmarshal([]byte(text), &rows); err != nil {
+			return err.Error()
 		}
-		return "network " + name + " is not noted"
+		if rows["network/"+id].Engine == "" {
+			return "network " + name + " is not noted"
+		}
+		return ""
 	})
 }
 
@@ -121,10 +124,13 @@ func TestForgottenWhileAway(t *testing.T) {
 	c := r.run(t, "stays-c", "stays")
 	reaches(t, c.in, a.ip4, c.ip4)
 	r.consistent(t)
-	// What Docker is just making may be suspect for a moment.
+	// What Docker is just making may be a candidate for a moment.
 	eventually(t, 30*time.Second, func() string {
-		text := r.must(t, "sh", "-c", "curl -s --unix-socket /run/kuryr/kuryr.sock http://kuryr/metrics | grep -E '^kuryr_docker_(forgotten|suspects)'")
-		for _, line := range []string{`kuryr_docker_forgotten_total{noun="network"} 1`, `kuryr_docker_forgotten_total{noun="endpoint"} 1`, "kuryr_docker_suspects 0"} {
+		text := r.must(t, "sh", "-c", "curl -s --unix-socket /run/kuryr/kuryr.sock http://kuryr/metrics | grep '^kuryr_intent_orphan'")
+		for _, line := range []string{
+			`kuryr_intent_orphans_total{kind="network",store="docker"} 1`, `kuryr_intent_orphans_total{kind="endpoint",store="docker"} 1`,
+			`kuryr_intent_orphan_candidates{store="docker"} 0`,
+		} {
 			if !strings.Contains(text, line) {
 				return text
 			}

@@ -139,7 +139,7 @@ func (r rig) nothingForgotten(t *testing.T) {
 		t.Errorf("--fix does something: %+v", d)
 	}
 	for line := range strings.Lines(r.must(t, "curl", "-s", "--unix-socket", "/run/kuryr/kuryr.sock", "http://kuryr/metrics")) {
-		if strings.HasPrefix(line, "kuryr_docker_forgotten_total{") && !strings.HasSuffix(line, " 0\n") {
+		if strings.HasPrefix(line, `kuryr_intent_orphans_total{`) && !strings.HasSuffix(line, " 0\n") {
 			t.Errorf("removed: %s", line)
 		}
 	}

@@ -91,18 +91,14 @@ var ownJob = job{
 	network: pair{
 		make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--ipv6", "--subnet", "10.86.0.0/24", "--gateway", "10.86.0.1",
 			"--subnet", "fd86::/64", "--gateway", "fd86::1", "-o", "kuryr.external_network=external", "killed"},
-		unmake:       []string{"network", "rm", "killed"},
-		killedMaking: []string{"docker.requestpool.made", "docker.begun.answered", "docker.createnetwork.made", "docker.createnetwork.router", "docker.createnetwork.attached"},
-		killedUnmake: []string{"docker.releasepool.marked", "docker.deletenetwork.marked", "docker.deletenetwork.ports", "docker.deletenetwork.detached",
-			"docker.deletenetwork.router", "docker.deletenetwork.network", "docker.dropreleased.pool"},
-		made: map[string]int{"networks": 1, "subnets": 2, "subnetpools": 2, "routers": 1},
+		unmake: []string{"network", "rm", "killed"},
+		made:   map[string]int{"networks": 1, "subnets": 2, "subnetpools": 2, "routers": 1},
 	},
 	container: pair{
-		make:         []string{"run", "-d", "--name", "killed", "--expose", "80", "--network", `name=killed,"driver-opt=kuryr.floating_ip=auto"`, "box", "probe", "serve", "7000"},
-		unmake:       []string{"rm", "-f", "killed"},
-		failed:       []string{"rm", "-f", "killed"},
-		killedMaking: []string{"docker.requestaddress.taken"},
-		made:         map[string]int{"ports": 1, "floatingips": 1, "security-groups": 1},
+		make:   []string{"run", "-d", "--name", "killed", "--expose", "80", "--network", `name=killed,"driver-opt=kuryr.floating_ip=auto"`, "box", "probe", "serve", "7000"},
+		unmake: []string{"rm", "-f", "killed"},
+		failed: []string{"rm", "-f", "killed"},
+		made:   map[string]int{"ports": 1, "floatingips": 1, "security-groups": 1},
 	},
 }
 
@@ -113,8 +109,7 @@ func existingJob(network, subnet object) job {
 			make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", subnet.Text("cidr"), "--gateway", subnet.Text("gateway_ip"),
 				"-o", "neutron.net.uuid=" + network.ID(), "-o", "neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt", "neutron.subnet.uuid=" + subnet.ID(),
 				"-o", "kuryr.publish=floatingip", "killed"},
-			unmake:       []string{"network", "rm", "killed"},
-			killedMaking: []string{"docker.createnetwork.linked", "docker.createnetwork.used"},
+			unmake: []string{"network", "rm", "killed"},
 		},
 		container: pair{
 			make:   []string{"run", "-d", "--name", "killed", "-p", "8080:80", "-p", "81", "--network", "killed", "--ip", "10.87.0.77", "box", "probe", "serve", "7000"},
@@ -176,10 +171,7 @@ func (k *killer) through(j job) {
 			if err != nil {
 				return err
 			}
-			// What an earlier test began and did not end is forgotten some time.
-			old := "- " + k.Name + " notes: /var/lib/kuryr/begun/"
-			diff := slices.DeleteFunc(before.diff(after), func(line string) bool { return strings.HasPrefix(line, old) })
-			if len(diff) > 0 {
+			if diff := before.diff(after); len(diff) > 0 {
 				return errors.New(strings.Join(diff, "\n"))
 			}
 			return nil
@@ -391,25 +383,7 @@ func (s *series) note(r *rig, died bool) {
 	}
 }
 
-// elsewhere are failpoints of the folders below that neither job comes by, by how their names begin, and why. What is of package docker is killed
-// there by the tests of its own, on the embedded SDN.
-var elsewhere = map[string]string{
-	"docker.swarm.":                "a swarm needs Kuryr as a managed plugin",
-	"docker.empty.":                "subnets stay by default",
-	"docker.restore.":              "subnets stay by default",
-	"docker.owed.":                 "Neutron is not away",
-	"docker.begun.written":         "what is not made yet is looked for longer than the test waits",
-	"docker.requestaddress.hidden": "the network driver is Kuryr too",
-	"docker.deletehidden.ports":    "the network driver is Kuryr too",
-	"docker.releasepool.emptied":   "the network driver is Kuryr too",
-	"docker.createnetwork.routed":  "the IPAM driver is Kuryr too",
-	"docker.createendpoint.noted":  "the engine was seen to have the network before",
-	"docker.releaseaddress.marked": "no call of the engine is lost",
-	"docker.deletenetwork.added":   "all ranges of the existing network were there",
-	"docker.deletenetwork.empty":   "the network has a router",
-}
-
-// checkPoints fails where a failpoint is in no job and not explained, or a chosen one in no job.
+// checkPoints fails where a failpoint is in no job, or a chosen one is in none.
 func checkPoints(t *testing.T, jobs map[string]job) {
 	t.Helper()
 	var known []string
@@ -421,7 +395,7 @@ func checkPoints(t *testing.T, jobs map[string]job) {
 			t.Errorf("KURYR_CRASH_ONLY: no job comes by %s", name)
 		}
 	}
-	for _, pattern := range []string{"docker/*.go", "bind/ovs.go", "sdn/neutron/*.go"} {
+	for _, pattern := range []string{"docker/*/*.go", "bind/ovs.go", "sdn/neutron/*.go"} {
 		files, err := filepath.Glob(filepath.Join("../../..", pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no files %s: %v", pattern, err)
@@ -432,12 +406,8 @@ func checkPoints(t *testing.T, jobs map[string]job) {
 				t.Fatal(err)
 			}
 			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
-				explained := false
-				for head := range elsewhere {
-					explained = explained || strings.HasPrefix(m[1], head)
-				}
-				if m[1] != anyChange && !explained && !slices.Contains(known, m[1]) {
-					t.Errorf("failpoint %s is in no job and not explained", m[1])
+				if m[1] != anyChange && !slices.Contains(known, m[1]) {
+					t.Errorf("failpoint %s is in no job", m[1])
 				}
 			}
 		}
