@@ -218,7 +218,7 @@ func (s *Store) isYoung(r *row) bool {
 }
 
 // engineOf returns the engine of a row: that of its first owner that has one, which a list has moved
-// to the engine's new identity, or else its own.
+// to the engine's new identity; otherwise its own.
 func (s *Store) engineOf(r *row) string {
 	for _, owner := range r.Owners {
 		if o := s.row(owner); o != nil {
