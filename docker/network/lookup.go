@@ -558,6 +558,14 @@ func (s *Service) ImportTags(ctx context.Context, id string, network sdn.ID, poo
 
 // lookUpTagged finds a network by its tags. It takes over what kuryr-libnetwork made or used.
 func (s *Service) lookUpTagged(ctx context.Context, l lister, id string) (bool, error) {
+	unlock, err := s.locks.Lock(ctx, lockTagged+id)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if _, ok := s.networks.Get(id); ok {
+		return true, nil // another call has taken it over
+	}
 	if _, ok := s.tags.Get(id); ok {
 		return false, nil // its tags are ours, and not deleted yet
 	}

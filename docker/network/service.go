@@ -55,7 +55,7 @@ type Service struct {
 	deleteEmpty  bool
 	log          *slog.Logger
 
-	// locks are taken in the order pool, network, range. A lock of a pool is held while its subnet
+	// locks are taken in the order pool, network, range, tagged. A lock of a pool is held while its subnet
 	// is deleted or made again; that of a network while its spec is changed.
 	locks    keymutex.Mutex
 	mu       sync.Mutex
@@ -74,6 +74,7 @@ const (
 	lockPool    = "pool/"
 	lockNetwork = "network/"
 	lockRange   = "range/"
+	lockTagged  = "tagged/"
 	claimPool   = "network-of-pool/"
 )
 

@@ -171,8 +171,8 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	}
 	last.ID, last.Key, last.Project = made.ID, key, made.Project
 	last.MTU, last.NoPortSecurity = made.MTU, made.NoPortSecurity
-	if first && len(made.Subnets) == 1 && len(subnets) == 1 {
-		last.Subnets = []sdn.Subnet{madeOf(subnets[0], made)}
+	if first && len(made.Subnets) == len(subnets) {
+		last.Subnets = madeOf(subnets, made)
 	} else if last.Subnets, err = t.subnets(ctx, made.Subnets); err != nil {
 		return last, err
 	}
@@ -202,17 +202,21 @@ func (t target) tags(id string, spec Spec) []string {
 	return tags
 }
 
-// madeOf returns the only subnet of a new network.
-func madeOf(s sdn.SubnetSpec, n sdn.Network) sdn.Subnet {
-	made := sdn.Subnet{
-		Meta: sdn.Meta{ID: n.Subnets[0], Base: s.Base}, Network: n.ID, CIDR: s.CIDR, Pool: s.Pool,
-		Gateway: s.Gateway.Addr, Ranges: s.Ranges, Reserved: s.Reserved, NoDHCP: s.NoDHCP, HostRoutes: s.HostRoutes,
+// madeOf returns the subnets of a new network.
+func madeOf(specs []sdn.SubnetSpec, n sdn.Network) (list []sdn.Subnet) {
+	for i, s := range specs {
+		made := sdn.Subnet{
+			Meta: sdn.Meta{ID: n.Subnets[i], Base: s.Base}, Network: n.ID, CIDR: s.CIDR, Pool: s.Pool,
+			Gateway: s.Gateway.Addr, Ranges: s.Ranges, Reserved: s.Reserved, NoDHCP: s.NoDHCP, HostRoutes: s.HostRoutes,
+		}
+		made.Project = n.Project
+		if !s.Gateway.None && !made.Gateway.IsValid() {
+			made.Gateway = identity.FirstHost(s.CIDR)
+		}
+		list = append(list, made)
 	}
-	made.Project = n.Project
-	if !s.Gateway.None && !made.Gateway.IsValid() {
-		made.Gateway = identity.FirstHost(s.CIDR)
-	}
-	return made
+	slices.SortFunc(list, byRange)
+	return list
 }
 
 // subnets reads subnets, which the caches of a remote SDN have since they were made.
