@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/dockertest"
@@ -100,12 +101,17 @@ func checkCalls(t *testing.T, c *counting, scenario string) func(step string) {
 }
 
 // counting records the names of the calls that the driver makes, in order.
-type counting struct{ calls []string }
+type counting struct {
+	mu    sync.Mutex
+	calls []string
+}
 
 // of returns the provider whose calls are recorded.
 func (c *counting) of(p sdn.Provider) sdn.Provider {
 	return &dockertest.Provider{Provider: p, Before: func(call dockertest.Call) error {
 		if call.Method != "Ping" {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.calls = append(c.calls, call.Method)
 		}
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,8 @@ type fakeEngine struct {
 	view      engine.List
 	on        map[string][]engine.Endpoint
 	err       error
-	lists     int
-	inspected int
+	lists     atomic.Int64
+	inspected atomic.Int64
 }
 
 func newFakeEngine(id string) *fakeEngine {
@@ -34,7 +35,7 @@ func newFakeEngine(id string) *fakeEngine {
 func (e *fakeEngine) List(context.Context) (engine.List, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lists++
+	e.lists.Add(1)
 	view := e.view
 	view.Networks, view.Containers = slices.Clone(view.Networks), slices.Clone(view.Containers)
 	return view, e.err
@@ -43,7 +44,7 @@ func (e *fakeEngine) List(context.Context) (engine.List, error) {
 func (e *fakeEngine) Endpoints(_ context.Context, network string) ([]engine.Endpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inspected++
+	e.inspected.Add(1)
 	return slices.Clone(e.on[network]), e.err
 }
 
@@ -204,10 +205,10 @@ func (halfEngine) Endpoints(context.Context, string) ([]engine.Endpoint, error) 
 // failingBinder cannot unplug.
 type failingBinder struct {
 	*fakeBinder
-	tried int
+	tried atomic.Int64
 }
 
 func (b *failingBinder) Unplug(context.Context, sdn.Port) error {
-	b.tried++
+	b.tried.Add(1)
 	return errors.New("the kernel is busy")
 }

@@ -24,7 +24,7 @@ func TestAnotherEngine(t *testing.T) {
 		time.Sleep(2 * time.Minute) // the engine would have made a network of the range by now
 		never := c.create(v4Network("10.78.0.0/24"))
 		c.stop(c.run(&endpoint{net: never}))
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.again()
 		first := c.engine
 		c.engine = newFakeEngine("two")
@@ -140,7 +140,7 @@ func TestOtherHostsAreLeftAlone(t *testing.T) {
 		full := c.dump()
 		c.config.Host, c.config.StateDir = "another", t.TempDir()
 		c.again()
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.expire()
 		c.wants("")
 		if now := c.dump(); now != full {

@@ -222,7 +222,7 @@ func TestExistingAddsSubnet(t *testing.T) {
 	b.fails("NetworkDriver.CreateNetwork", b.request(&network{v4: []*pool{{cidr: "10.50.0.0/25"}}, options: m{optNetUUID: string(theirs.ID)}}))
 	b.ok("IpamDriver.ReleasePool", m{"PoolID": b.poolOf("10.50.0.0/25")})
 	// The container is forgotten, as an engine that was killed does.
-	clear(b.binder.plugged)
+	b.binder.unplugAll()
 	b.release(n)
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	if now := b.dump(); now != before {

@@ -51,7 +51,7 @@ func TestFloatingIPAuto(t *testing.T) {
 		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 || found[0].Key != b.driver.names.GlobalKey(identity.KindFloating, e.id) {
 			t.Fatalf("floating IPs %+v", found)
 		}
-		clear(b.binder.plugged)
+		b.binder.unplugAll()
 		switch end {
 		case "ReleaseAddress":
 			b.giveBack(e)
@@ -211,7 +211,7 @@ func TestOrphanedFloatingIP(t *testing.T) {
 		e := c.floats(n, floatingAuto)
 		time.Sleep(5 * time.Minute)
 		c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.expire()
 		if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating }) {
 			t.Errorf("left %+v", left)

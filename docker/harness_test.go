@@ -62,6 +62,33 @@ func (b *fakeBinder) Connected(_ context.Context, p sdn.Port) (bool, error) {
 	return plugged, nil
 }
 
+// unplugAll ends all interfaces, as those of containers that have ended.
+func (b *fakeBinder) unplugAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.plugged)
+}
+
+// remove ends the interface of a port.
+func (b *fakeBinder) remove(port sdn.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.plugged, port)
+}
+
+// put plugs a port.
+func (b *fakeBinder) put(port sdn.ID, i bind.Interface) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.plugged[port] = i
+}
+
+func (b *fakeBinder) interfaceOf(port sdn.ID) bind.Interface {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.plugged[port]
+}
+
 func (b *fakeBinder) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

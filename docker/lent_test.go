@@ -329,7 +329,7 @@ func TestPeersPortRemoved(t *testing.T) {
 			n := b.create(dualNetwork())
 			e := &endpoint{net: n, id: newID(), ip4: "10.50.0.84", ip6: "fd50::84"}
 			p := b.port(n, spec(e.id), e.ip4, e.ip6)
-			b.binder.plugged[p.ID] = bind.Interface{Port: p}
+			b.binder.put(p.ID, bind.Interface{Port: p})
 			b.stop(e)
 			b.remove(n)
 			b.clean()
@@ -402,7 +402,7 @@ func TestOrphanedEndpointOnExistingPort(t *testing.T) {
 		was := c.port(n, usersPort, "10.50.0.92", "fd50::92")
 		c.run(&endpoint{net: n, ip4: "10.50.0.92", ip6: "fd50::92"})
 		time.Sleep(5 * time.Minute)
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.expire()
 		c.same(was)
 	})

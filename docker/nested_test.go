@@ -280,7 +280,7 @@ func TestNestedCutAnywhere(t *testing.T) {
 			cut("NetworkDriver.DeleteEndpoint", (*endpoint).body, again)
 		}
 		vm.remove(n)
-		vm.binder.plugged = nil // those of containers that ended with their process
+		vm.binder.unplugAll() // those of containers that ended with their process
 		vm.clean()
 	})
 }

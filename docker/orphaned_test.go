@@ -21,15 +21,15 @@ func TestNothingIsOrphaned(t *testing.T) {
 		c.engine.runs(e)
 		c.compare(0)
 		before := c.dump()
-		lists := c.engine.lists
+		lists := c.engine.lists.Load()
 		for range 3 {
 			c.compare(time.Hour)
 		}
-		if more := c.engine.lists - lists; more > 3+4 { // three events, and once an hour
+		if more := c.engine.lists.Load() - lists; more > 3+4 { // three events, and once an hour
 			t.Errorf("it was listed %d times", more)
 		}
-		if c.engine.inspected != 0 {
-			t.Errorf("%d networks were asked for though nothing is missing", c.engine.inspected)
+		if c.engine.inspected.Load() != 0 {
+			t.Errorf("%d networks were asked for though nothing is missing", c.engine.inspected.Load())
 		}
 		c.wants("")
 		if after := c.dump(); after != before {
@@ -55,7 +55,7 @@ func TestOrphansExpire(t *testing.T) {
 		// They go in the engine, and the container's interface with it.
 		c.engine.forgets(n)
 		c.engine.stops()
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		full := c.dump()
 		c.again()
 		c.compare(50 * time.Second)
@@ -101,8 +101,8 @@ func TestOrphanedEndpoint(t *testing.T) {
 		c.engine.has(n)
 		c.engine.runs(runs)
 		time.Sleep(5 * time.Minute)
-		delete(c.binder.plugged, c.portOf(gone.id).ID)
-		c.engine.inspected = 0
+		c.binder.remove(c.portOf(gone.id).ID)
+		c.engine.inspected.Store(0)
 		c.wants("endpoint, endpoint used")
 		c.expire()
 		c.wants("endpoint used")
@@ -119,7 +119,7 @@ func TestOrphanedEndpoint(t *testing.T) {
 		for _, e := range []*endpoint{runs, alive} {
 			c.portOf(e.id)
 		}
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.expire()
 		c.clean()
 	})
@@ -133,12 +133,12 @@ func TestEndpointWithoutContainer(t *testing.T) {
 		c.engine.has(n)
 		c.engine.runs(e)
 		c.engine.change(func(e *fakeEngine) { e.view.Containers = nil })
-		clear(c.binder.plugged)
+		c.binder.unplugAll()
 		c.expire()
 		c.expire()
 		c.wants("")
 		c.portOf(e.id)
-		if c.engine.inspected == 0 {
+		if c.engine.inspected.Load() == 0 {
 			t.Error("the engine was not asked for the endpoints on the network")
 		}
 	})
@@ -266,7 +266,7 @@ func TestOrphanedPublication(t *testing.T) {
 					}
 					return
 				}
-				clear(c.binder.plugged)
+				c.binder.unplugAll()
 				c.wants("endpoint")
 				c.expire()
 				c.remove(n)

@@ -372,7 +372,7 @@ func TestForwardedByGivenAfterReboot(t *testing.T) {
 	theirs, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork})
 	b.must(err)
 	reboot := func() {
-		clear(b.binder.plugged)
+		b.binder.unplugAll()
 		b.config.Provider = alike{p}
 		b.forget()
 	}

@@ -85,16 +85,16 @@ func TestConnectedMeanwhile(t *testing.T) {
 		c.engine.forgets(n)
 		c.engine.stops()
 		port := c.portOf(e.id)
-		plugged := c.binder.plugged[port.ID]
-		delete(c.binder.plugged, port.ID)
+		plugged := c.binder.interfaceOf(port.ID)
+		c.binder.remove(port.ID)
 		c.ok("Plugin.Activate", nil) // the engine starts it no more
 		c.compare(0)
 		c.wants("endpoint, network")
-		c.binder.plugged[port.ID] = plugged
+		c.binder.put(port.ID, plugged)
 		c.expire()
 		c.portOf(e.id)
 		c.wants("endpoint used, network used")
-		delete(c.binder.plugged, port.ID)
+		c.binder.remove(port.ID)
 		c.expire()
 		c.clean()
 	})
@@ -109,15 +109,15 @@ func TestDeletionFails(t *testing.T) {
 		failing := &failingBinder{fakeBinder: c.binder}
 		c.config.Binder = failing
 		c.again()
-		delete(c.binder.plugged, c.portOf(e.id).ID)
+		c.binder.remove(c.portOf(e.id).ID)
 		c.ok("Plugin.Activate", nil)
 		c.expire()
-		tried := failing.tried
+		tried := failing.tried.Load()
 		if tried == 0 || tried > 10 {
 			t.Errorf("tried %d times in a minute", tried)
 		}
 		time.Sleep(10 * time.Minute)
-		if more := failing.tried - tried; more == 0 || more > 20 {
+		if more := failing.tried.Load() - tried; more == 0 || more > 20 {
 			t.Errorf("tried %d times in ten minutes", more)
 		}
 		if rows := c.driver.Intents(); rows["endpoint/"+e.id] == nil {

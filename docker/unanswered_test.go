@@ -184,10 +184,7 @@ func TestUnheardNetwork(t *testing.T) {
 func TestUnheardIsCompared(t *testing.T) {
 	t.Parallel()
 	inBubble(t, makings["routed"], func(k *killable) {
-		lists := func() (n int) {
-			k.engine.change(func(e *fakeEngine) { n = e.lists })
-			return n
-		}
+		lists := k.engine.lists.Load
 		k.whileRunning(func() {
 			body := k.request(dualNetwork())
 			time.Sleep(10 * time.Minute)

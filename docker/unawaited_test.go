@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/dockertest"
@@ -8,13 +9,13 @@ import (
 )
 
 // awaited counts the calls of an SDN, and how many of them somebody waits for.
-type awaited struct{ asked, waits int }
+type awaited struct{ asked, waits atomic.Int64 }
 
 func (a *awaited) of(p sdn.Provider) sdn.Provider {
 	return &dockertest.Provider{Provider: p, Before: func(c dockertest.Call) error {
-		a.asked++
+		a.asked.Add(1)
 		if !sdn.IsUnawaited(c.Context) {
-			a.waits++
+			a.waits.Add(1)
 		}
 		return nil
 	}}
@@ -30,10 +31,11 @@ func TestUnawaitedComparison(t *testing.T) {
 		c.engine.has(n)
 		c.compare(0)
 		c.engine.forgets(n)
-		count.asked, count.waits = 0, 0
+		count.asked.Store(0)
+		count.waits.Store(0)
 		c.expire()
-		if count.asked == 0 || count.waits > 0 {
-			t.Errorf("the SDN was asked %d times, and %d were waited for", count.asked, count.waits)
+		if count.asked.Load() == 0 || count.waits.Load() > 0 {
+			t.Errorf("the SDN was asked %d times, and %d were waited for", count.asked.Load(), count.waits.Load())
 		}
 		c.clean()
 	})
