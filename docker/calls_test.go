@@ -48,7 +48,7 @@ var callBounds = map[string]map[string]calls{
 	},
 	// The same for a network and a container of two families.
 	"two families": {
-		"network create":  {3, 3},
+		"network create":  {4, 3},
 		"container start": {5, 4}, // Neutron's subnets are cached
 		"container stop":  {2, 2},
 		"network rm":      {3, 3},

@@ -45,8 +45,7 @@ type Network struct {
 	NoPortSecurity bool
 	Disabled       bool
 	Segment        Segment // zero where the SDN does not tell
-	// Subnets of a network that EnsureNetwork has just made as New are in the order of its spec.
-	Subnets []ID
+	Subnets        []ID
 }
 
 // NetworkPatch changes a network.

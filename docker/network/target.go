@@ -171,9 +171,9 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	}
 	last.ID, last.Key, last.Project = made.ID, key, made.Project
 	last.MTU, last.NoPortSecurity = made.MTU, made.NoPortSecurity
-	if first && len(made.Subnets) == len(subnets) {
-		last.Subnets = madeOf(subnets, made)
-	} else if last.Subnets, err = t.subnets(ctx, made.Subnets); err != nil {
+	if first && len(made.Subnets) == 1 && len(subnets) == 1 {
+		last.Subnets = []sdn.Subnet{madeOf(subnets[0], made)}
+	} else if last.Subnets, err = t.subnets(ctx, made); err != nil {
 		return last, err
 	}
 	if last, err = t.dropAbsent(ctx, o, spec, last); err != nil {
@@ -202,36 +202,27 @@ func (t target) tags(id string, spec Spec) []string {
 	return tags
 }
 
-// madeOf returns the subnets of a new network.
-func madeOf(specs []sdn.SubnetSpec, n sdn.Network) (list []sdn.Subnet) {
-	for i, s := range specs {
-		made := sdn.Subnet{
-			Meta: sdn.Meta{ID: n.Subnets[i], Base: s.Base}, Network: n.ID, CIDR: s.CIDR, Pool: s.Pool,
-			Gateway: s.Gateway.Addr, Ranges: s.Ranges, Reserved: s.Reserved, NoDHCP: s.NoDHCP, HostRoutes: s.HostRoutes,
-		}
-		made.Project = n.Project
-		if !s.Gateway.None && !made.Gateway.IsValid() {
-			made.Gateway = identity.FirstHost(s.CIDR)
-		}
-		list = append(list, made)
+// madeOf returns the only subnet of a new network.
+func madeOf(s sdn.SubnetSpec, n sdn.Network) sdn.Subnet {
+	made := sdn.Subnet{
+		Meta: sdn.Meta{ID: n.Subnets[0], Base: s.Base}, Network: n.ID, CIDR: s.CIDR, Pool: s.Pool,
+		Gateway: s.Gateway.Addr, Ranges: s.Ranges, Reserved: s.Reserved, NoDHCP: s.NoDHCP, HostRoutes: s.HostRoutes,
 	}
-	slices.SortFunc(list, byRange)
-	return list
+	made.Project = n.Project
+	if !s.Gateway.None && !made.Gateway.IsValid() {
+		made.Gateway = identity.FirstHost(s.CIDR)
+	}
+	return made
 }
 
-// subnets reads subnets, which the caches of a remote SDN have since they were made.
-func (t target) subnets(ctx context.Context, ids []sdn.ID) (list []sdn.Subnet, err error) {
-	for _, id := range ids {
-		s, err := t.sdn.Subnet(ctx, id)
-		if err != nil && !sdn.IsNotFound(err) {
-			return list, err
-		}
-		if err == nil {
-			list = append(list, s)
-		}
+// subnets reads the subnets of a network.
+func (t target) subnets(ctx context.Context, n sdn.Network) ([]sdn.Subnet, error) {
+	if len(n.Subnets) == 0 {
+		return nil, nil
 	}
+	list, err := sdn.All(t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
 	slices.SortFunc(list, byRange)
-	return list, nil
+	return list, err
 }
 
 // subnetSpecs returns the subnets that are made for the ranges.
@@ -333,7 +324,7 @@ func (t target) find(ctx context.Context, o reconcile.Object, spec Spec, last La
 		return last, err
 	}
 	last.ID = n.ID
-	last.Subnets, err = t.subnets(ctx, n.Subnets)
+	last.Subnets, err = t.subnets(ctx, n)
 	return last, err
 }
 

@@ -36,9 +36,9 @@ var (
 		first:  5,  // 3
 	}
 	twoFamilies = bounds{
-		create: 7, start: 4, stop: 3,
-		remove: 5, // 4
-		first:  7, // 4
+		start: 4, stop: 3, remove: 4,
+		create: 8, // 7
+		first:  4,
 	}
 	existingNetwork = bounds{create: 5, remove: 4, first: 3, start: 3, stop: 2}
 	existingPort    = bounds{create: 5, remove: 4, first: 5, start: 5, stop: 3}
