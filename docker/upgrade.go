@@ -72,6 +72,8 @@ type upgradedEndpoints interface {
 	ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error
 	// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
 	ImportUnconfirmed(ctx context.Context, id string, network sdn.ID, key sdn.Key) error
+	// IsDeleting reports whether an endpoint is being deleted.
+	IsDeleting(id string) bool
 	// ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
 	ImportPort(ctx context.Context, network string, p sdn.Port) error
 }
@@ -284,7 +286,7 @@ func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, f
 			return none, false, err
 		case !u.names.Ours(p.Meta, identity.KindPort) && !identity.PeersPort(p), identity.Elsewhere(p, u.host):
 			return none, false, nil
-		case p.DeviceID != "":
+		case p.DeviceID != "" && !u.endpoints.IsDeleting(p.DeviceID):
 			return none, false, u.addresses.ImportPort(ctx, p)
 		}
 		return p.ID, true, nil

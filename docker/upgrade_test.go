@@ -58,6 +58,8 @@ func (i importedEndpoints) ImportPort(_ context.Context, network string, p sdn.P
 	return i.note("endpoint %s on %s", identity.EndpointOf(p), network)
 }
 
+func (importedEndpoints) IsDeleting(id string) bool { return id == "deleting" }
+
 type importedAddresses struct{ *importing }
 
 func (i importedAddresses) ImportRelease(_ context.Context, port sdn.ID) error {

@@ -32,6 +32,12 @@ func (s *Service) Of(address string) (id string, inUse bool) {
 	return "", false
 }
 
+// IsDeleting reports whether an endpoint is being deleted.
+func (s *Service) IsDeleting(id string) bool {
+	r, ok := s.endpoints.Get(id)
+	return ok && r.Phase == reconcile.Deleting
+}
+
 // Has reports whether a network has endpoints.
 func (s *Service) Has(network string) bool {
 	for r := range s.endpoints.ByIndex(byNetwork + network) {
