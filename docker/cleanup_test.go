@@ -103,7 +103,7 @@ func TestCleanupStuck(t *testing.T) {
 	b.stop(b.run(&endpoint{net: n, ip4: stuck.ip4, mac: stuck.mac}))
 }
 
-// TestCleanupStuckNetwork: a network that the SDN cannot delete keeps nobody from making another,
+// TestCleanupStuckNetwork: a network that the SDN cannot delete does not prevent the creation of another,
 // also of the same range, and is deleted in the end. The same network is refused until then.
 func TestCleanupStuckNetwork(t *testing.T) {
 	t.Parallel()

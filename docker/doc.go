@@ -12,7 +12,8 @@
 // A service keeps what was asked for as rows of docker.db (internal/reconcile). A row is stored
 // before the first change, and its deletion before the call is answered: Run repeats what the SDN
 // did not do. So the process can be killed at any moment, and calls may be repeated and come out of
-// order. Join and Leave need no SDN. Calls that allocate fail at once while it is unavailable.
+// order. Join and Leave need no SDN. Calls that allocate fail immediately while it is
+// unavailable.
 //
 // What Docker no longer has is deleted after it was missing from two of its lists (docker/engine,
 // orphans.go). A swarm's networks are never compared: other nodes may have them.

@@ -168,7 +168,7 @@ func TestOrphanedAddress(t *testing.T) {
 	})
 }
 
-// A pool that was answered to nobody is deleted. One that was just given stays, and so does one that a
+// A pool whose answer was lost is deleted. One that was just given stays, and so does one that a
 // network of another driver has.
 func TestOrphanedPool(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {

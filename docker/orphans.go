@@ -33,7 +33,8 @@ func (o Orphan) String() string { return o.Noun + " " + o.Name + ": " + o.Why }
 
 // parts are the kinds that are not told of beside what they are a part of.
 var parts = map[string]string{
-	"hidden": "network", "network-tags": "tags", "plug": "interface", "publication": "publication", "floating": "floating IP",
+	"hidden": "network", "network-tags": "tags", "plug": "interface", "publication": "publication",
+	"floating": "floating IP",
 }
 
 // wholes are the kinds of which an owner is a part.
@@ -166,7 +167,9 @@ func describe(list []reconcile.Orphan, rows map[string]json.RawMessage) (all []O
 		}
 		all = append(all, d)
 	}
-	sortslice.Func(all, func(a, b Orphan) int { return cmp.Or(strings.Compare(a.Noun, b.Noun), strings.Compare(a.Name, b.Name)) })
+	sortslice.Func(all, func(a, b Orphan) int {
+		return cmp.Or(strings.Compare(a.Noun, b.Noun), strings.Compare(a.Name, b.Name))
+	})
 	return all
 }
 

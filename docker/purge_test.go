@@ -57,7 +57,7 @@ func TestOrphanMetrics(t *testing.T) {
 	})
 }
 
-// A pool that was answered to nobody is deleted although a network has the same range of another.
+// A pool whose answer was lost is deleted although a network has the same range of another.
 func TestPoolTwin(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
 		lost := &pool{cidr: "10.77.0.0/24"}

@@ -132,7 +132,7 @@ type deaf struct{ *httptest.ResponseRecorder }
 
 func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// unheard sends a call whose answer reaches nobody.
+// unheard sends a call whose answer is lost.
 func (k *killable) unheard(method string, body m) {
 	k.t.Helper()
 	r := httptest.NewRequestWithContext(k.t.Context(), http.MethodPost, "/"+method, strings.NewReader(encode(body)))
@@ -147,7 +147,7 @@ func (k *killable) flush() {
 	k.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
 }
 
-// TestUnheardNetwork: a network whose answer reached nobody is deleted, though other engines can be
+// TestUnheardNetwork: a network whose answer was lost is deleted, though other engines can be
 // there. One whose answer was heard stays, since it can be of an engine that is not asked.
 func TestUnheardNetwork(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestUnheardNetwork(t *testing.T) {
 	}
 }
 
-// TestUnheardIsCompared: an answer that reached nobody leads to a comparison before the next event of
+// TestUnheardIsCompared: an answer that was lost leads to a comparison before the next event of
 // the engine.
 func TestUnheardIsCompared(t *testing.T) {
 	t.Parallel()
@@ -199,7 +199,7 @@ func TestUnheardIsCompared(t *testing.T) {
 	})
 }
 
-// TestUnheardPool: so is a range whose answer reached nobody. One that was heard can be another
+// TestUnheardPool: so is a range whose answer was lost. One that was heard can be another
 // network driver's, of an engine that is not asked.
 func TestUnheardPool(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,8 @@ func (f *front) watchDocker(ctx context.Context, came func(context.Context)) {
 	})
 }
 
-// engineCame opens the doors through the firewall that an engine has just written: where it does so with the legacy iptables, the kernel tells nobody.
+// engineCame opens the doors through the firewall that an engine has just written. The kernel sends
+// no event for rules of legacy iptables.
 func (d *daemon) engineCame(ctx context.Context) {
 	if d.kernel() != nil {
 		return
@@ -181,7 +182,7 @@ func (d *daemon) Purge(ctx context.Context, o admin.PurgeOptions) (admin.Mended,
 	return out, err
 }
 
-// Mend does what the start does: switches, doors, and the kernel.
+// Mend repairs what the start sets up: forwarding, doors through the firewall, and the kernel.
 func (d *daemon) Mend(ctx context.Context) (admin.Mended, error) {
 	out := admin.Mended{Done: []string{}, Failed: []string{}}
 	before, err := d.findings(ctx)

@@ -69,7 +69,8 @@ var subnetResource = &resource[restapi.Subnet]{
 }
 
 var subnetPoolResource = &resource[restapi.SubnetPool]{
-	names: restapi.SubnetPools, title: "subnet pool", common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
+	names: restapi.SubnetPools, title: "subnet pool",
+	common: func(p restapi.SubnetPool) restapi.Common { return p.Common },
 	list: []table.Column[restapi.SubnetPool]{
 		{Name: "prefixes", Value: func(p restapi.SubnetPool) string { return lines(p.Prefixes) }},
 		{Name: "default length", Value: func(p restapi.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
@@ -134,7 +135,8 @@ var routerResource = &resource[restapi.Router]{
 }
 
 var floatingIPResource = &resource[restapi.FloatingIP]{
-	names: restapi.FloatingIPs, title: "floating IP", common: func(f restapi.FloatingIP) restapi.Common { return f.Common },
+	names: restapi.FloatingIPs, title: "floating IP",
+	common:  func(f restapi.FloatingIP) restapi.Common { return f.Common },
 	filters: []string{"floating_ip_address", "port_id", "router_id"},
 	more:    published,
 	show: []table.Column[restapi.FloatingIP]{
@@ -146,7 +148,8 @@ var floatingIPResource = &resource[restapi.FloatingIP]{
 }
 
 var securityGroupResource = &resource[restapi.SecurityGroup]{
-	names: restapi.SecurityGroups, title: "security group", common: func(g restapi.SecurityGroup) restapi.Common { return g.Common },
+	names: restapi.SecurityGroups, title: "security group",
+	common: func(g restapi.SecurityGroup) restapi.Common { return g.Common },
 	list: []table.Column[restapi.SecurityGroup]{
 		{Name: "rules", Value: func(g restapi.SecurityGroup) string { return linesOf(g.Rules, rule) }},
 	},

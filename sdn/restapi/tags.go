@@ -155,7 +155,9 @@ func (r *resource) addTags(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, tags), nil })
+	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) {
+		return union(have, tags), nil
+	})
 }
 
 func union(have, more []string) []string {
@@ -181,7 +183,9 @@ func (r *resource) addTag(w http.ResponseWriter, c *call) error {
 	if err := checkTag(tag); err != nil {
 		return err
 	}
-	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) { return union(have, []string{tag}), nil })
+	return r.answerChange(w, c, http.StatusCreated, func(have []string) ([]string, error) {
+		return union(have, []string{tag}), nil
+	})
 }
 
 func (r *resource) removeTag(w http.ResponseWriter, c *call) error {
