@@ -38,6 +38,7 @@ type world struct {
 	ns     map[string]netns.NsHandle
 	table  *Table
 	wait   time.Duration // for an answer
+	port   int           // of the last client, of UDP
 }
 
 // The addresses of all; outside is reached by a link of its own.
@@ -201,13 +202,20 @@ func host(a net.Addr) string {
 }
 
 // dial connects from a namespace; "" is the router's own.
+// dial connects to an address. Each client of UDP has a port of its own: a port that the kernel
+// chooses can be that of an earlier client, whose flow is still tracked and keeps its endpoint.
 func (w *world) dial(from, network, addr string) (c net.Conn, err error) {
 	w.t.Helper()
+	d := net.Dialer{Timeout: w.wait}
+	if network == "udp" {
+		w.port++
+		d.LocalAddr = &net.UDPAddr{Port: 10_000 + w.port%20_000}
+	}
 	ns := w.router
 	if from != "" {
 		ns = w.ns[from]
 	}
-	nstest.Do(w.t, ns, func() { c, err = net.DialTimeout(network, addr, w.wait) })
+	nstest.Do(w.t, ns, func() { c, err = d.Dial(network, addr) })
 	return c, err
 }
 
