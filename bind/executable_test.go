@@ -27,12 +27,7 @@ func TestExecutablePlugs(t *testing.T) {
 	said := filepath.Join(dir, "said")
 	script := "#!/bin/sh\n" + `echo "$1 $3 $(cat /sys/class/net/$3/operstate 2>/dev/null || ip -br link show dev $3)" >>` + said + "\n"
 	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
-	nstest.Do(t, w.host, func() {
-		b, err := New(Config{Executables: dir})
-		must(t, err)
-		t.Cleanup(func() { _ = b.Close() })
-		w.b = b
-	})
+	w.use(Config{Executables: dir})
 	i := Interface{Port: w.port(), MTU: testMTU}
 	i.Port.VIF = sdn.VIF{Type: "vendor"}
 	ctx := context.Background()
@@ -73,12 +68,7 @@ func TestExecutableFails(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ $1 = bind ] || { echo wrong rack >&2; exit 1; }\n"
 	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
-	nstest.Do(t, w.host, func() {
-		b, err := New(Config{Executables: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		must(t, err)
-		t.Cleanup(func() { _ = b.Close() })
-		w.b = b
-	})
+	w.use(Config{Executables: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	i := Interface{Port: w.port(), MTU: testMTU}
 	i.Port.VIF = sdn.VIF{Type: "vendor"}
 	_, err := w.b.Plug(t.Context(), i)
@@ -107,12 +97,7 @@ func TestExecutableRefuses(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ $1 = unbind ] || { echo wrong rack >&2; exit 1; }\n"
 	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
-	nstest.Do(t, w.host, func() {
-		b, err := New(Config{Executables: dir})
-		must(t, err)
-		t.Cleanup(func() { _ = b.Close() })
-		w.b = b
-	})
+	w.use(Config{Executables: dir})
 	i := Interface{Port: w.port(), MTU: testMTU}
 	for vif, want := range map[string]string{"vendor": "wrong rack", "unheard-of": "no executable"} {
 		i.Port.VIF = sdn.VIF{Type: vif}

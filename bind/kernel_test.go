@@ -645,17 +645,10 @@ func TestCollector(t *testing.T) {
 	w.plug(w.in(p, a))
 	w.unplug(p) // and nobody collects: as if killed
 
-	var b *Binder
-	nstest.Do(t, w.host, func() {
-		var err error
-		b, err = New(Config{Logger: slog.New(slog.DiscardHandler)})
-		must(t, err)
-	})
-	defer b.Close()
+	w.use(Config{Logger: slog.New(slog.DiscardHandler)})
 	if got := names(t, w.router); len(got) != 1 || !strings.HasPrefix(got[0], gravePrefix) {
 		t.Fatalf("links %v, want one tombstone", got)
 	}
-	w.b = b
 	gone := make(chan netlink.LinkUpdate, 64)
 	done := make(chan struct{})
 	defer close(done)

@@ -23,7 +23,7 @@ type namespace struct {
 // also where there is only the empty file of a half-made pin.
 func (h *host) openNamespace(path string) (namespace, error) {
 	if path == "" {
-		fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+		fd, err := unix.FcntlInt(h.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return namespace{}, fmt.Errorf("own network namespace: %w", err)
 		}
@@ -84,18 +84,19 @@ func (n namespace) within(do func(*socket) error) error {
 	})
 }
 
-// host is the network namespace that the binder was made in.
-type host struct{ fd int }
+// host is the network namespace that the binder was made in. It is a file and no descriptor, so
+// that closing it twice cannot close the descriptor of somebody else.
+type host struct{ file *os.File }
 
 func openHost() (*host, error) {
-	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	file, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
-	return &host{fd: fd}, nil
+	return &host{file: file}, nil
 }
 
-func (h *host) close() error { return unix.Close(h.fd) }
+func (h *host) close() error { return h.file.Close() }
 
 // visit runs f on a thread that may change its namespace as it likes: it is put back afterwards.
 func visit(f func() error) error {

@@ -125,12 +125,7 @@ func (v *vswitch) wantIDs(iface, want string) {
 // binder gives w a binder that knows the switch on this socket.
 func (w *world) binder(socket string) {
 	w.t.Helper()
-	must(w.t, w.b.Close())
-	nstest.Do(w.t, w.host, func() {
-		b, err := New(Config{Logger: slog.New(slog.DiscardHandler), OVSDB: socket})
-		must(w.t, err)
-		w.b = b
-	})
+	w.use(Config{Logger: slog.New(slog.DiscardHandler), OVSDB: socket})
 }
 
 // ovsPort is a port of VIF type ovs; no router is on its network.

@@ -60,13 +60,22 @@ func newWorld(t testing.TB) *world {
 			must(t, netlink.AddrAdd(br, a))
 		}
 	})
-	nstest.Do(t, w.host, func() {
-		b, err := New(Config{Logger: slog.New(slog.DiscardHandler)})
-		must(t, err)
-		w.b = b
-	})
+	w.use(Config{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = w.b.Close() })
 	return w
+}
+
+// use closes the binder that w has, and gives it one with this configuration.
+func (w *world) use(c Config) {
+	w.t.Helper()
+	if w.b != nil {
+		must(w.t, w.b.Close())
+	}
+	nstest.Do(w.t, w.host, func() {
+		b, err := New(c)
+		must(w.t, err)
+		w.b = b
+	})
 }
 
 // run runs the collector; it returns what stops it and waits.
