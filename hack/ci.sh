@@ -50,9 +50,24 @@ pick() {
   echo "${all[$((16#$(git rev-parse HEAD | cut -c1-7) % ${#all[@]}))]}"
 }
 
+# room makes place where the disk is nearly full: Go trims its cache of builds by days only. The
+# suites need about 10 GB.
+room() {
+  local cache
+  free() { df --output=avail -B1G "$1" | tail -1 | tr -d ' '; }
+  cache=$(go env GOCACHE)
+  mkdir -p "$cache"
+  if [ "$(free "$cache")" -lt 15 ]; then
+    echo "ci.sh: $(free "$cache") GB are free; deleting what Go's cache has not used for two hours"
+    find "$cache" -type f -mmin +120 -delete
+  fi
+  echo "$(free "$cache") GB are free for Go's cache, $(free "${TMPDIR:-/tmp}") GB for temporary files"
+}
+
 # prepare installs packages, and starts to build Kubernetes for the shards that need it. That
 # takes ten minutes of one core and is cached outside the tree.
 prepare() {
+  room
   suite prepare packages "hack/deps.sh build e2e cni kurma neutron openstack kubernetes upstream firewalls"
   for name; do rows "$name"; done | grep -q kubernetes || return 0
   { hack/kubernetes.sh && hack/kubernetes.sh upstream; } </dev/null >/dev/null 2>&1 &
