@@ -50,7 +50,10 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 	if ok || err != nil {
 		return p, err
 	}
-	cidr, err := s.freePrefix(ctx, pools, s.next[r.V6], routes)
+	cidr, ok, err := s.nextPrefix(ctx, pools, s.next[r.V6], routes)
+	if !ok && err == nil {
+		cidr, err = s.freePrefix(ctx, pools, s.next[r.V6], routes)
+	}
 	if err != nil {
 		return p, err
 	}
@@ -88,6 +91,31 @@ func (s *Service) poolsFor(r *api.RequestPoolRequest) ([]AutoPool, error) {
 // isPart reports whether automatic pools give the range.
 func isPart(pools []AutoPool, p netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(a AutoPool) bool { return a.Len == p.Bits() && a.Prefix.Contains(p.Addr()) })
+}
+
+// nextPrefix returns the range that begins at an address, if it is free, as it mostly is: the SDN
+// is asked for this range alone, and no list of ranges is sorted.
+func (s *Service) nextPrefix(
+	ctx context.Context, pools []AutoPool, from netip.Addr, routes []netip.Prefix,
+) (netip.Prefix, bool, error) {
+	i := slices.IndexFunc(pools, func(p AutoPool) bool { return p.Prefix.Contains(from) })
+	if i < 0 {
+		return netip.Prefix{}, false, nil
+	}
+	cidr := netip.PrefixFrom(from, pools[i].Len).Masked()
+	if _, routed := overlapping(cidr, routes); routed || cidr.Addr() != from {
+		return cidr, false, nil
+	}
+	for p := range s.pools.Rows() {
+		if p.Spec.CIDR.Overlaps(cidr) {
+			return cidr, false, nil
+		}
+	}
+	_, taken, err := sdn.First(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{
+		Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},
+		Overlaps: []netip.Prefix{cidr},
+	}))
+	return cidr, !taken, err
 }
 
 // freePrefix finds a range of automatic pools that overlaps none that is routed or another pool's.
