@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/bind/ovsdb"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/internal/ovsdb"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kuryr/kuryr/bind/ovsdb"
+	"github.com/kuryr/kuryr/bind/vifexec"
 	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/keymutex"
-	"github.com/kuryr/kuryr/internal/ovsdb"
-	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/kuryr/kuryr/internal/vifexec"
+	"github.com/kuryr/kuryr/bind/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 

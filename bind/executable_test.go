@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/bind/vifexec"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/internal/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/vishvananda/netlink"
 )

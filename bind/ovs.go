@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kuryr/kuryr/bind/ovsdb"
 	"github.com/kuryr/kuryr/internal/failpoint"
-	"github.com/kuryr/kuryr/internal/ovsdb"
 	"github.com/kuryr/kuryr/sdn"
 )
 

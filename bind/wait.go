@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/kuryr/kuryr/internal/ovsdb"
+	"github.com/kuryr/kuryr/bind/ovsdb"
 	"github.com/kuryr/kuryr/sdn"
 )
 

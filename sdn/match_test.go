@@ -1,6 +1,7 @@
 package sdn
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"net"
@@ -111,5 +112,55 @@ func TestAllAndFirst(t *testing.T) {
 	}
 	if _, found, err := First(stream(nil, broken)); found || !errors.Is(err, broken) {
 		t.Errorf("First of a broken stream gave %v, %v", found, err)
+	}
+}
+
+// namedNetworks has networks, and counts how often it is asked for one by its ID.
+type namedNetworks struct {
+	Networks
+	all  []Network
+	byID int
+}
+
+func (n *namedNetworks) Network(_ context.Context, id ID) (Network, error) {
+	n.byID++
+	for _, network := range n.all {
+		if network.ID == id {
+			return network, nil
+		}
+	}
+	return Network{}, NotFound("network", id)
+}
+
+func (n *namedNetworks) FindNetworks(_ context.Context, q NetworkQuery) iter.Seq2[Network, error] {
+	return func(yield func(Network, error) bool) {
+		for _, network := range n.all {
+			if q.Matches(network) && !yield(network, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestNetworkByName(t *testing.T) {
+	t.Parallel()
+	const id, asName = "1a2b3c4d-1111-4222-8333-444455556666", "1a2b3c4d-1111-4222-8333-000000000000"
+	n := &namedNetworks{all: []Network{
+		{Meta: Meta{ID: id, Base: Base{Name: "blue"}}}, {Meta: Meta{ID: "x", Base: Base{Name: "red"}}},
+		{Meta: Meta{ID: "y", Base: Base{Name: "red"}}}, {Meta: Meta{ID: "z", Base: Base{Name: asName}}},
+	}}
+	for text, want := range map[string]ID{id: id, "blue": id, asName: "z"} {
+		if got, err := NetworkByName(t.Context(), n, "network", text); err != nil || got.ID != want {
+			t.Errorf("%s: %s, %v; want %s", text, got.ID, err, want)
+		}
+	}
+	if n.byID != 2 {
+		t.Errorf("asked by ID %d times, want 2", n.byID)
+	}
+	if _, err := NetworkByName(t.Context(), n, "f", "green"); !IsNotFound(err) || FieldOf(err) != "f" {
+		t.Errorf("no network: %v", err)
+	}
+	if _, err := NetworkByName(t.Context(), n, "f", "red"); ReasonOf(err) != Exists || FieldOf(err) != "f" {
+		t.Errorf("two networks: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/tlsfiles"
-	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/sdn/identity"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +38,7 @@ reader. The name is for the log. The file must be root's, with mode 0600; the ru
 			if len(args) == 3 {
 				name = args[2]
 			}
-			line, _, err := tokens.TokenLine(args[0], tokens.Role(args[1]), name)
+			line, _, err := identity.TokenLine(args[0], identity.Role(args[1]), name)
 			if err != nil {
 				return usageError{err}
 			}
@@ -63,7 +63,7 @@ with mode 0600; the running kuryr reads it again when it changes.`,
 			if err != nil {
 				return err
 			}
-			line, err := tokens.UserLine(args[0], args[1], tokens.Role(args[2]), password)
+			line, err := identity.UserLine(args[0], args[1], identity.Role(args[2]), password)
 			if err != nil {
 				return usageError{err}
 			}
@@ -75,7 +75,7 @@ with mode 0600; the running kuryr reads it again when it changes.`,
 
 func completeRole(_ *cobra.Command, args []string, _ string) (words []string, _ cobra.ShellCompDirective) {
 	if len(args) == 1 {
-		for _, r := range tokens.Roles {
+		for _, r := range identity.Roles {
 			words = append(words, string(r))
 		}
 	}

@@ -13,13 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/apigate"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/keystone"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/internal/rootsock"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
-	"github.com/kuryr/kuryr/internal/tokens"
+	"github.com/kuryr/kuryr/sdn/identity"
 	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"golang.org/x/sync/errgroup"
@@ -44,8 +42,8 @@ const (
 // newAPI makes what serves the SDN, and refuses what would let in others than it should.
 func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *slog.Logger) (*api, error) {
 	served := restapi.NewHandler(back.provider, restapi.Options{Logger: log, Audit: func(ctx context.Context, c restapi.Change) { audit(ctx, log, c) }})
-	gate := apigate.Config{API: served, As: asCaller, Metrics: m}
-	a := &api{cfg: cfg, log: log, root: apigate.New(gate), plain: plain}
+	gate := identity.GateConfig{API: served, As: asCaller, Metrics: m}
+	a := &api{cfg: cfg, log: log, root: identity.NewGate(gate), plain: plain}
 	if cfg.SDN.Listen == "" || back.parts == nil {
 		return a, nil
 	}
@@ -61,23 +59,23 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 	case cfg.SDN.TLSKey == "":
 		return nil, wrong("sdn.tls_key", "is needed with sdn.listen: the file with the API's private key")
 	}
-	file, err := tokens.Open(cfg.SDN.Tokens, log)
+	file, err := identity.OpenTokens(cfg.SDN.Tokens, log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, wrong("sdn.tokens", "there is no file "+cfg.SDN.Tokens+", which says who may use the API; `kuryr sdn token` and `kuryr sdn password` make its lines")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sdn.tokens: %w", err)
 	}
-	key, err := keystone.LoadKey(filepath.Join(cfg.StateDir, keyFile))
+	key, err := identity.LoadKey(filepath.Join(cfg.StateDir, keyFile))
 	if err != nil {
 		return nil, err
 	}
-	gate.Identity, err = keystone.New(keystone.Config{Tokens: file.Set, Key: key, RevokedPath: filepath.Join(cfg.StateDir, revokedFile), Scheme: scheme, Logger: log})
+	gate.Identity, err = identity.New(identity.Config{Tokens: file.Set, Key: key, RevokedPath: filepath.Join(cfg.StateDir, revokedFile), Scheme: scheme, Logger: log})
 	if err != nil {
 		return nil, err
 	}
 	gate.Rate = cfg.SDN.Rate
-	a.public = asked(scheme, apigate.New(gate))
+	a.public = asked(scheme, identity.NewGate(gate))
 	return a, nil
 }
 
@@ -94,9 +92,9 @@ func asked(scheme string, h http.Handler) http.Handler {
 }
 
 // asCaller puts who asks into a request's context. Root makes what belongs to no project.
-func asCaller(ctx context.Context, id tokens.Identity) context.Context {
+func asCaller(ctx context.Context, id identity.Identity) context.Context {
 	caller := restapi.Caller{Project: id.Project, Role: restapi.Role(id.Role), Name: id.Name}
-	if id == (tokens.Identity{}) {
+	if id == (identity.Identity{}) {
 		caller = rootCaller
 	}
 	return restapi.WithCaller(ctx, caller)
@@ -108,7 +106,7 @@ var rootCaller = restapi.Caller{Role: restapi.Admin, Name: "root"}
 // audit is the line in the log of a request that changed something, or would have. What `kuryr docker` does for Docker at the socket, several changes for
 // each container, is a line at debug only, as in one process with the SDN; what comes over the network never is, whatever it calls itself.
 func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
-	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", apigate.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
+	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", identity.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
 	if len(c.IDs) > 0 {
 		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
 	}
@@ -131,7 +129,7 @@ func (a *api) listen(ctx context.Context, work *errgroup.Group) error {
 	if err != nil {
 		return fmt.Errorf("sdn.socket: %w", err)
 	}
-	work.Go(func() error { return apigate.Serve(ctx, l, a.root, a.log) })
+	work.Go(func() error { return identity.Serve(ctx, l, a.root, a.log) })
 	a.addresses = []string{"unix://" + a.cfg.SDN.Socket}
 	if a.public == nil {
 		return nil
@@ -148,7 +146,7 @@ func (a *api) listen(ctx context.Context, work *errgroup.Group) error {
 	if err != nil {
 		return fmt.Errorf("sdn.listen: %w", err)
 	}
-	work.Go(func() error { return apigate.Serve(ctx, public, a.public, a.log) })
+	work.Go(func() error { return identity.Serve(ctx, public, a.public, a.log) })
 	a.addresses = append(a.addresses, scheme+public.Addr().String())
 	return nil
 }

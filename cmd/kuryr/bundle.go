@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/bundle"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
 	"github.com/spf13/cobra"
 )
 

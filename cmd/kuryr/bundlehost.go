@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/bundle"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"

@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/kuryr/kuryr/internal/bundle"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
 )
 
 // podParts are what the daemon of a cluster's node tells: none where there is no such daemon. Pods are told by name, as Docker's containers are; their specs are not asked for.

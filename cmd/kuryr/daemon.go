@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/docker"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"

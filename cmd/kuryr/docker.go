@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/discovery"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/discovery"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/spf13/cobra"
 )

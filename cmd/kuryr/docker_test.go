@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/kuryr/kuryr/sdn/local"

@@ -17,19 +17,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/jsonstore"
 	"github.com/kuryr/kuryr/internal/reconcile"
-	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/tokens"
-	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/identity"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -305,7 +305,7 @@ func (e *examination) api() doctor.APIFacts {
 	if a.CertErr = err; err == nil {
 		a.Until = pair.Leaf.NotAfter
 	}
-	file, err := tokens.Open(e.cfg.SDN.Tokens, slog.New(slog.DiscardHandler))
+	file, err := identity.OpenTokens(e.cfg.SDN.Tokens, slog.New(slog.DiscardHandler))
 	if a.TokensErr = err; err == nil {
 		a.Entries = file.Set().Len()
 	}

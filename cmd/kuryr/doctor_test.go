@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 )
 

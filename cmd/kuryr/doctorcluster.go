@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/doctor"
-	"github.com/kuryr/kuryr/internal/table"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/kuryr/kuryr/kube/uninstall"

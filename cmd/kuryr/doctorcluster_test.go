@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/install"
 	appsv1 "k8s.io/api/apps/v1"

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/kube/cni"
 )
 

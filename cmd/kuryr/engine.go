@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/discovery"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/discovery"
-	"github.com/kuryr/kuryr/internal/doctor"
-	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/spf13/cobra"
 )
 

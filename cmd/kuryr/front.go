@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostports"
-	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/metrics"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
-	"github.com/kuryr/kuryr/internal/beside"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/spf13/cobra"
 )
@@ -43,9 +43,22 @@ func (a *app) handOver(c *cobra.Command) error {
 	if err := c.Context().Err(); err != nil {
 		return err
 	}
-	err := beside.Become(kubernetesProgram, os.Args, a.environ)
+	err := execBeside(kubernetesProgram, os.Args, a.environ)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is the work of %s, which is not installed beside kuryr: %w", c.CommandPath(), kubernetesProgram, err)
 	}
 	return err
+}
+
+// execBeside executes the program of this name as this process. The program is in the folder of
+// the running program's file, also where that was started by a link. It has these arguments,
+// the first its own name, and this environment. The function returns only with an error, which
+// is [fs.ErrNotExist] where no such program is installed.
+func execBeside(name string, argv, environ []string) error {
+	self, err := os.Executable() // follows links
+	if err != nil {
+		return fmt.Errorf("where %s is: %w", name, err)
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	return &os.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, argv, environ)}
 }

@@ -39,8 +39,13 @@ func installed(t *testing.T) string {
 // It runs alone: a file that is written while another test starts a process cannot be executed until that has let go of it.
 func TestHandOver(t *testing.T) {
 	program := installed(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	start := program
 	run := func(env string, args ...string) (code int, said string) {
-		c := exec.CommandContext(t.Context(), program, args...)
+		c := exec.CommandContext(t.Context(), start, args...)
 		c.Args[0] = "kuryr"
 		c.Env = []string{asProgram + "=1", "KURYR_CONFIG=/none.yaml", env}
 		c.Stdin = strings.NewReader("input")
@@ -55,8 +60,19 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("without it: exit %d, %s", code, said)
 	}
 
+	beside := filepath.Join(filepath.Dir(program), kubernetesProgram)
+	if err := os.WriteFile(beside, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, said := run("", "pool", "list"); code != exitError || !strings.Contains(said, "permission denied") {
+		t.Errorf("with a file that is no program: exit %d, %s", code, said)
+	}
+	if err := os.Remove(beside); err != nil {
+		t.Fatal(err)
+	}
+
 	script := "#!/bin/sh\necho \"$NODE_NAME:$(cat):$*\"\nexit 7\n" // a shell's $0 is the script's path, not what it was called
-	if err := os.WriteFile(filepath.Join(filepath.Dir(program), kubernetesProgram), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(beside, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ env, args string }{
@@ -76,6 +92,11 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%s %s: exit %d, %q, want %q", c.env, c.args, code, said, want)
 		}
 	}
+	start = link
+	if code, said := run("", "pool", "list"); code != 7 || said != ":input:pool list\n" {
+		t.Errorf("started by a link: exit %d, %q", code, said)
+	}
+	start = program
 	for args, want := range map[string]string{
 		"node":                              "/none.yaml",
 		"pool show":                         "want the name of one pool",

@@ -23,7 +23,6 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
-	"github.com/kuryr/kuryr/internal/sdnotify"
 	kurmaapi "github.com/kuryr/kuryr/kurma/api"
 	"github.com/kuryr/kuryr/kurma/image"
 	"github.com/kuryr/kuryr/kurma/plugin"
@@ -131,9 +130,9 @@ func (a *app) kurmaDaemon(c *cobra.Command) (err error) {
 			}
 		}
 	})
-	context.AfterFunc(ctx, func() { _ = sdnotify.Send(sdnotify.Stopping) })
+	context.AfterFunc(ctx, func() { _ = notify(notifyStopping) })
 	log.Info("serving pods' networks", "socket", cfg.Kurma.Socket, "networks", len(networks))
-	if err := sdnotify.Send(sdnotify.Ready); err != nil {
+	if err := notify(notifyReady); err != nil {
 		log.Warn("the service manager has not been told", "error", err)
 	}
 	return kurmaapi.Serve(ctx, listener, kurmaapi.Handler(kurmaapi.Config{

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/atomicfile"
-	"github.com/kuryr/kuryr/internal/table"
 	kurmaapi "github.com/kuryr/kuryr/kurma/api"
 	"github.com/kuryr/kuryr/kurma/hook"
 	"github.com/spf13/cobra"

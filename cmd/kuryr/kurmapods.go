@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	kurmaapi "github.com/kuryr/kuryr/kurma/api"
 	"github.com/kuryr/kuryr/kurma/hook"
 	"github.com/spf13/cobra"

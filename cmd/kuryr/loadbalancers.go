@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"golang.org/x/sys/unix"
 )

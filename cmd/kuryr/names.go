@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )

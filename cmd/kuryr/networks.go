@@ -11,8 +11,8 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/topology"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"

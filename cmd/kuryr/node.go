@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/hostports"

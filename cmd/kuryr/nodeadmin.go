@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/reconcile"
 )
 

@@ -14,16 +14,14 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/datapath/hostport"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/idlegate"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
-	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/internal/rootsock"
-	"github.com/kuryr/kuryr/internal/sdnotify"
 	"github.com/kuryr/kuryr/kube/agent"
 	"github.com/kuryr/kuryr/kube/agent/claim"
 	"github.com/kuryr/kuryr/kube/agent/condition"
@@ -87,7 +85,7 @@ func (a *app) clusterNode(c *cobra.Command, name string) error {
 // serveCluster runs the daemon of the cluster's node with this name until ctx ends.
 func serveCluster(ctx context.Context, cfg config.Config, name string, kube *rest.Config, log *slog.Logger) error {
 	log.Info("starting", "version", version, "node", name, "api_server", kube.Host)
-	if _, err := procsys.MakeWritable(); err != nil {
+	if err := makeProcSysWritable(); err != nil {
 		return err
 	}
 	if cfg.Node.Conflist == "" {
@@ -103,7 +101,7 @@ func serveCluster(ctx context.Context, cfg config.Config, name string, kube *res
 	if err = n.begin(working, work); err == nil {
 		work.Go(func() error { return n.open(working) })
 		<-working.Done()
-		_ = sdnotify.Send(sdnotify.Stopping)
+		_ = notify(notifyStopping)
 	}
 	stop() // where not all has begun
 	err = errors.Join(err, work.Wait(), n.store.Close(), n.binder.Close())
@@ -226,7 +224,7 @@ func (n *clusterNode) open(ctx context.Context) error {
 	}
 	n.serving.Store(true)
 	n.keeper.Set(true, condition.ReasonReady, "kuryr node gives pods their ports")
-	if err := sdnotify.Send(sdnotify.Ready); err != nil {
+	if err := notify(notifyReady); err != nil {
 		n.log.Warn("the service manager was not told that kuryr is ready", "error", err)
 	}
 	n.log.Info("ready", "took", time.Since(n.started).Round(time.Millisecond), "node_socket", n.cfg.Node.Socket, "conflist", n.cfg.Node.Conflist)

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/kube/agent/claim"
 )

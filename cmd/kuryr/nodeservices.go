@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/datapath/guard"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/metrics"

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/internal/admin"
 )
 
 // The bounds of the time in which following events are one comparison: a part of the grace period.

@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"path/filepath"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/host"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/hostroutes"
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"

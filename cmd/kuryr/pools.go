@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"

@@ -6,8 +6,8 @@ import (
 	"context"
 	"net/url"
 
-	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/topology"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
 )
 

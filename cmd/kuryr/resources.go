@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/table"
-	"github.com/kuryr/kuryr/internal/topology"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/spf13/cobra"
 )

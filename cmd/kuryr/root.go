@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/spf13/cobra"

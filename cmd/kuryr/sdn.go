@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/internal/table"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/spf13/cobra"
 )

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/table"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/spf13/cobra"
 )
 

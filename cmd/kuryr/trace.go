@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/datapath/trace"
-	"github.com/kuryr/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/table"
 	"github.com/spf13/cobra"
 	"github.com/vishvananda/netns"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"golang.org/x/sys/unix"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/datapath/trace"
-	"github.com/kuryr/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/config"
 )
 

@@ -12,14 +12,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/logging"
 	"github.com/kuryr/kuryr/internal/metrics"
-	"github.com/kuryr/kuryr/internal/procsys"
 	"github.com/kuryr/kuryr/internal/rootsock"
-	"github.com/kuryr/kuryr/internal/sdnotify"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -93,7 +91,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	started := time.Now()
 	log.Info("starting", "version", version, "host", cfg.Host, "state_dir", cfg.StateDir)
 	if !do.storeOnly {
-		if _, err := procsys.MakeWritable(); err != nil {
+		if err := makeProcSysWritable(); err != nil {
 			return err
 		}
 	}
@@ -150,7 +148,7 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 		case <-working.Done():
 		case <-answering.Done():
 		}
-		_ = sdnotify.Send(sdnotify.Stopping)
+		_ = notify(notifyStopping)
 	}
 	err = errors.Join(err, d.stop())
 	d.downing.Lock() // what Down has begun ends first
@@ -209,7 +207,7 @@ func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) erro
 		}
 	}
 	d.serving.Store(true)
-	if err := sdnotify.Send(sdnotify.Ready); err != nil {
+	if err := notify(notifyReady); err != nil {
 		d.log.Warn("the service manager was not told that kuryr is ready", "error", err)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn/restapi"
 	"github.com/vishvananda/netlink"

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
-	"github.com/kuryr/kuryr/internal/lookup"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -258,7 +257,7 @@ func (n *Network) asWanted(a Attachment, w Wiring, network sdn.ID) error {
 // network finds the attachment's network: by id if the name has the form of one, otherwise by name,
 // which must be unique.
 func (n *Network) network(ctx context.Context, a Attachment) (sdn.Network, error) {
-	return lookup.Network(ctx, n.sdn, "network", cmp.Or(a.Want.Network, a.Network))
+	return sdn.NetworkByName(ctx, n.sdn, "network", cmp.Or(a.Want.Network, a.Network))
 }
 
 // wiring is all that plugging the port takes.

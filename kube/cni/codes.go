@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/kuryr/kuryr/internal/vifexec"
+	"github.com/kuryr/kuryr/bind/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
-	"github.com/kuryr/kuryr/internal/cniresult"
+	"github.com/kuryr/kuryr/bind/cniresult"
 )
 
 // Plugged is an interface that has been plugged into a container, with all that a result tells of it.

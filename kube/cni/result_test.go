@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/vifexec"
+	"github.com/kuryr/kuryr/bind/vifexec"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -9,10 +9,9 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/internal/cniresult"
+	"github.com/kuryr/kuryr/bind/cniresult"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/keymutex"
-	"github.com/kuryr/kuryr/internal/lookup"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -110,7 +109,7 @@ func (p *Plugin) Add(ctx context.Context, e Entry, a Attachment) (*types100.Resu
 
 // spec is the port that the entry asks for.
 func (p *Plugin) spec(ctx context.Context, e Entry, a Attachment) (sdn.PortSpec, error) {
-	network, err := lookup.Network(ctx, p.sdn, "network", e.Network)
+	network, err := sdn.NetworkByName(ctx, p.sdn, "network", e.Network)
 	if err != nil {
 		return sdn.PortSpec{}, err
 	}
@@ -131,7 +130,7 @@ func (p *Plugin) spec(ctx context.Context, e Entry, a Attachment) (sdn.PortSpec,
 	}
 	spec.WithoutGroups = len(*e.SecurityGroups) == 0
 	for i, text := range *e.SecurityGroups {
-		group, err := lookup.SecurityGroup(ctx, p.sdn, fmt.Sprintf("securityGroups[%d]", i), text)
+		group, err := sdn.SecurityGroupByName(ctx, p.sdn, fmt.Sprintf("securityGroups[%d]", i), text)
 		if err != nil {
 			return spec, err
 		}

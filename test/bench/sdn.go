@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kuryr/kuryr/internal/sdnotify"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sync/errgroup"
 )
@@ -214,7 +213,7 @@ func readyBy(ctx context.Context, manager *net.UnixConn) error {
 		if err != nil {
 			return fmt.Errorf("kuryr is not ready: %w", err)
 		}
-		if string(said[:n]) == sdnotify.Ready {
+		if string(said[:n]) == "READY=1" {
 			return nil
 		}
 	}
