@@ -20,7 +20,8 @@ const (
 	Whole  State = "whole"
 )
 
-// attacher is a Driver that can tell how an interface stands, and put its host end where it belongs.
+// attacher is a Driver that can tell how an interface stands, and put its host end where
+// it belongs.
 type attacher interface {
 	State(ctx context.Context, port sdn.Port) (State, error)
 	Attach(ctx context.Context, port sdn.Port) error
@@ -42,8 +43,8 @@ func (b *Binder) State(ctx context.Context, port sdn.Port) (State, error) {
 	return a.State(ctx, port)
 }
 
-// Attach puts the host end of a port's interface where it belongs, without touching the container's end. An interface that is absent
-// IsNotFound.
+// Attach puts the host end of a port's interface where it belongs, without touching the
+// container's end. An interface that is absent IsNotFound.
 func (b *Binder) Attach(ctx context.Context, port sdn.Port) error {
 	unlock, err := b.locks.Lock(ctx, string(port.ID))
 	if err != nil {
@@ -95,7 +96,8 @@ func (d *vethDriver) Attach(ctx context.Context, port sdn.Port) error {
 	})
 }
 
-// atHostEnd does something with a port's host end, which IsNotFound if it or its bridge is not there.
+// atHostEnd does something with a port's host end, which IsNotFound if it or its bridge
+// is not there.
 func (d *vethDriver) atHostEnd(ctx context.Context, port sdn.Port, do func(s *socket, l link, p place) error) error {
 	ns, err := d.host.openNamespace(port.VIF.Details[sdn.DetailNamespace])
 	if err != nil {

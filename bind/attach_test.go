@@ -11,7 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A host end that was taken off its bridge, or put down, is seen and put back; one that is not there is not made.
+// A host end that was taken off its bridge, or put down, is seen and put back; one that
+// is not there is not made.
 func TestAttach(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -31,7 +32,9 @@ func TestAttach(t *testing.T) {
 	want("plugged", Whole)
 	must(t, w.b.Attach(ctx, p))
 	ping(t, a, "10.1.0.1")
-	for name, loosen := range map[string]func(netlink.Link) error{"off its bridge": netlink.LinkSetNoMaster, "down": netlink.LinkSetDown} {
+	for name, loosen := range map[string]func(netlink.Link) error{
+		"off its bridge": netlink.LinkSetNoMaster, "down": netlink.LinkSetDown,
+	} {
 		nstest.Do(t, w.router, func() {
 			l, err := netlink.LinkByName(HostName(p.ID))
 			must(t, err)

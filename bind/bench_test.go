@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// floorPlug does the work of a Plug in the fewest messages: the pair in one, the host end's alias in one, the container's
-// configuration in one batch. It checks nothing, and reuses router, a socket in the router's namespace.
+// floorPlug does the work of a Plug in the fewest messages: the pair in one, the host
+// end's alias in one, the container's configuration in one batch. It checks nothing, and
+// reuses router, a socket in the router's namespace.
 func floorPlug(router *socket, bridge int32, i Interface, far int) error {
 	conf, err := newSetup(i.Port, i.Subnets)
 	if err != nil {
@@ -81,7 +82,8 @@ func floorPlug(router *socket, bridge int32, i Interface, far int) error {
 	return s.do(conf.messages(index, i.Port.MAC, i.MTU))
 }
 
-// rig is a world with n containers that ports are plugged into, and n sockets in the router's namespace for the floor.
+// rig is a world with n containers that ports are plugged into, and n sockets in the
+// router's namespace for the floor.
 type rig struct {
 	*world
 	boxes   []netns.NsHandle
@@ -116,8 +118,8 @@ func (r *rig) open(b *testing.B, n int, near netns.NsHandle) {
 	}
 }
 
-// newSwitchRig is a rig of ports in Open vSwitch, whose floor is the fewest messages to the kernel and one transaction, without a look, on a connection
-// of its own.
+// newSwitchRig is a rig of ports in Open vSwitch, whose floor is the fewest messages to
+// the kernel and one transaction, without a look, on a connection of its own.
 func newSwitchRig(b *testing.B, n int) *rig {
 	r := &rig{world: newWorld(b)}
 	v := newSwitch(r.world, true)
@@ -136,13 +138,15 @@ func newSwitchRig(b *testing.B, n int) *rig {
 	return r
 }
 
-// writeAddrGenDefault does what the owner of a router's namespace does, so that neither side makes link-local addresses on host ends.
+// writeAddrGenDefault does what the owner of a router's namespace does, so that neither
+// side makes link-local addresses on host ends.
 func writeAddrGenDefault(b *testing.B, ns netns.NsHandle) (err error) {
 	nstest.Do(b, ns, func() { err = writeSysctl("ipv6", "default", "addr_gen_mode", "1") })
 	return err
 }
 
-// round plugs one port into each container, all at once, by Plug or by the floor, and returns how long that took.
+// round plugs one port into each container, all at once, by Plug or by the floor, and
+// returns how long that took.
 func (r *rig) round(b *testing.B, floor bool) time.Duration {
 	asks := make([]Interface, len(r.boxes))
 	for n := range asks {

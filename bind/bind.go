@@ -25,16 +25,19 @@ type Interface struct {
 	Port sdn.Port
 	// MTU is the network's in bytes; 0 is the kernel's default.
 	MTU int
-	// Subnets are those of the port's addresses: they give prefix lengths, gateways and host routes. Others are ignored.
-	// They are needed only with Namespace.
+	// Subnets are those of the port's addresses: they give prefix lengths, gateways and host
+	// routes. Others are ignored. They are needed only with Namespace.
 	Subnets []sdn.Subnet
-	// Namespace is the path of the network namespace that the container end is made and configured in (addresses, routes, up). With "" the engine
-	// moves it itself, as Docker does: the container end waits in the binder's own namespace under Name, with its MAC
+	// Namespace is the path of the network namespace that the container end is made and
+	// configured in (addresses, routes, up). With "" the engine moves it itself, as Docker
+	// does: the container end waits in the binder's own namespace under Name, with its MAC
 	// and MTU, down and without any address.
 	Namespace string
 	// Name of the container end, such as eth0. "" is ContainerName, and not allowed with Namespace.
 	Name string
-	// Limits are what its two ends are to be kept to here, where the SDN does not; the zero Limits are none. They are for an interface with Namespace; what Plug has limited stays so.
+	// Limits are what its two ends are to be kept to here, where the SDN does not; the zero
+	// Limits are none. They are for an interface with Namespace; what Plug has limited stays
+	// so.
 	Limits sdn.Limits
 	// ReplacesRoutes lets the port's routes replace those that other interfaces of Namespace
 	// have to the same destinations. Without it such routes stay.
@@ -54,7 +57,8 @@ type Result struct {
 	KeptRoutes []netip.Prefix
 }
 
-// Driver plugs ports of one VIF type. The Binder calls it for one port at a time, for different ports in parallel.
+// Driver plugs ports of one VIF type. The Binder calls it for one port at a time, for
+// different ports in parallel.
 type Driver interface {
 	// Plug makes, or finishes, or finds the port's interface, as Binder.Plug says.
 	Plug(ctx context.Context, i Interface) (Result, error)
@@ -70,19 +74,24 @@ type Config struct {
 	// Idle delays the deletion of links while calls, which need the same lock of the kernel, are
 	// in flight. Without it links are deleted immediately.
 	Idle *idlegate.Gate
-	// OVSDB is the path of the Unix socket of Open vSwitch's database; "" is where its packages put it. It is opened only for ports of VIF type ovs.
+	// OVSDB is the path of the Unix socket of Open vSwitch's database; "" is where its
+	// packages put it. It is opened only for ports of VIF type ovs.
 	OVSDB string
-	// IntegrationBridge is the Open vSwitch bridge of ports whose VIF names none; "" is DefaultIntegrationBridge.
+	// IntegrationBridge is the Open vSwitch bridge of ports whose VIF names none; "" is
+	// DefaultIntegrationBridge.
 	IntegrationBridge string
-	// Executables is the folder of the executables that plug ports of VIF types without a driver here; "" is vifexec.DefaultDir.
+	// Executables is the folder of the executables that plug ports of VIF types without a
+	// driver here; "" is vifexec.DefaultDir.
 	Executables string
-	// LinkInterface is the interface of this virtual machine that nested ports (VIFMacvlan, VIFVLAN) go through; "" is the one with the MAC of its own port.
+	// LinkInterface is the interface of this virtual machine that nested ports (VIFMacvlan,
+	// VIFVLAN) go through; "" is the one with the MAC of its own port.
 	LinkInterface string
 	// Sys is where sysfs is mounted, which tells of network cards' virtual functions; "" is /sys.
 	Sys string
 }
 
-// Binder plugs ports by their VIF type. All its methods but Close may be called at once from many goroutines.
+// Binder plugs ports by their VIF type. All its methods but Close may be called at once
+// from many goroutines.
 type Binder struct {
 	host   *host
 	graves *graveyard
@@ -95,8 +104,11 @@ type Binder struct {
 	drivers map[string]Driver
 }
 
-// New makes a Binder with the drivers of this package: sdn.VIFBridge, VIFOVS, VIFTap, VIFMacvlan, VIFVLAN and VIFNoop, and that of ports with the VNIC types of SR-IOV; other types are the executables'. The network namespace of the calling thread becomes
-// its own: the one of VIFs that name none, and where container ends wait for an engine. Close it when done.
+// New makes a Binder with the drivers of this package: sdn.VIFBridge, VIFOVS, VIFTap,
+// VIFMacvlan, VIFVLAN and VIFNoop, and that of ports with the VNIC types of SR-IOV; other
+// types are the executables'. The network namespace of the calling thread becomes its
+// own: the one of VIFs that name none, and where container ends wait for an engine. Close
+// it when done.
 func New(c Config) (*Binder, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -109,7 +121,10 @@ func New(c Config) (*Binder, error) {
 	on := func(s seat) vethDriver { return vethDriver{host: h, graves: graves, log: c.Logger, seat: s} }
 	bridge, tap := on(bridgeSeat{}), on(tapSeat{})
 	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir)), c.Logger})
-	ovs := &ovsSeat{socket: cmp.Or(c.OVSDB, ovsdb.DefaultSocket), bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), graves: graves, log: c.Logger}
+	ovs := &ovsSeat{
+		socket: cmp.Or(c.OVSDB, ovsdb.DefaultSocket),
+		bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), graves: graves, log: c.Logger,
+	}
 	nested := func(kind string) Driver {
 		return &nestedDriver{host: h, graves: graves, kind: kind, parent: c.LinkInterface}
 	}
@@ -127,7 +142,8 @@ func New(c Config) (*Binder, error) {
 	}, nil
 }
 
-// Close lets go of what the Binder holds; what is plugged stays so. It must come after all other calls have returned.
+// Close lets go of what the Binder holds; what is plugged stays so. It must come after
+// all other calls have returned.
 func (b *Binder) Close() error { return b.host.close() }
 
 // Register makes d the driver of a VIF type, instead of any it had.
@@ -142,7 +158,8 @@ func nowhere(port sdn.Port) bool {
 	return port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound || port.VIF.Type == sdn.VIFBindingFailed
 }
 
-// driver finds the driver of the port. The error IsInvalid for a port that is bound to no host, and IsUnavailable for one that the SDN could not bind.
+// driver finds the driver of the port. The error IsInvalid for a port that is bound to no
+// host, and IsUnavailable for one that the SDN could not bind.
 func (b *Binder) driver(port sdn.Port) (Driver, error) {
 	if isFunction(port) && !nowhere(port) {
 		return b.function, nil
@@ -159,25 +176,34 @@ func (b *Binder) driver(port sdn.Port) (Driver, error) {
 	e := &sdn.Error{Noun: "port", ID: string(port.ID), Field: "vif.type"}
 	if port.VIF.Type == sdn.VIFBindingFailed {
 		e.Kind = sdn.KindUnavailable
-		e.Detail = fmt.Sprintf("the SDN could not bind it to host %q: no agent of the SDN serves that host; is one alive there, and does it call the host by this name?", port.Host)
+		e.Detail = fmt.Sprintf(
+			"the SDN could not bind it to host %q: no agent of the SDN serves that host; is one alive "+
+				"there, and does it call the host by this name?",
+			port.Host,
+		)
 	} else {
 		e.Kind, e.Detail = sdn.KindInvalid, "the port is bound to no host"
 	}
 	return nil, e
 }
 
-// Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as soon as the engine has put its end up; where an SDN's
-// controller on this host wires the port: when Wait returns). A port that is
-// plugged as asked stays as it is, without harm to its traffic; what a killed Plug left is finished; if the container end is
-// elsewhere, under another name or with another MAC, the interface is made anew.
+// Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as
+// soon as the engine has put its end up; where an SDN's controller on this host wires the
+// port: when Wait returns). A port that is plugged as asked stays as it is, without harm
+// to its traffic; what a killed Plug left is finished; if the container end is elsewhere,
+// under another name or with another MAC, the interface is made anew.
 //
-// Errors: IsInvalid, naming the field, for what makes no interface; IsDenied for a port that the SDN hides a part of from these credentials; IsNotFound for a namespace or bridge that is not there; IsConflict, Exists, for a
-// name that another interface has; IsUnsupported for limits that the kernel or this kind of port has not; IsExhausted, NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be told. Nothing is
-// left behind by these, unless the switch stays away.
+// Errors: IsInvalid, naming the field, for what makes no interface; IsDenied for a port
+// that the SDN hides a part of from these credentials; IsNotFound for a namespace or
+// bridge that is not there; IsConflict, Exists, for a name that another interface has;
+// IsUnsupported for limits that the kernel or this kind of port has not; IsExhausted,
+// NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be
+// told. Nothing is left behind by these, unless the switch stays away.
 func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	if hidden := i.Port.VIF.Hidden; len(hidden) > 0 {
 		return Result{}, &sdn.Error{Kind: sdn.KindDenied, Noun: "port", ID: string(i.Port.ID), Field: "vif",
-			Detail: "the SDN does not tell how it is to be plugged: the credentials need the right to read " + strings.Join(hidden, ", ")}
+			Detail: "the SDN does not tell how it is to be plugged: the credentials need the right to " +
+				"read " + strings.Join(hidden, ", ")}
 	}
 	d, err := b.driver(i.Port)
 	if err != nil {
@@ -204,9 +230,10 @@ func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	return r, nil
 }
 
-// Unplug takes the port's interface away, both ends, wherever the container end has been moved. What is not there, the namespace or
-// all of the port, is no error, nor is a port bound to no host. It returns when no traffic passes any more and the port
-// can be plugged anew; the links themselves go a moment later, while Run runs.
+// Unplug takes the port's interface away, both ends, wherever the container end has been
+// moved. What is not there, the namespace or all of the port, is no error, nor is a port
+// bound to no host. It returns when no traffic passes any more and the port can be
+// plugged anew; the links themselves go a moment later, while Run runs.
 func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 	if nowhere(port) {
 		return nil
@@ -229,8 +256,9 @@ func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 	return nil
 }
 
-// Connected tells whether the port is plugged and its container end is up: a container has it. It is not where an engine never took
-// the container end, or the container is gone with its namespace. It changes nothing.
+// Connected tells whether the port is plugged and its container end is up: a container
+// has it. It is not where an engine never took the container end, or the container is
+// gone with its namespace. It changes nothing.
 func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
 	if nowhere(port) {
 		return false, nil
@@ -246,15 +274,17 @@ func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
 	return connected, err
 }
 
-// Run deletes what Unplug has put down, as it comes, until ctx ends. What a killed process has put down is deleted after the first Plug
-// or Unplug in its namespace, or by Collect. Run's error is always nil.
+// Run deletes what Unplug has put down, as it comes, until ctx ends. What a killed
+// process has put down is deleted after the first Plug or Unplug in its namespace, or by
+// Collect. Run's error is always nil.
 func (b *Binder) Run(ctx context.Context) error {
 	b.graves.run(ctx)
 	return nil
 }
 
-// Collect deletes, before it returns, what was unplugged in the namespaces at these paths ("" is the Binder's own). It takes as
-// long as the kernel, some 20 ms each. An absent namespace is no error.
+// Collect deletes, before it returns, what was unplugged in the namespaces at these paths
+// ("" is the Binder's own). It takes as long as the kernel, some 20 ms each. An absent
+// namespace is no error.
 func (b *Binder) Collect(ctx context.Context, namespaces ...string) error {
 	for _, path := range namespaces {
 		if err := ctx.Err(); err != nil {

@@ -63,27 +63,55 @@ func TestSetup(t *testing.T) {
 	addr, cidr := netip.MustParseAddr, netip.MustParsePrefix
 	host := func(to, via string) sdn.HostRoute { return sdn.HostRoute{Destination: cidr(to), NextHop: addr(via)} }
 	subnets := []sdn.Subnet{
-		{Meta: sdn.Meta{ID: "a"}, CIDR: cidr("10.0.0.0/24"), Gateway: addr("10.0.0.1"), HostRoutes: []sdn.HostRoute{host("192.0.2.0/24", "10.0.0.9"), host("0.0.0.0/0", "10.0.0.8"), host("169.254.169.254/32", "0.0.0.0")}},
-		{Meta: sdn.Meta{ID: "b"}, CIDR: cidr("10.0.1.0/24"), Gateway: addr("10.0.1.1"), HostRoutes: []sdn.HostRoute{host("192.0.2.0/24", "10.0.1.9")}},
+		{
+			Meta: sdn.Meta{ID: "a"}, CIDR: cidr("10.0.0.0/24"), Gateway: addr("10.0.0.1"),
+			HostRoutes: []sdn.HostRoute{
+				host("192.0.2.0/24", "10.0.0.9"), host("0.0.0.0/0", "10.0.0.8"),
+				host("169.254.169.254/32", "0.0.0.0"),
+			},
+		},
+		{
+			Meta: sdn.Meta{ID: "b"}, CIDR: cidr("10.0.1.0/24"), Gateway: addr("10.0.1.1"),
+			HostRoutes: []sdn.HostRoute{host("192.0.2.0/24", "10.0.1.9")},
+		},
 		{Meta: sdn.Meta{ID: "outside"}, CIDR: cidr("10.0.2.0/24"), Gateway: addr("172.16.0.1")},
 		{Meta: sdn.Meta{ID: "none"}, CIDR: cidr("10.0.3.0/24"), HostRoutes: []sdn.HostRoute{host("0.0.0.0/0", "10.0.3.8")}},
 		{Meta: sdn.Meta{ID: "six"}, CIDR: cidr("fd00::/64"), Gateway: addr("fe80::1")},
 		{Meta: sdn.Meta{ID: "mixed"}, CIDR: cidr("10.0.4.0/24"), Gateway: addr("fd00::1")},
-		{Meta: sdn.Meta{ID: "mixedroute"}, CIDR: cidr("10.0.5.0/24"), HostRoutes: []sdn.HostRoute{host("fd00::/64", "10.0.5.1")}},
+		{
+			Meta: sdn.Meta{ID: "mixedroute"}, CIDR: cidr("10.0.5.0/24"),
+			HostRoutes: []sdn.HostRoute{host("fd00::/64", "10.0.5.1")},
+		},
 	}
 	cases := map[string]struct {
 		addrs []sdn.Address
 		want  string // addresses, then routes; "!" for onlink
 		field string
 	}{
-		"no address":        {nil, "", ""},
-		"one":               {[]sdn.Address{{Subnet: "a", Addr: addr("10.0.0.5")}}, "10.0.0.5/24 0.0.0.0/0>10.0.0.1 192.0.2.0/24>10.0.0.9 169.254.169.254/32>0.0.0.0", ""},
-		"two of one":        {[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.5")}, {Subnet: "b", Addr: addr("10.0.1.6")}}, "10.0.1.5/24 10.0.1.6/24 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9", ""},
-		"first counts":      {[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.5")}, {Subnet: "a", Addr: addr("10.0.0.5")}}, "10.0.1.5/24 10.0.0.5/24 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9 169.254.169.254/32>0.0.0.0", ""},
-		"is the gateway":    {[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.1")}}, "10.0.1.1/24 192.0.2.0/24>10.0.1.9", ""},
-		"gateway outside":   {[]sdn.Address{{Subnet: "outside", Addr: addr("10.0.2.5")}}, "10.0.2.5/24 0.0.0.0/0>172.16.0.1!", ""},
-		"default by route":  {[]sdn.Address{{Subnet: "none", Addr: addr("10.0.3.5")}}, "10.0.3.5/24 0.0.0.0/0>10.0.3.8", ""},
-		"both families":     {[]sdn.Address{{Subnet: "six", Addr: addr("fd00::5")}, {Subnet: "b", Addr: addr("10.0.1.5")}}, "fd00::5/64 10.0.1.5/24 ::/0>fe80::1 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9", ""},
+		"no address": {nil, "", ""},
+		"one": {
+			[]sdn.Address{{Subnet: "a", Addr: addr("10.0.0.5")}},
+			"10.0.0.5/24 0.0.0.0/0>10.0.0.1 192.0.2.0/24>10.0.0.9 169.254.169.254/32>0.0.0.0", "",
+		},
+		"two of one": {
+			[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.5")}, {Subnet: "b", Addr: addr("10.0.1.6")}},
+			"10.0.1.5/24 10.0.1.6/24 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9", "",
+		},
+		"first counts": {
+			[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.5")}, {Subnet: "a", Addr: addr("10.0.0.5")}},
+			"10.0.1.5/24 10.0.0.5/24 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9 169.254.169.254/32>0.0.0.0",
+			"",
+		},
+		"is the gateway": {[]sdn.Address{{Subnet: "b", Addr: addr("10.0.1.1")}}, "10.0.1.1/24 192.0.2.0/24>10.0.1.9", ""},
+		"gateway outside": {
+			[]sdn.Address{{Subnet: "outside", Addr: addr("10.0.2.5")}}, "10.0.2.5/24 0.0.0.0/0>172.16.0.1!",
+			"",
+		},
+		"default by route": {[]sdn.Address{{Subnet: "none", Addr: addr("10.0.3.5")}}, "10.0.3.5/24 0.0.0.0/0>10.0.3.8", ""},
+		"both families": {
+			[]sdn.Address{{Subnet: "six", Addr: addr("fd00::5")}, {Subnet: "b", Addr: addr("10.0.1.5")}},
+			"fd00::5/64 10.0.1.5/24 ::/0>fe80::1 0.0.0.0/0>10.0.1.1 192.0.2.0/24>10.0.1.9", "",
+		},
 		"unknown subnet":    {[]sdn.Address{{Subnet: "z", Addr: addr("10.0.1.1")}}, "", "subnets"},
 		"other family":      {[]sdn.Address{{Subnet: "a", Addr: addr("fd00::5")}}, "", "addresses"},
 		"no addr":           {[]sdn.Address{{Subnet: "a"}}, "", "addresses"},
@@ -114,7 +142,10 @@ func TestSetup(t *testing.T) {
 func TestBroadcast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, rapid.Uint32().Draw(t, "addr")))), rapid.IntRange(1, 30).Draw(t, "bits"))
+		p := netip.PrefixFrom(
+			netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, rapid.Uint32().Draw(t, "addr")))),
+			rapid.IntRange(1, 30).Draw(t, "bits"),
+		)
 		last, _ := netip.AddrFromSlice(broadcast(p))
 		if !p.Contains(last) || p.Contains(last.Next()) {
 			t.Fatalf("broadcast of %s is %s", p, last)

@@ -11,15 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentPrefix and a network's id begin the names of the bridges that Neutron's Linux bridge agent wires.
+// agentPrefix and a network's id begin the names of the bridges that Neutron's Linux
+// bridge agent wires.
 const agentPrefix = "brq"
 
-// AgentBridge is the name of a network's bridge as Neutron's Linux bridge agent makes and looks for it: "brq" and the first 11
-// characters of the network's id.
+// AgentBridge is the name of a network's bridge as Neutron's Linux bridge agent makes and
+// looks for it: "brq" and the first 11 characters of the network's id.
 func AgentBridge(network sdn.ID) string { return agentPrefix + network.Short() }
 
-// bridgeSeat puts host ends on the Linux bridge that the VIF names. A VIF that names neither a bridge nor a namespace is of Neutron's Linux bridge agent,
-// which finds a port's tap but leaves it, and the bridge if there is none yet, to whoever plugs the port.
+// bridgeSeat puts host ends on the Linux bridge that the VIF names. A VIF that names
+// neither a bridge nor a namespace is of Neutron's Linux bridge agent, which finds a
+// port's tap but leaves it, and the bridge if there is none yet, to whoever plugs the
+// port.
 type bridgeSeat struct{ alone }
 
 func (bridgeSeat) find(_ context.Context, s *socket, ns namespace, i Interface, make bool) (place, error) {
@@ -44,8 +47,8 @@ func (bridgeSeat) find(_ context.Context, s *socket, ns namespace, i Interface, 
 	return place{bridge: index, name: name}, err
 }
 
-// agentBridge finds the bridge of Neutron's agent, or makes it if make is set. Unplug leaves it in place: the agent removes those that it has no
-// use for.
+// agentBridge finds the bridge of Neutron's agent, or makes it if make is set. Unplug
+// leaves it in place: the agent removes those that it has no use for.
 func agentBridge(s *socket, ns namespace, name string, make bool) (int32, error) {
 	l, err := s.link(0, name)
 	if errors.Is(err, errNoLink) && make {
@@ -66,8 +69,9 @@ func agentBridge(s *socket, ns namespace, name string, make bool) (int32, error)
 	return l.index, err
 }
 
-// makeBridge makes a Linux bridge that forwards at once: without the spanning tree protocol and the delay that belongs to it. The
-// functions add to the link's and to the bridge's attributes.
+// makeBridge makes a Linux bridge that forwards at once: without the spanning tree
+// protocol and the delay that belongs to it. The functions add to the link's and to the
+// bridge's attributes.
 func makeBridge(s *socket, name string, link, bridge func(*batch)) error {
 	var b batch
 	b.add("make bridge "+name, unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
@@ -84,7 +88,8 @@ func makeBridge(s *socket, name string, link, bridge func(*batch)) error {
 	return s.do(&b)
 }
 
-// linkUp puts a bridge, or a link between two switches, up without an address of its own, and gives it an alias unless that is "".
+// linkUp puts a bridge, or a link between two switches, up without an address of its own,
+// and gives it an alias unless that is "".
 func linkUp(s *socket, index int32, name, alias string) error {
 	if err := noLinkLocal(s, index); err != nil {
 		return err

@@ -14,14 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCollections is how many namespaces are collected at once; the kernel's waits overlap, so more than cores make sense.
+// maxCollections is how many namespaces are collected at once; the kernel's waits
+// overlap, so more than cores make sense.
 const maxCollections = 8
 
-// maxSeen bounds what graveyard remembers of namespaces; to forget them costs one needless message each.
+// maxSeen bounds what graveyard remembers of namespaces; to forget them costs one
+// needless message each.
 const maxSeen = 4096
 
-// graveyard deletes tombstones behind its users' backs. Deleting a link takes the kernel some 20 ms, and those of a group in one message
-// take no longer than one alone, so what comes while a namespace is being collected waits for the next round.
+// graveyard deletes tombstones behind its users' backs. Deleting a link takes the kernel
+// some 20 ms, and those of a group in one message take no longer than one alone, so what
+// comes while a namespace is being collected waits for the next round.
 type graveyard struct {
 	host *host
 	idle *idlegate.Gate
@@ -56,8 +59,8 @@ func (g *graveyard) bury(s *socket, l link, ns namespace, id sdn.ID) error {
 	g.add(ns.path)
 	failpoint.Here("bind.bury.down")
 
-	// A message of its own, because kernels before 6.2 rename only what is down already. Should it fail, then the next Plug of the
-	// port waits for the collection.
+	// A message of its own, because kernels before 6.2 rename only what is down already.
+	// Should it fail, then the next Plug of the port waits for the collection.
 	var rename batch
 	rename.add("rename "+l.name, unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, l.index, 0, 0))
 	rename.text(unix.IFLA_IFNAME, graveName(l.index))
@@ -76,7 +79,8 @@ func (g *graveyard) add(path string) {
 	g.poke()
 }
 
-// look asks for a namespace that this process meets for the first time to be collected: an earlier one may have been killed there.
+// look asks for a namespace that this process meets for the first time to be collected:
+// an earlier one may have been killed there.
 func (g *graveyard) look(path string) {
 	g.mu.Lock()
 	_, known := g.seen[path]
@@ -131,7 +135,8 @@ func (g *graveyard) run(ctx context.Context) {
 	}
 }
 
-// take moves the namespaces to be collected from pending to busy, but for those that are being collected.
+// take moves the namespaces to be collected from pending to busy, but for those that are
+// being collected.
 func (g *graveyard) take() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,8 +164,8 @@ func (g *graveyard) round(path string) {
 	}
 }
 
-// settle returns when every tombstone known of, and any in the namespace at path, has given back its names and its place on
-// the bridge.
+// settle returns when every tombstone known of, and any in the namespace at path, has
+// given back its names and its place on the bridge.
 func (g *graveyard) settle(path string) error {
 	paths := map[string]struct{}{path: {}}
 	g.mu.Lock()
@@ -183,7 +188,8 @@ func (g *graveyard) settle(path string) error {
 	return failed
 }
 
-// collect deletes the tombstones in the namespace at path. Neither an absent namespace nor one without tombstones is an error.
+// collect deletes the tombstones in the namespace at path. Neither an absent namespace
+// nor one without tombstones is an error.
 func (g *graveyard) collect(path string) error {
 	ns, err := g.host.openNamespace(path)
 	if sdn.IsNotFound(err) {

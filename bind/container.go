@@ -22,7 +22,8 @@ type setup struct {
 	replaces bool // the routes replace those of other interfaces
 }
 
-// route is a route by way of the container end. An invalid or unspecified via: the destination is on the link.
+// route is a route by way of the container end. An invalid or unspecified via: the
+// destination is on the link.
 type route struct {
 	to       netip.Prefix
 	via      netip.Addr
@@ -41,8 +42,9 @@ func (i Interface) setup() (setup, error) {
 	return conf, err
 }
 
-// newSetup works out addresses and routes: one default route a family, by the first subnet, in the order of the port's
-// addresses, that has a gateway; and the subnets' host routes. The error IsInvalid where a subnet is missing or does not fit.
+// newSetup works out addresses and routes: one default route a family, by the first
+// subnet, in the order of the port's addresses, that has a gateway; and the subnets' host
+// routes. The error IsInvalid where a subnet is missing or does not fit.
 func newSetup(port sdn.Port, subnets []sdn.Subnet) (setup, error) {
 	byID := make(map[sdn.ID]sdn.Subnet, len(subnets))
 	for _, s := range subnets {
@@ -88,8 +90,12 @@ func newSetup(port sdn.Port, subnets []sdn.Subnet) (setup, error) {
 	}
 	for _, s := range used {
 		for _, r := range s.HostRoutes {
-			if !r.Destination.IsValid() || !r.NextHop.IsValid() || r.Destination.Addr().Is4() != s.CIDR.Addr().Is4() || r.NextHop.Is4() != s.CIDR.Addr().Is4() {
-				return setup{}, sdn.Invalid("subnet", "host_routes", "%s by way of %s does not fit subnet %s", r.Destination, r.NextHop, s.CIDR)
+			if !r.Destination.IsValid() || !r.NextHop.IsValid() ||
+				r.Destination.Addr().Is4() != s.CIDR.Addr().Is4() || r.NextHop.Is4() != s.CIDR.Addr().Is4() {
+				return setup{}, sdn.Invalid(
+					"subnet", "host_routes", "%s by way of %s does not fit subnet %s", r.Destination, r.NextHop,
+					s.CIDR,
+				)
 			}
 			add(s, r.Destination, r.NextHop)
 		}
@@ -213,8 +219,9 @@ func (c setup) apply(s *socket, name string, index int32, mac net.HardwareAddr, 
 	return err
 }
 
-// noLinkLocal keeps the kernel from making a link-local address, which it would take up to 2 s to find unique. It must be a message before
-// the one that puts the link up: in one message up comes first.
+// noLinkLocal keeps the kernel from making a link-local address, which it would take up
+// to 2 s to find unique. It must be a message before the one that puts the link up: in
+// one message up comes first.
 func noLinkLocal(s *socket, index int32) error {
 	var b batch
 	b.add("switch link-local addresses off", unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, 0, 0))
@@ -237,7 +244,8 @@ func (c setup) messages(index int32, mac net.HardwareAddr, mtu int) *batch {
 		b.u32(unix.IFLA_MTU, uint32(mtu))
 	}
 	if c.has6() {
-		// Neighbour discovery without traffic to answer for, and protocols such as DHCPv6, need a link-local address.
+		// Neighbour discovery without traffic to answer for, and protocols such as DHCPv6, need
+		// a link-local address.
 		addAddress(&b, index, netip.PrefixFrom(linkLocal(mac), 64))
 	}
 	for _, a := range c.addrs {
@@ -251,10 +259,14 @@ func (c setup) messages(index int32, mac net.HardwareAddr, mtu int) *batch {
 
 // linkLocal is the modified EUI-64 address (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16([16]byte{
+		0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4],
+		15: mac[5],
+	})
 }
 
-// addAddress adds an address. NODAD: the SDN has given it to this port alone, and to ask the link would take 1 to 2 s.
+// addAddress adds an address. NODAD: the SDN has given it to this port alone, and to ask
+// the link would take 1 to 2 s.
 func addAddress(b *batch, index int32, p netip.Prefix) {
 	h := make([]byte, sizeIfAddr)
 	h[0], h[1] = unix.AF_INET, byte(p.Bits())

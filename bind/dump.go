@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dump sends the one message of b, which asks for a list, and gives each of its messages without the netlink header.
+// dump sends the one message of b, which asks for a list, and gives each of its messages
+// without the netlink header.
 func (s *socket) dump(b *batch) (list [][]byte, err error) {
 	b.close()
 	s.seq++
@@ -42,7 +43,8 @@ func (s *socket) dump(b *batch) (list [][]byte, err error) {
 	return list, nil
 }
 
-// links lists the links of a namespace that the socket's knows by an id, of its own if nsid is negative, and of one kind if that is not "".
+// links lists the links of a namespace that the socket's knows by an id, of its own if
+// nsid is negative, and of one kind if that is not "".
 func (s *socket) links(nsid int32, kind string) ([]link, error) {
 	var b batch
 	b.add("list links", unix.RTM_GETLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
@@ -104,7 +106,8 @@ func (s *socket) routed(index int32) (here map[netip.Prefix]bool, others map[net
 	return here, others, nil
 }
 
-// nsids lists the ids by which the socket's namespace knows others that live: those that a link of it was moved to, and those that it was told of (know).
+// nsids lists the ids by which the socket's namespace knows others that live: those that
+// a link of it was moved to, and those that it was told of (know).
 func (s *socket) nsids() ([]int32, error) {
 	var b batch
 	b.add("list namespace ids", unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})

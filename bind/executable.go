@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// executableSeat has an executable of the VIF type's name tell whoever switches of the host end, which is up and on nothing when it is called.
+// executableSeat has an executable of the VIF type's name tell whoever switches of the
+// host end, which is up and on nothing when it is called.
 type executableSeat struct {
 	dir vifexec.Dir
 	log *slog.Logger
@@ -25,7 +26,8 @@ func (e executableSeat) join(ctx context.Context, port sdn.Port, _ bool) error {
 	return e.dir.Bind(ctx, port, HostName(port.ID))
 }
 
-// joined is always answered with yes: an executable cannot be asked, and who cannot be asked is not said to have failed.
+// joined is always answered with yes: an executable cannot be asked, and who cannot be
+// asked is not said to have failed.
 func (executableSeat) joined(context.Context, sdn.Port) (bool, error) { return true, nil }
 
 // leave only logs the executable's failure once the host end is gone. The port could

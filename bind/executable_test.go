@@ -25,7 +25,9 @@ func TestExecutablePlugs(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	said := filepath.Join(dir, "said")
-	script := "#!/bin/sh\n" + `echo "$1 $3 $(cat /sys/class/net/$3/operstate 2>/dev/null || ip -br link show dev $3)" >>` + said + "\n"
+	script := "#!/bin/sh\n" +
+		`echo "$1 $3 $(cat /sys/class/net/$3/operstate 2>/dev/null || ip -br link show dev $3)" >>` +
+		said + "\n"
 	nstest.WriteProgram(t, filepath.Join(dir, "vendor"), []byte(script))
 	w.use(Config{Executables: dir})
 	i := Interface{Port: w.port(), MTU: testMTU}
@@ -48,7 +50,8 @@ func TestExecutablePlugs(t *testing.T) {
 	text, err := os.ReadFile(said)
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if len(lines) < 3 || !strings.HasPrefix(lines[0], "bind "+HostName(i.Port.ID)) || !strings.HasPrefix(lines[len(lines)-1], "unbind "+HostName(i.Port.ID)) {
+	if len(lines) < 3 || !strings.HasPrefix(lines[0], "bind "+HostName(i.Port.ID)) ||
+		!strings.HasPrefix(lines[len(lines)-1], "unbind "+HostName(i.Port.ID)) {
 		t.Errorf("called as %q", lines)
 	}
 	nstest.Do(t, w.host, func() {

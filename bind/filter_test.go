@@ -15,13 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAgentFilters: the rules by which Neutron's agents filter a port, on its host end in a Linux bridge, see all that the container sends and is sent,
-// with the Linux bridge agent and with Open vSwitch's hybrid plug, and also after the port was plugged anew: they are by its name.
+// TestAgentFilters: the rules by which Neutron's agents filter a port, on its host end in
+// a Linux bridge, see all that the container sends and is sent, with the Linux bridge
+// agent and with Open vSwitch's hybrid plug, and also after the port was plugged anew:
+// they are by its name.
 func TestAgentFilters(t *testing.T) {
 	for name, kind := range map[string]func(*world) sdn.Port{
 		"bridge": func(w *world) sdn.Port {
 			p := w.port()
-			p.Network, p.VIF = "1d2e3f4a-5b6c-4d7e-8f90-a1b2c3d4e5f6", sdn.VIF{Type: sdn.VIFBridge, Details: map[string]string{"port_filter": "true"}}
+			p.Network, p.VIF = "1d2e3f4a-5b6c-4d7e-8f90-a1b2c3d4e5f6", sdn.VIF{
+				Type: sdn.VIFBridge, Details: map[string]string{"port_filter": "true"},
+			}
 			return p
 		},
 		"hybrid": (*world).hybridPort,
@@ -64,7 +68,10 @@ func TestAgentFilters(t *testing.T) {
 				match        string
 				fromA, fromB bool
 			}{{"--physdev-in", true, false}, {"--physdev-out", false, true}} {
-				rule := []string{"FORWARD", "-m", "physdev", way.match, HostName(pa.ID), "--physdev-is-bridged", "-p", "icmp", "--icmp-type", "echo-request", "-j", "DROP"}
+				rule := []string{
+					"FORWARD", "-m", "physdev", way.match, HostName(pa.ID), "--physdev-is-bridged", "-p", "icmp",
+					"--icmp-type", "echo-request", "-j", "DROP",
+				}
 				f.iptables(append([]string{"-A"}, rule...)...)
 				blocked(way.match, way.fromA, way.fromB)
 				w.unplug(pa)

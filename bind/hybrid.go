@@ -11,15 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What begins the names of a hybrid port's links, as Neutron's agent looks for them; the first 11 characters of the port's id follow. The host end is on
-// the Linux bridge, where the agent's iptables rules see its packets, and so is one end of the pair that leads to the switch.
+// What begins the names of a hybrid port's links, as Neutron's agent looks for them; the
+// first 11 characters of the port's id follow. The host end is on the Linux bridge, where
+// the agent's iptables rules see its packets, and so is one end of the pair that leads to
+// the switch.
 const (
 	hybridBridge    = "qbr"
 	hybridBridgeEnd = "qvb"
 	hybridSwitchEnd = "qvo"
 )
 
-// findHybrid finds, or makes, the links between the host end and the switch. It gives the bridge's index.
+// findHybrid finds, or makes, the links between the host end and the switch. It gives the
+// bridge's index.
 func (o *ovsSeat) findHybrid(s *socket, ns namespace, i Interface, make bool) (bridge int32, err error) {
 	id := i.Port.ID
 	if !make {
@@ -44,7 +47,8 @@ func (o *ovsSeat) findHybrid(s *socket, ns namespace, i Interface, make bool) (b
 	return 0, err
 }
 
-// makeHybrid makes what is missing; all of it may be repeated. The error IsConflict where a name is taken, perhaps by a tombstone.
+// makeHybrid makes what is missing; all of it may be repeated. The error IsConflict where
+// a name is taken, perhaps by a tombstone.
 func (o *ovsSeat) makeHybrid(s *socket, ns namespace, i Interface) (index int32, err error) {
 	id := i.Port.ID
 	name := hybridBridge + id.Short()

@@ -42,14 +42,17 @@ func TestPlugIntoNamespace(t *testing.T) {
 	ping(t, b, pa.Addresses[1].Addr.String())
 	ping(t, a, "127.0.0.1")
 
-	if r.HostName != "tap"+string(pa.ID[:11]) || r.Name != "eth0" || r.MAC.String() != pa.MAC.String() || r.MTU != testMTU || r.Namespace != path(a) {
+	if r.HostName != "tap"+string(pa.ID[:11]) || r.Name != "eth0" ||
+		r.MAC.String() != pa.MAC.String() || r.MTU != testMTU || r.Namespace != path(a) {
 		t.Errorf("result is %+v", r)
 	}
 	wantNames(t, w.host)
 	nstest.Do(t, w.router, func() {
 		l, err := netlink.LinkByName(r.HostName)
 		must(t, err)
-		if at := l.Attrs(); at.Alias != "kuryr:port:"+string(pa.ID) || at.MTU != testMTU || at.Group != groupPort || at.HardwareAddr[0] != 0xfe || at.OperState != netlink.OperUp || at.RawFlags&unix.IFF_NOARP == 0 {
+		if at := l.Attrs(); at.Alias != "kuryr:port:"+string(pa.ID) || at.MTU != testMTU ||
+			at.Group != groupPort || at.HardwareAddr[0] != 0xfe || at.OperState != netlink.OperUp ||
+			at.RawFlags&unix.IFF_NOARP == 0 {
 			t.Errorf("host end is %+v", at)
 		}
 		if addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 {
@@ -85,7 +88,8 @@ func TestPlugIntoNamespace(t *testing.T) {
 				}
 			}
 		}
-		if got, want := strings.Join(routes, " "), "0.0.0.0/0>10.1.0.1 192.0.2.0/24>10.1.0.9 ::/0>fd00:1::1 2001:db8::/32>fd00:1::9"; !sameWords(got, want) {
+		if got, want := strings.Join(routes, " "), "0.0.0.0/0>10.1.0.1 192.0.2.0/24>10.1.0.9 "+
+			"::/0>fd00:1::1 2001:db8::/32>fd00:1::9"; !sameWords(got, want) {
 			t.Errorf("routes are %s, want %s", got, want)
 		}
 		if ra, err := os.ReadFile("/proc/sys/net/ipv6/conf/eth0/accept_ra"); err != nil || string(ra) != "0\n" {
@@ -253,7 +257,8 @@ func TestPlugForEngine(t *testing.T) {
 		l, err := netlink.LinkByName(r.Name)
 		must(t, err)
 		at := l.Attrs()
-		if addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 || at.Flags&net.FlagUp != 0 || at.MTU != testMTU || at.HardwareAddr.String() != p.MAC.String() {
+		if addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 ||
+			at.Flags&net.FlagUp != 0 || at.MTU != testMTU || at.HardwareAddr.String() != p.MAC.String() {
 			t.Errorf("waiting: %v %v %+v", addrs, err, at)
 		}
 		must(t, netlink.LinkSetNsFd(l, int(box)))
@@ -262,7 +267,9 @@ func TestPlugForEngine(t *testing.T) {
 		l, err := netlink.LinkByName(r.Name)
 		must(t, err)
 		must(t, netlink.LinkSetName(l, "eth0"))
-		must(t, netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addresses[0].Addr.AsSlice(), Mask: net.CIDRMask(16, 32)}}))
+		must(t, netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{
+			IP: p.Addresses[0].Addr.AsSlice(), Mask: net.CIDRMask(16, 32),
+		}}))
 		must(t, netlink.LinkSetUp(l))
 	})
 	ping(t, box, "10.1.0.1")
@@ -382,7 +389,8 @@ func TestReplug(t *testing.T) {
 	wantNames(t, b, "eth0")
 }
 
-// TestHalfMade brings a port into each state that a killed call leaves, then plugs, or unplugs, anew.
+// TestHalfMade brings a port into each state that a killed call leaves, then plugs, or
+// unplugs, anew.
 func TestHalfMade(t *testing.T) {
 	addressed := func(p *pair) error {
 		if err := p.configureHost(); err != nil {
@@ -417,7 +425,10 @@ func TestHalfMade(t *testing.T) {
 				conf, err := newSetup(port, w.subs)
 				must(t, err)
 				must(t, visit(func() error {
-					p := &pair{Interface: i, conf: conf, near: namespace{fd: int(w.router), path: w.path}, far: namespace{fd: int(a), path: path(a)}, fresh: true}
+					p := &pair{
+						Interface: i, conf: conf, near: namespace{fd: int(w.router), path: w.path},
+						far: namespace{fd: int(a), path: path(a)}, fresh: true,
+					}
 					if p.n, err = p.near.socket(); err != nil {
 						return err
 					}
@@ -467,21 +478,26 @@ func TestPlugRefuses(t *testing.T) {
 		is     func(error) bool
 		names  string
 	}{
-		"long name":           {func(i *Interface) { i.Name = "abcdefghijklmnop" }, sdn.IsInvalid, "abcdefghijklmnop"},
-		"template":            {func(i *Interface) { i.Name = "eth%d" }, sdn.IsInvalid, "eth%d"},
-		"no name":             {func(i *Interface) { i.Name = "" }, sdn.IsInvalid, "name"},
-		"no MAC":              {func(i *Interface) { i.Port.MAC = nil }, sdn.IsInvalid, "mac"},
-		"multicast MAC":       {func(i *Interface) { i.Port.MAC = net.HardwareAddr{1, 0, 0, 0, 0, 1} }, sdn.IsInvalid, "mac"},
-		"bad id":              {func(i *Interface) { i.Port.ID = "a/b" }, sdn.IsInvalid, "a/b"},
-		"no id":               {func(i *Interface) { i.Port.ID = "" }, sdn.IsInvalid, "id"},
-		"MTU":                 {func(i *Interface) { i.MTU = -1 }, sdn.IsInvalid, "mtu"},
-		"no subnet":           {func(i *Interface) { i.Subnets = nil }, sdn.IsInvalid, "v4"},
-		"unbound":             {func(i *Interface) { i.Port.VIF.Type = sdn.VIFUnbound }, sdn.IsInvalid, "bound"},
-		"unknown VIF type":    {func(i *Interface) { i.Port.VIF.Type = "carrier-pigeon" }, sdn.IsUnsupported, "carrier-pigeon"},
+		"long name":     {func(i *Interface) { i.Name = "abcdefghijklmnop" }, sdn.IsInvalid, "abcdefghijklmnop"},
+		"template":      {func(i *Interface) { i.Name = "eth%d" }, sdn.IsInvalid, "eth%d"},
+		"no name":       {func(i *Interface) { i.Name = "" }, sdn.IsInvalid, "name"},
+		"no MAC":        {func(i *Interface) { i.Port.MAC = nil }, sdn.IsInvalid, "mac"},
+		"multicast MAC": {func(i *Interface) { i.Port.MAC = net.HardwareAddr{1, 0, 0, 0, 0, 1} }, sdn.IsInvalid, "mac"},
+		"bad id":        {func(i *Interface) { i.Port.ID = "a/b" }, sdn.IsInvalid, "a/b"},
+		"no id":         {func(i *Interface) { i.Port.ID = "" }, sdn.IsInvalid, "id"},
+		"MTU":           {func(i *Interface) { i.MTU = -1 }, sdn.IsInvalid, "mtu"},
+		"no subnet":     {func(i *Interface) { i.Subnets = nil }, sdn.IsInvalid, "v4"},
+		"unbound":       {func(i *Interface) { i.Port.VIF.Type = sdn.VIFUnbound }, sdn.IsInvalid, "bound"},
+		"unknown VIF type": {
+			func(i *Interface) { i.Port.VIF.Type = "carrier-pigeon" }, sdn.IsUnsupported, "carrier-pigeon",
+		},
 		"no bridge":           {func(i *Interface) { i.Port.VIF.Details[sdn.DetailBridge] = "br7" }, sdn.IsNotFound, "br7"},
 		"no namespace":        {func(i *Interface) { i.Namespace = "/run/gone" }, sdn.IsNotFound, "/run/gone"},
 		"half-made namespace": {func(i *Interface) { i.Namespace = file }, sdn.IsNotFound, file},
-		"no router":           {func(i *Interface) { i.Port.VIF.Details[sdn.DetailNamespace] = "/run/lost" }, sdn.IsNotFound, "/run/lost"},
+		"no router": {
+			func(i *Interface) { i.Port.VIF.Details[sdn.DetailNamespace] = "/run/lost" }, sdn.IsNotFound,
+			"/run/lost",
+		},
 		"container name used": {func(i *Interface) { i.Namespace = path(used) }, sdn.IsConflict, "eth0"},
 		"host name used":      {func(i *Interface) { i.Port.ID = taken.ID }, sdn.IsConflict, HostName(taken.ID)},
 		"unusable address": {func(i *Interface) {
@@ -524,7 +540,9 @@ func TestFullBridge(t *testing.T) {
 		br, err := netlink.LinkByName("br0")
 		must(t, err)
 		for n := range 1022 {
-			must(t, netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "f" + strconv.Itoa(n), MasterIndex: br.Attrs().Index}}))
+			must(t, netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{
+				Name: "f" + strconv.Itoa(n), MasterIndex: br.Attrs().Index,
+			}}))
 			if l, err := netlink.LinkByName("f" + strconv.Itoa(n)); err != nil || netlink.LinkSetMaster(l, br) != nil {
 				t.Fatalf("fill %d: %v", n, err)
 			}
@@ -548,7 +566,8 @@ func TestFullBridge(t *testing.T) {
 	ping(t, box, "10.1.0.1")
 }
 
-// TestRaces plugs, plugs at the same time again, unplugs and plugs anew from forty goroutines, while the collector runs.
+// TestRaces plugs, plugs at the same time again, unplugs and plugs anew from forty
+// goroutines, while the collector runs.
 func TestRaces(t *testing.T) {
 	w := newWorld(t)
 	stop := w.run()
@@ -637,7 +656,8 @@ func TestNothingLeft(t *testing.T) {
 	wantNames(t, box)
 }
 
-// TestCollector: what is unplugged goes by itself, and what a killed process has left goes with the first call in its namespace.
+// TestCollector: what is unplugged goes by itself, and what a killed process has left
+// goes with the first call in its namespace.
 func TestCollector(t *testing.T) {
 	w := newWorld(t)
 	a := nstest.New(t)
@@ -685,7 +705,8 @@ func TestVIFInOwnNamespace(t *testing.T) {
 	wantNames(t, w.host)
 }
 
-// TestSettleElsewhere: a namespace that cannot be opened is no hindrance to who needs another one settled.
+// TestSettleElsewhere: a namespace that cannot be opened is no hindrance to who needs
+// another one settled.
 func TestSettleElsewhere(t *testing.T) {
 	w := newWorld(t)
 	loop := t.TempDir() + "/loop"

@@ -134,7 +134,8 @@ func TestKilledOVS(t *testing.T) {
 	}
 }
 
-// TestKilled kills Plug and Unplug at every failpoint, then repeats the call, or takes the port away, in another process.
+// TestKilled kills Plug and Unplug at every failpoint, then repeats the call, or takes
+// the port away, in another process.
 func TestKilled(t *testing.T) {
 	points := []struct{ op, at string }{
 		{"plug", "bind.plug.created"},
@@ -179,7 +180,9 @@ func TestKilledNested(t *testing.T) {
 			w := newMachine(t)
 			a := nstest.New(t)
 			for _, then := range []string{"plug", "unplug"} {
-				for _, i := range []Interface{w.in(w.nestedPort(sdn.VIFMacvlan), a), {Port: w.nestedPort(sdn.VIFMacvlan), MTU: testMTU}} {
+				for _, i := range []Interface{w.in(w.nestedPort(sdn.VIFMacvlan), a), {
+					Port: w.nestedPort(sdn.VIFMacvlan), MTU: testMTU,
+				}} {
 					if then == "unplug" && at == "bind.nested.created" && i.Namespace != "" {
 						continue // without its alias it goes with the container
 					}

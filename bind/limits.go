@@ -18,8 +18,10 @@ const (
 	mostRate    = 1<<32 - 1
 )
 
-// limit has each end of an interface send no faster than the limits say, by a token bucket (tc-tbf(8)) that shapes. It lives and dies with its link, so nothing of it is ever
-// left. What a container receives its host end sends; what it sends its own end does, so a container that may administer its network can undo that.
+// limit has each end of an interface send no faster than the limits say, by a token
+// bucket (tc-tbf(8)) that shapes. It lives and dies with its link, so nothing of it is
+// ever left. What a container receives its host end sends; what it sends its own end
+// does, so a container that may administer its network can undo that.
 func (h *host) limit(i Interface, r Result) error {
 	for _, end := range []struct {
 		name, path string
@@ -40,8 +42,10 @@ func (h *host) limit(i Interface, r Result) error {
 	return nil
 }
 
-// tokens are a limit's rate in bytes a second and its bucket in bytes; a rate of 0 is no limit. A burst that is not given, or that would take over a second, which is how container
-// runtimes write that it is not given, is a tenth of a second's, as with Neutron.
+// tokens are a limit's rate in bytes a second and its bucket in bytes; a rate of 0 is no
+// limit. A burst that is not given, or that would take over a second, which is how
+// container runtimes write that it is not given, is a tenth of a second's, as with
+// Neutron.
 func tokens(kbps, burst int64) (rate uint64, bucket uint32) {
 	if kbps <= 0 || kbps >= mostRate/125 {
 		return 0, 0
@@ -71,11 +75,17 @@ func (h *host) shape(path, name string, rate uint64, bucket uint32) error {
 		return fmt.Errorf("%s: %w", ns, err)
 	}
 	err = nl.QdiscReplace(&netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		Rate:       rate, Buffer: netlink.Xmittime(rate, bucket), Limit: uint32(min(rate*waits/1000+uint64(bucket), mostRate)),
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		},
+		Rate: rate, Buffer: netlink.Xmittime(rate, bucket),
+		Limit: uint32(min(rate*waits/1000+uint64(bucket), mostRate)),
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return sdn.Unsupported("interface", "the kernel of this machine cannot limit it: its module sch_tbf is missing (%v)", err)
+		return sdn.Unsupported(
+			"interface", "the kernel of this machine cannot limit it: its module sch_tbf is missing (%v)",
+			err,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("queue in %s: %w", ns, err)

@@ -20,8 +20,8 @@ const (
 	maxAlias        = 255 // bytes (IFALIASZ less its end)
 )
 
-// Link groups (IFLA_GROUP) that tell our links from others' and living from dying. Any number will do that nobody else
-// uses: these are "kury" and "kurx".
+// Link groups (IFLA_GROUP) that tell our links from others' and living from dying. Any
+// number will do that nobody else uses: these are "kury" and "kurx".
 const (
 	groupPort  uint32 = 0x6b757279
 	groupDying uint32 = 0x6b757278
@@ -30,24 +30,27 @@ const (
 // HostName is the name of a port's host end: "tap" and the first 11 characters of the port's id.
 func HostName(id sdn.ID) string { return hostPrefix + id.Short() }
 
-// ContainerName is the name of a port's container end while it waits for an engine that moves and renames it: "t_c" and the
-// first 11 characters of the port's id.
+// ContainerName is the name of a port's container end while it waits for an engine that
+// moves and renames it: "t_c" and the first 11 characters of the port's id.
 func ContainerName(id sdn.ID) string { return containerPrefix + id.Short() }
 
-// Alias is the link alias (ifalias) of a port's host end: it holds the whole id, which the name cannot.
+// Alias is the link alias (ifalias) of a port's host end: it holds the whole id, which
+// the name cannot.
 func Alias(id sdn.ID) string { return portAlias + string(id) }
 
-// PortOf gives the id of the port whose host end carries this alias; false for any other alias, a tombstone's among them.
+// PortOf gives the id of the port whose host end carries this alias; false for any other
+// alias, a tombstone's among them.
 func PortOf(alias string) (sdn.ID, bool) {
 	id, ok := strings.CutPrefix(alias, portAlias)
 	return sdn.ID(id), ok && id != ""
 }
 
-// graveName is unique in a namespace, because the index is, and frees the port's own name for the next Plug.
+// graveName is unique in a namespace, because the index is, and frees the port's own name
+// for the next Plug.
 func graveName(index int32) string { return gravePrefix + strconv.Itoa(int(index)) }
 
-// checkName returns an error that IsInvalid for a name that the kernel would refuse (dev_valid_name in net/core/dev.c) or
-// take for a template ("eth%d").
+// checkName returns an error that IsInvalid for a name that the kernel would refuse
+// (dev_valid_name in net/core/dev.c) or take for a template ("eth%d").
 func checkName(noun, field, name string) error {
 	switch {
 	case name == "":
@@ -56,8 +59,15 @@ func checkName(noun, field, name string) error {
 		return sdn.Invalid(noun, field, "interface name %q has %d bytes; at most %d fit", name, len(name), unix.IFNAMSIZ-1)
 	case name == "." || name == ".." || name == "lo":
 		return sdn.Invalid(noun, field, "%q cannot be the name of a port's interface", name)
-	case strings.ContainsAny(name, "/:%") || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
-		return sdn.Invalid(noun, field, "interface name %q holds a character that none may have ('/', ':', '%%', space or unprintable)", name)
+	case strings.ContainsAny(name, "/:%") ||
+		strings.ContainsFunc(
+			name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) },
+		):
+		return sdn.Invalid(
+			noun, field,
+			"interface name %q holds a character that none may have ('/', ':', '%%', space or unprintable)",
+			name,
+		)
 	}
 	return nil
 }

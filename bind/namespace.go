@@ -12,15 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is an open network namespace. Sockets and open files keep a namespace alive that nobody else has any more, so
-// that what its owner deletes would stay: one is held for the length of a call and never cached. (A socket costs 4 % of a Plug.)
+// namespace is an open network namespace. Sockets and open files keep a namespace alive
+// that nobody else has any more, so that what its owner deletes would stay: one is held
+// for the length of a call and never cached. (A socket costs 4 % of a Plug.)
 type namespace struct {
 	fd   int
 	path string // "" for the binder's own
 }
 
-// openNamespace opens path, or for "" the binder's own. The error IsNotFound where there is no network namespace on path,
-// also where there is only the empty file of a half-made pin.
+// openNamespace opens path, or for "" the binder's own. The error IsNotFound where there
+// is no network namespace on path, also where there is only the empty file of a half-made
+// pin.
 func (h *host) openNamespace(path string) (namespace, error) {
 	if path == "" {
 		fd, err := unix.FcntlInt(h.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -38,7 +40,10 @@ func (h *host) openNamespace(path string) (namespace, error) {
 	}
 	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
 		_ = unix.Close(fd)
-		return namespace{}, &sdn.Error{Kind: sdn.KindNotFound, Noun: "network namespace", ID: path, Detail: "the file is no network namespace"}
+		return namespace{}, &sdn.Error{
+			Kind: sdn.KindNotFound, Noun: "network namespace", ID: path,
+			Detail: "the file is no network namespace",
+		}
 	}
 	return namespace{fd: fd, path: path}, nil
 }
@@ -64,7 +69,8 @@ func (n namespace) same(other namespace) (bool, error) {
 	return a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
-// socket enters the namespace with the calling thread, which must be a visitor's, and opens a socket there.
+// socket enters the namespace with the calling thread, which must be a visitor's, and
+// opens a socket there.
 func (n namespace) socket() (*socket, error) {
 	if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("enter %s: %w", n, err)
@@ -120,8 +126,9 @@ func visit(f func() error) error {
 	return <-done
 }
 
-// writeSysctl writes a setting of a device in the calling thread's namespace: /proc/sys/net shows each thread its own. A setting
-// that is absent (a kernel without IPv6) is no error.
+// writeSysctl writes a setting of a device in the calling thread's namespace:
+// /proc/sys/net shows each thread its own. A setting that is absent (a kernel without
+// IPv6) is no error.
 func writeSysctl(family, device, name, value string) error {
 	path := "/proc/sys/net/" + family + "/conf/" + device + "/" + name
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)

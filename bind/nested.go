@@ -21,8 +21,9 @@ import (
 // macvlanBridge is MACVLAN_MODE_BRIDGE of linux/if_link.h: links of one parent reach one another.
 const macvlanBridge = 4
 
-// nestedDriver plugs ports that are reached through the port of the virtual machine that this is: the container's interface is a macvlan or VLAN link
-// on that port's, and has no host end. It goes with the container's namespace, or when it is unplugged.
+// nestedDriver plugs ports that are reached through the port of the virtual machine that
+// this is: the container's interface is a macvlan or VLAN link on that port's, and has no
+// host end. It goes with the container's namespace, or when it is unplugged.
 type nestedDriver struct {
 	host   *host
 	graves *graveyard
@@ -114,7 +115,10 @@ func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespa
 // message makes the link in the namespace of the open file ns.
 func (n nestedLink) message(ns int) *batch {
 	var b batch
-	b.add("make "+n.kind+" link "+n.Name, unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
+	b.add(
+		"make "+n.kind+" link "+n.Name, unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+		ifInfo(unix.AF_UNSPEC, 0, 0, 0),
+	)
 	b.text(unix.IFLA_IFNAME, n.Name)
 	b.u32(unix.IFLA_LINK, uint32(n.on))
 	b.attr(unix.IFLA_ADDRESS, n.Port.MAC)
@@ -136,7 +140,8 @@ func (n nestedLink) message(ns int) *batch {
 	return &b
 }
 
-// configure finishes the link; all of it may be repeated. In the message that makes a link the kernel ignores an alias.
+// configure finishes the link; all of it may be repeated. In the message that makes a
+// link the kernel ignores an alias.
 func (n *nestedLink) configure(f *socket, conf setup, reap func() error) error {
 	var b batch
 	b.add("configure "+n.Name, unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
@@ -157,13 +162,17 @@ func (n *nestedLink) configure(f *socket, conf setup, reap func() error) error {
 	return err
 }
 
-// stands tells whether the link that has the name is the one to be made. One of the port's that is not is put down. The error IsConflict where
-// somebody else has the name, or the VLAN.
+// stands tells whether the link that has the name is the one to be made. One of the
+// port's that is not is put down. The error IsConflict where somebody else has the name,
+// or the VLAN.
 func (d *nestedDriver) stands(f *socket, near, far namespace, n nestedLink) (bool, error) {
 	old, err := f.link(0, n.Name)
 	switch {
 	case errors.Is(err, errNoLink):
-		return false, sdn.Conflict(sdn.Exists, "interface", "vif.details."+sdn.DetailVLAN, "another link has VLAN %d of the same parent", n.vlan)
+		return false, sdn.Conflict(
+			sdn.Exists, "interface", "vif.details."+sdn.DetailVLAN,
+			"another link has VLAN %d of the same parent", n.vlan,
+		)
 	case err != nil:
 		return false, err
 	case !d.belongs(old, n.Port.ID):
@@ -183,7 +192,8 @@ func (d *nestedDriver) stands(f *socket, near, far namespace, n nestedLink) (boo
 
 func (d *nestedDriver) belongs(l link, id sdn.ID) bool { return l.kind == d.kind && marked(l, id) }
 
-// Unplug puts the link down, in the binder's namespace, where an engine brings it back to, or in whatever other it was moved to or made in.
+// Unplug puts the link down, in the binder's namespace, where an engine brings it back
+// to, or in whatever other it was moved to or made in.
 func (d *nestedDriver) Unplug(_ context.Context, port sdn.Port) error {
 	return d.within("", func(ns namespace, s *socket) error {
 		l, nsid, err := d.locate(s, port.ID)
@@ -216,7 +226,8 @@ func (d *nestedDriver) Connected(_ context.Context, port sdn.Port) (connected bo
 	return connected, err
 }
 
-// locate finds the port's link: in the namespace of s, where nsid is negative, or in one that it knows. The index is 0 where there is none.
+// locate finds the port's link: in the namespace of s, where nsid is negative, or in one
+// that it knows. The index is 0 where there is none.
 func (d *nestedDriver) locate(s *socket, id sdn.ID) (l link, nsid int32, err error) {
 	if l, err = s.link(0, ContainerName(id)); err == nil && d.belongs(l, id) && l.group != groupDying {
 		return l, -1, nil
@@ -250,13 +261,19 @@ func (d *nestedDriver) find(s *socket, port sdn.Port) (int32, error) {
 	if d.parent != "" {
 		index, err := s.index(d.parent)
 		if errors.Is(err, errNoLink) {
-			return 0, &sdn.Error{Kind: sdn.KindNotFound, Noun: "interface", ID: d.parent, Detail: "this machine has no interface of the name that bind.link_interface gives"}
+			return 0, &sdn.Error{
+				Kind: sdn.KindNotFound, Noun: "interface", ID: d.parent,
+				Detail: "this machine has no interface of the name that bind.link_interface gives",
+			}
 		}
 		return index, err
 	}
 	mac, err := net.ParseMAC(port.VIF.Details[sdn.DetailParentMAC])
 	if err != nil {
-		return 0, sdn.Invalid("port", "vif.details."+sdn.DetailParentMAC, "%q is no MAC", port.VIF.Details[sdn.DetailParentMAC])
+		return 0, sdn.Invalid(
+			"port", "vif.details."+sdn.DetailParentMAC, "%q is no MAC",
+			port.VIF.Details[sdn.DetailParentMAC],
+		)
 	}
 	links, err := s.links(-1, "")
 	if err != nil {
@@ -268,7 +285,8 @@ func (d *nestedDriver) find(s *socket, port sdn.Port) (int32, error) {
 		}
 	}
 	return 0, &sdn.Error{Kind: sdn.KindNotFound, Noun: "interface",
-		Detail: fmt.Sprintf("no interface of this machine has MAC %s, which its own port in the SDN has; bind.link_interface can name it", mac)}
+		Detail: fmt.Sprintf("no interface of this machine has MAC %s, which its own port in the SDN "+
+			"has; bind.link_interface can name it", mac)}
 }
 
 // vlan is the port's VLAN, 0 for the kind that has none.
@@ -300,5 +318,8 @@ func missingKind(err error, kind string) error {
 		return err
 	}
 	module := map[string]string{sdn.VIFMacvlan: "macvlan", sdn.VIFVLAN: "8021q"}[kind]
-	return sdn.Unsupported("interface", "the kernel of this machine cannot make %s links: its module %s is missing (%v)", kind, module, err)
+	return sdn.Unsupported(
+		"interface", "the kernel of this machine cannot make %s links: its module %s is missing (%v)",
+		kind, module, err,
+	)
 }

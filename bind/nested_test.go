@@ -19,13 +19,15 @@ import (
 
 var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 0x01}
 
-// newMachine is a world whose host is a virtual machine: its interface ens3 is on the bridge of the network.
+// newMachine is a world whose host is a virtual machine: its interface ens3 is on the
+// bridge of the network.
 func newMachine(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	nstest.Do(t, w.host, func() {
 		must(t, netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: "ens3", MTU: testMTU, HardwareAddr: machineMAC}, PeerName: "vm", PeerNamespace: netlink.NsFd(w.router),
+			LinkAttrs: netlink.LinkAttrs{Name: "ens3", MTU: testMTU, HardwareAddr: machineMAC},
+			PeerName:  "vm", PeerNamespace: netlink.NsFd(w.router),
 		}))
 		l, err := netlink.LinkByName("ens3")
 		must(t, err)
@@ -64,7 +66,8 @@ func (w *world) engineMoves(from, to netns.NsHandle, was, is string) {
 	})
 }
 
-// TestMacvlan: containers of a virtual machine reach its network and one another through the machine's own interface.
+// TestMacvlan: containers of a virtual machine reach its network and one another through
+// the machine's own interface.
 func TestMacvlan(t *testing.T) {
 	w := newMachine(t)
 	a, b := nstest.New(t), nstest.New(t)
@@ -81,7 +84,8 @@ func TestMacvlan(t *testing.T) {
 		l, err := netlink.LinkByName("eth0")
 		must(t, err)
 		m, ok := l.(*netlink.Macvlan)
-		if !ok || m.Mode != netlink.MACVLAN_MODE_BRIDGE || m.Attrs().MTU != testMTU || m.Attrs().Alias != Alias(p.ID) || !bytes.Equal(m.Attrs().HardwareAddr, p.MAC) {
+		if !ok || m.Mode != netlink.MACVLAN_MODE_BRIDGE || m.Attrs().MTU != testMTU ||
+			m.Attrs().Alias != Alias(p.ID) || !bytes.Equal(m.Attrs().HardwareAddr, p.MAC) {
 			t.Errorf("the link is %+v", l)
 		}
 	})
@@ -144,7 +148,8 @@ func TestMacvlanWaits(t *testing.T) {
 	wantNames(t, a)
 }
 
-// TestNestedParent: the parent is told by its MAC, or by its name; a name that others have is theirs.
+// TestNestedParent: the parent is told by its MAC, or by its name; a name that others
+// have is theirs.
 func TestNestedParent(t *testing.T) {
 	w := newMachine(t)
 	a := nstest.New(t)
@@ -164,7 +169,8 @@ func TestNestedParent(t *testing.T) {
 		t.Cleanup(func() { _ = b.Close() })
 		return b
 	}
-	if _, err := named("ens9").Plug(t.Context(), w.in(p, a)); !sdn.IsNotFound(err) || !strings.Contains(err.Error(), "ens9") {
+	if _, err := named("ens9").Plug(t.Context(), w.in(p, a)); !sdn.IsNotFound(err) ||
+		!strings.Contains(err.Error(), "ens9") {
 		t.Errorf("a parent that is not there: %v", err)
 	}
 	_, err = named("ens3").Plug(t.Context(), w.in(p, a))
@@ -180,7 +186,8 @@ func TestNestedParent(t *testing.T) {
 	wantNames(t, b, "eth0")
 }
 
-// TestVLAN: where the kernel has VLAN links containers get one; this says what is missing where it has none.
+// TestVLAN: where the kernel has VLAN links containers get one; this says what is missing
+// where it has none.
 func TestVLAN(t *testing.T) {
 	w := newMachine(t)
 	a := nstest.New(t)
@@ -223,7 +230,12 @@ func TestPeerB15VLANOfThePort(t *testing.T) {
 
 // TestNestedMessages: the messages that make links, as the kernel's headers have them.
 func TestNestedMessages(t *testing.T) {
-	n := nestedLink{Interface: Interface{Port: sdn.Port{MAC: net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}}, Name: "eth0", MTU: 1400}, kind: sdn.VIFVLAN, vlan: 101, on: 7}
+	n := nestedLink{
+		Interface: Interface{
+			Port: sdn.Port{MAC: net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}}, Name: "eth0", MTU: 1400,
+		},
+		kind: sdn.VIFVLAN, vlan: 101, on: 7,
+	}
 	wantMessage(t, "vlan", n.message(9), `
 		70000000 1000 0106 00000000 00000000
 		00000000 00000000 00000000 00000000

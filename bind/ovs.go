@@ -15,26 +15,30 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// DefaultIntegrationBridge is the Open vSwitch bridge that OVN's controller and Neutron's agents wire.
+// DefaultIntegrationBridge is the Open vSwitch bridge that OVN's controller and Neutron's
+// agents wire.
 const DefaultIntegrationBridge = "br-int"
 
 // userSpace is the datapath_type of Open vSwitch bridges that forward in user space.
 const userSpace = "netdev"
 
-// maxAsks is how often the switch's database is asked: once, and again where the answer was lost or another was faster.
+// maxAsks is how often the switch's database is asked: once, and again where the answer
+// was lost or another was faster.
 const maxAsks = 3
 
 // askTime bounds all of that.
 const askTime = 10 * time.Second
 
-// followTime bounds the wait for a switch that is told of a removal. It takes milliseconds if its daemon runs.
+// followTime bounds the wait for a switch that is told of a removal. It takes
+// milliseconds if its daemon runs.
 const followTime = time.Second
 
 // owner is what the peer's script writes too: who may remove the switch's port.
 const owner = "kuryr"
 
-// ovsSeat puts host ends on Open vSwitch's integration bridge: by one transaction in the switch's database, which the switch and
-// the SDN's controller or agent on this host follow. The port's whole id is in it, by which they know the port.
+// ovsSeat puts host ends on Open vSwitch's integration bridge: by one transaction in the
+// switch's database, which the switch and the SDN's controller or agent on this host
+// follow. The port's whole id is in it, by which they know the port.
 type ovsSeat struct {
 	socket string // of the database
 	bridge string // where the VIF names none
@@ -50,7 +54,8 @@ func (o *ovsSeat) bridgeOf(port sdn.Port) string {
 	return o.bridge
 }
 
-// hybrid tells whether the port has a Linux bridge of its own between its host end and the switch, for the agent's iptables.
+// hybrid tells whether the port has a Linux bridge of its own between its host end and
+// the switch, for the agent's iptables.
 func hybrid(port sdn.Port) bool {
 	is, err := strconv.ParseBool(port.VIF.Details[sdn.DetailHybrid])
 	return err == nil && is
@@ -64,7 +69,8 @@ func uplink(port sdn.Port) string {
 	return HostName(port.ID)
 }
 
-// externalIDs are what OVN's controller and Neutron's agents know the port by, and what the peer's script writes besides.
+// externalIDs are what OVN's controller and Neutron's agents know the port by, and what
+// the peer's script writes besides.
 func externalIDs(port sdn.Port) map[string]string {
 	ids := map[string]string{
 		"iface-id":     string(port.ID),
@@ -82,8 +88,9 @@ func externalIDs(port sdn.Port) map[string]string {
 	return ids
 }
 
-// ask does something with the database, which must begin by looking: it is done again where an answer was lost, or where another did the same
-// at the same time and the database, which keeps names unique, refused.
+// ask does something with the database, which must begin by looking: it is done again
+// where an answer was lost, or where another did the same at the same time and the
+// database, which keeps names unique, refused.
 func (o *ovsSeat) ask(ctx context.Context, do func(context.Context, *ovsdb.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -173,7 +180,9 @@ func look(ctx context.Context, conn *ovsdb.Conn, bridge, name string) (inSwitch,
 	now.port = got[1].Rows[0].UUID("_uuid")
 	of := got[1].Rows[0].UUIDs("interfaces")
 	now.only = len(of) == 1 && of[0] == now.iface
-	on, err := conn.Transact(ctx, ovsdb.Select("Bridge", append(named(bridge), ovsdb.Includes("ports", now.port)), "_uuid"))
+	on, err := conn.Transact(ctx, ovsdb.Select(
+		"Bridge", append(named(bridge), ovsdb.Includes("ports", now.port)), "_uuid",
+	))
 	if err != nil {
 		return inSwitch{}, err
 	}
@@ -189,7 +198,11 @@ func (n inSwitch) belongs(port sdn.Port) bool {
 func (n inSwitch) taken(name string) error {
 	return &sdn.Error{
 		Kind: sdn.KindConflict, Reason: sdn.Exists, Noun: "interface", ID: name, Field: "name",
-		Detail: fmt.Sprintf("Open vSwitch has an interface of this name that belongs to something else (iface-id %q, owner %q)", n.ids["iface-id"], n.ids["owner"]),
+		Detail: fmt.Sprintf(
+			"Open vSwitch has an interface of this name that belongs to something else (iface-id %q, "+
+				"owner %q)",
+			n.ids["iface-id"], n.ids["owner"],
+		),
 	}
 }
 
@@ -203,8 +216,9 @@ func (n inSwitch) holds(ids map[string]string) bool {
 	return n.on
 }
 
-// join puts the link that goes into the switch on the bridge: it does what is missing in one transaction. For a fresh link all is missing, as find
-// has seen: should it not be, then the database refuses the name, and tells what has it.
+// join puts the link that goes into the switch on the bridge: it does what is missing in
+// one transaction. For a fresh link all is missing, as find has seen: should it not be,
+// then the database refuses the name, and tells what has it.
 func (o *ovsSeat) join(ctx context.Context, port sdn.Port, fresh bool) error {
 	name, ids := uplink(port), externalIDs(port)
 	return o.ask(ctx, func(ctx context.Context, conn *ovsdb.Conn) (err error) {
@@ -230,7 +244,8 @@ func (o *ovsSeat) join(ctx context.Context, port sdn.Port, fresh bool) error {
 	})
 }
 
-// joining are the operations that put the interface on the bridge, and off any other. The last is done to the bridge.
+// joining are the operations that put the interface on the bridge, and off any other. The
+// last is done to the bridge.
 func (n inSwitch) joining(name string, ids map[string]string) []ovsdb.Op {
 	here := []ovsdb.Condition{ovsdb.Equals("name", n.name)}
 	if n.port == "" {
@@ -262,7 +277,8 @@ func (o *ovsSeat) joined(ctx context.Context, port sdn.Port) (bool, error) {
 	return err == nil && now.belongs(port) && now.holds(externalIDs(port)), err
 }
 
-// leave takes the port off the switch. Where the switch cannot be told, a hybrid port's own links go all the same.
+// leave takes the port off the switch. Where the switch cannot be told, a hybrid port's
+// own links go all the same.
 func (o *ovsSeat) leave(ctx context.Context, s *socket, ns namespace, port sdn.Port) error {
 	err := o.unjoin(ctx, port)
 	failpoint.Here("bind.ovs.left")
@@ -272,21 +288,26 @@ func (o *ovsSeat) leave(ctx context.Context, s *socket, ns namespace, port sdn.P
 	return err
 }
 
-// unjoin takes off the switch whatever is Kuryr's and the port's, under whatever name and on whatever bridge.
+// unjoin takes off the switch whatever is Kuryr's and the port's, under whatever name and
+// on whatever bridge.
 func (o *ovsSeat) unjoin(ctx context.Context, port sdn.Port) error {
 	return o.ask(ctx, func(ctx context.Context, conn *ovsdb.Conn) error { return o.remove(ctx, conn, port) })
 }
 
 func (o *ovsSeat) remove(ctx context.Context, conn *ovsdb.Conn, port sdn.Port) error {
 	ours := ovsdb.Map(map[string]string{"iface-id": string(port.ID), "owner": owner})
-	got, err := conn.Transact(ctx, ovsdb.Select("Interface", []ovsdb.Condition{ovsdb.Includes("external_ids", ours)}, "_uuid"))
+	got, err := conn.Transact(ctx, ovsdb.Select(
+		"Interface", []ovsdb.Condition{ovsdb.Includes("external_ids", ours)}, "_uuid",
+	))
 	if err != nil || len(got[0].Rows) == 0 {
 		return err
 	}
 	var find []ovsdb.Op
 	for _, row := range got[0].Rows {
 		// The one and only of its port: a bond is not ours.
-		find = append(find, ovsdb.Select("Port", []ovsdb.Condition{ovsdb.Equals("interfaces", ovsdb.Set(row.UUID("_uuid")))}, "_uuid"))
+		find = append(find, ovsdb.Select(
+			"Port", []ovsdb.Condition{ovsdb.Equals("interfaces", ovsdb.Set(row.UUID("_uuid")))}, "_uuid",
+		))
 	}
 	if got, err = conn.Transact(ctx, find...); err != nil {
 		return err
@@ -296,16 +317,21 @@ func (o *ovsSeat) remove(ctx context.Context, conn *ovsdb.Conn, port sdn.Port) e
 	for _, r := range got {
 		for _, row := range r.Rows {
 			id := row.UUID("_uuid")
-			ops = append(ops, ovsdb.Mutate("Bridge", []ovsdb.Condition{ovsdb.Includes("ports", id)}, ovsdb.Mutation{"ports", "delete", id}))
+			ops = append(ops, ovsdb.Mutate(
+				"Bridge", []ovsdb.Condition{ovsdb.Includes("ports", id)}, ovsdb.Mutation{"ports", "delete", id},
+			))
 		}
 	}
 	return o.follow(ctx, conn, ops...)
 }
 
-// follow does a transaction, and waits until the switch has followed it: a link that is taken off and another put on under the same name before
-// it looks would be one to it, and it would go on with the first. A switch that does not look has none of this trouble, and is not waited for.
+// follow does a transaction, and waits until the switch has followed it: a link that is
+// taken off and another put on under the same name before it looks would be one to it,
+// and it would go on with the first. A switch that does not look has none of this
+// trouble, and is not waited for.
 func (o *ovsSeat) follow(ctx context.Context, conn *ovsdb.Conn, ops ...ovsdb.Op) error {
-	// The daemon copies next_cfg to cur_cfg when it has done all that was written before (ovs-vswitchd.conf.db(5)).
+	// The daemon copies next_cfg to cur_cfg when it has done all that was written before
+	// (ovs-vswitchd.conf.db(5)).
 	if err := conn.Watch(ctx, "Open_vSwitch", nil, "cur_cfg"); err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vswitch is an Open vSwitch of a test's own: its database, and its daemon that forwards in user space where asked for.
+// vswitch is an Open vSwitch of a test's own: its database, and its daemon that forwards
+// in user space where asked for.
 type vswitch struct {
 	t   testing.TB
 	dir string
@@ -42,8 +43,8 @@ func programs(t testing.TB, names ...string) {
 	}
 }
 
-// newSwitch starts a database in w's host, and with forward also the daemon, with the bridge br-int. Without the daemon only the
-// database is changed.
+// newSwitch starts a database in w's host, and with forward also the daemon, with the
+// bridge br-int. Without the daemon only the database is changed.
 func newSwitch(w *world, forward bool) *vswitch {
 	t := w.t
 	t.Helper()
@@ -73,7 +74,13 @@ func (v *vswitch) forwarder(w *world) { v.daemon(w, "ovs-vswitchd", "unix:"+v.db
 func (v *vswitch) daemon(w *world, name string, args ...string) {
 	v.t.Helper()
 	pid := filepath.Join(v.dir, name+".pid")
-	args = append([]string{"--detach", "--no-chdir", "--pidfile=" + pid, "--log-file=" + filepath.Join(v.dir, name+".log"), "-vconsole:off", "--unixctl=" + filepath.Join(v.dir, name+".ctl")}, args...)
+	args = append(
+		[]string{
+			"--detach", "--no-chdir", "--pidfile=" + pid, "--log-file=" + filepath.Join(v.dir, name+".log"),
+			"-vconsole:off", "--unixctl=" + filepath.Join(v.dir, name+".ctl"),
+		},
+		args...,
+	)
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+v.dir)
 	var err error
@@ -101,7 +108,9 @@ func (v *vswitch) kill(name string) {
 // ctl runs ovs-vsctl.
 func (v *vswitch) ctl(args ...string) string {
 	v.t.Helper()
-	out, err := exec.Command("ovs-vsctl", append([]string{"--db=unix:" + v.db, "--timeout=30"}, args...)...).CombinedOutput()
+	out, err := exec.Command(
+		"ovs-vsctl", append([]string{"--db=unix:" + v.db, "--timeout=30"}, args...)...,
+	).CombinedOutput()
 	if err != nil {
 		v.t.Fatalf("ovs-vsctl %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -179,7 +188,10 @@ func TestOVS(t *testing.T) {
 				wantMTU(t, w.host, uplink(pa), testMTU)
 				wantHybrid(t, w, pa)
 			}
-			v.wantIDs(uplink(pa), fmt.Sprintf(`{attached-mac=%q, iface-id=%q, iface-status=active, owner=kuryr, %s}`, pa.MAC, pa.ID, unquoted(device)))
+			v.wantIDs(uplink(pa), fmt.Sprintf(
+				`{attached-mac=%q, iface-id=%q, iface-status=active, owner=kuryr, %s}`, pa.MAC, pa.ID,
+				unquoted(device),
+			))
 			if got, err := w.b.State(context.Background(), pa); err != nil || got != Whole {
 				t.Errorf("state is %s, %v", got, err)
 			}
@@ -203,7 +215,8 @@ func TestOVS(t *testing.T) {
 			w.unplug(pa)
 			w.plug(w.in(pa, a))
 			pings(t, a, pb.Addresses[0].Addr)
-			// The pair went with its container, or with the host's restart, and the switch's database kept the interface.
+			// The pair went with its container, or with the host's restart, and the switch's
+			// database kept the interface.
 			nstest.Do(t, a, func() {
 				l, err := netlink.LinkByName("eth0")
 				must(t, err)
@@ -255,7 +268,8 @@ func wantHybrid(t testing.TB, w *world, p sdn.Port) {
 	})
 }
 
-// pings asks until the other answers: a switch in user space learns of its ports a moment after the database.
+// pings asks until the other answers: a switch in user space learns of its ports a moment
+// after the database.
 func pings(t testing.TB, ns netns.NsHandle, to netip.Addr) {
 	t.Helper()
 	nstest.Do(t, ns, func() {
@@ -293,7 +307,8 @@ func talk(t testing.TB, from, to netns.NsHandle, addr netip.Addr) {
 	}
 }
 
-// TestOVSKilled: the switch's daemons are killed and come back. What is plugged stays so, and the next port is plugged as ever.
+// TestOVSKilled: the switch's daemons are killed and come back. What is plugged stays so,
+// and the next port is plugged as ever.
 func TestOVSKilled(t *testing.T) {
 	w := newWorld(t)
 	v := newSwitch(w, true)
@@ -368,7 +383,8 @@ func TestOVSParallel(t *testing.T) {
 	}
 }
 
-// TestOVSOthers: what is another's in the switch stays, and a port that is on the wrong bridge, or has lost its ids, is put right.
+// TestOVSOthers: what is another's in the switch stays, and a port that is on the wrong
+// bridge, or has lost its ids, is put right.
 func TestOVSOthers(t *testing.T) {
 	w := newWorld(t)
 	v := newSwitch(w, false)
@@ -376,14 +392,17 @@ func TestOVSOthers(t *testing.T) {
 	a := nstest.New(t)
 	ctx := context.Background()
 
-	for name, ids := range map[string]string{"nobody's": "", "Nova's": "iface-id=%s", "another port's": "iface-id=other owner=kuryr"} {
+	for name, ids := range map[string]string{
+		"nobody's": "", "Nova's": "iface-id=%s", "another port's": "iface-id=other owner=kuryr",
+	} {
 		p := w.ovsPort()
 		args := []string{"--no-wait", "add-port", "br-int", HostName(p.ID), "--", "set", "Interface", HostName(p.ID)}
 		for _, id := range strings.Fields(strings.ReplaceAll(ids, "%s", string(p.ID))) {
 			args = append(args, "external_ids:"+id)
 		}
 		v.ctl(append(args, "type=\"\"")...)
-		if _, err := w.b.Plug(ctx, w.in(p, a)); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.Exists || !strings.Contains(err.Error(), HostName(p.ID)) {
+		if _, err := w.b.Plug(ctx, w.in(p, a)); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.Exists ||
+			!strings.Contains(err.Error(), HostName(p.ID)) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 		w.unplug(p)
@@ -394,11 +413,18 @@ func TestOVSOthers(t *testing.T) {
 
 	v.ctl("--no-wait", "add-br", "br-alt")
 	p := w.ovsPort()
-	v.ctl("--no-wait", "add-port", "br-alt", HostName(p.ID), "--", "set", "Interface", HostName(p.ID), "external_ids:owner=kuryr", "external_ids:iface-id="+string(p.ID), "external_ids:attached-mac=old")
+	v.ctl(
+		"--no-wait", "add-port", "br-alt", HostName(p.ID), "--", "set", "Interface", HostName(p.ID),
+		"external_ids:owner=kuryr", "external_ids:iface-id="+string(p.ID),
+		"external_ids:attached-mac=old",
+	)
 	w.plug(w.in(p, a))
 	v.wantPorts("br-alt")
 	v.wantPorts("br-int", HostName(p.ID))
-	v.wantIDs(HostName(p.ID), fmt.Sprintf(`{attached-mac=%q, iface-id=%q, iface-status=active, owner=kuryr, vm-uuid=%s}`, p.MAC, p.ID, p.DeviceID))
+	v.wantIDs(HostName(p.ID), fmt.Sprintf(
+		`{attached-mac=%q, iface-id=%q, iface-status=active, owner=kuryr, vm-uuid=%s}`, p.MAC, p.ID,
+		p.DeviceID,
+	))
 
 	for name, loosen := range map[string]func(){
 		"on another bridge": func() {
@@ -445,13 +471,15 @@ func TestOVSOthers(t *testing.T) {
 		w.wantHost()
 	}
 	w.binder("/run/no/db.sock")
-	if _, err := w.b.Plug(ctx, w.in(w.ovsPort(), a)); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "/run/no/db.sock") {
+	if _, err := w.b.Plug(ctx, w.in(w.ovsPort(), a)); !sdn.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), "/run/no/db.sock") {
 		t.Errorf("no Open vSwitch: %v", err)
 	}
 	w.wantHost()
 }
 
-// TestOVSChecksums: only who plugs into a switch in user space loses the offload, which does not come back in the container.
+// TestOVSChecksums: only who plugs into a switch in user space loses the offload, which
+// does not come back in the container.
 func TestOVSChecksums(t *testing.T) {
 	w := newWorld(t)
 	v := newSwitch(w, false)
@@ -501,7 +529,9 @@ func TestOVSWait(t *testing.T) {
 	_, err := Patient{w.b, time.Hour}.Plug(ctx, early)
 	must(t, err) // nobody is waited for
 	v.ctl("--no-wait", "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/none")
-	if _, err := (Patient{w.b, time.Millisecond}).Plug(ctx, early); !errors.Is(err, context.DeadlineExceeded) || sdn.IsUnavailable(err) {
+	if _, err := (Patient{w.b, time.Millisecond}).Plug(ctx, early); !errors.Is(
+		err, context.DeadlineExceeded,
+	) || sdn.IsUnavailable(err) {
 		t.Errorf("a controller that does not wire: %v", err)
 	}
 	v.ctl("--no-wait", "set", "Interface", HostName(early.Port.ID), "external_ids:ovn-installed=true")
@@ -526,7 +556,8 @@ func TestOVSWait(t *testing.T) {
 		t.Error("a wait that was cancelled succeeded")
 	}
 	v.ctl("--no-wait", "set", "Interface", HostName(p.ID), `error="no such device"`)
-	if err := w.b.Wait(context.Background(), p); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "no such device") {
+	if err := w.b.Wait(context.Background(), p); !sdn.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), "no such device") {
 		t.Errorf("the switch cannot use it: %v", err)
 	}
 }

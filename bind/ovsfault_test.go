@@ -15,7 +15,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A fault is what becomes of one request on its way to the database, or of the answer on its way back.
+// A fault is what becomes of one request on its way to the database, or of the answer on
+// its way back.
 type fault string
 
 const (
@@ -133,7 +134,8 @@ func answer(client, db net.Conn, faults <-chan fault) {
 	}
 }
 
-// TestOVSFaults does every fault to every request of a Plug and an Unplug: the call succeeds, or leaves nothing, and the next one succeeds.
+// TestOVSFaults does every fault to every request of a Plug and an Unplug: the call
+// succeeds, or leaves nothing, and the next one succeeds.
 func TestOVSFaults(t *testing.T) {
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +197,8 @@ func TestOVSFaults(t *testing.T) {
 	}
 }
 
-// TestOVSGone: a switch that went away leaves no link of a Plug, and lets an Unplug take the links at least.
+// TestOVSGone: a switch that went away leaves no link of a Plug, and lets an Unplug take
+// the links at least.
 func TestOVSGone(t *testing.T) {
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {
 		t.Run(name, func(t *testing.T) {

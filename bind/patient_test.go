@@ -56,7 +56,9 @@ func TestPatient(t *testing.T) {
 
 	fake.wired = make(chan struct{})
 	w.b.Register("wired", fake)
-	if _, err := (Patient{w.b, time.Millisecond}).Plug(t.Context(), i); !errors.Is(err, context.DeadlineExceeded) || sdn.IsUnavailable(err) {
+	if _, err := (Patient{w.b, time.Millisecond}).Plug(t.Context(), i); !errors.Is(
+		err, context.DeadlineExceeded,
+	) || sdn.IsUnavailable(err) {
 		t.Errorf("never wired: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())

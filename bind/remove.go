@@ -42,7 +42,8 @@ func (b *Binder) Remove(_ context.Context, namespace, name string) error {
 	return nil
 }
 
-// portOwns reports whether the link is a port's container end: by its own group, or by the host end's.
+// portOwns reports whether the link is a port's container end: by its own group, or by
+// the host end's.
 func (s *socket) portOwns(l link) (bool, error) {
 	if l.group == groupPort {
 		return true, nil

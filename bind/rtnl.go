@@ -26,8 +26,9 @@ const (
 	sizeRtMsg        = 12
 )
 
-// A batch is rtnetlink messages (rtnetlink(7)) that go to the kernel in one sendmsg. The kernel handles them in order, and
-// an error in one does not keep it from handling those after it.
+// A batch is rtnetlink messages (rtnetlink(7)) that go to the kernel in one sendmsg. The
+// kernel handles them in order, and an error in one does not keep it from handling those
+// after it.
 type batch struct {
 	buf   []byte
 	start []int    // of each message in buf
@@ -89,8 +90,9 @@ func ifInfo(family uint8, index int32, flags, change uint32) []byte {
 	return h
 }
 
-// socket is a route netlink socket. It works in the namespace it was opened in, from whatever thread, but for one user at
-// a time. While it is open, so stays its namespace: it must not be kept.
+// socket is a route netlink socket. It works in the namespace it was opened in, from
+// whatever thread, but for one user at a time. While it is open, so stays its namespace:
+// it must not be kept.
 type socket struct {
 	fd  int
 	seq uint32
@@ -117,7 +119,8 @@ func (s *socket) do(b *batch) error {
 	return err
 }
 
-// ask is do for a batch of which one message is answered with an object: its message without the netlink header.
+// ask is do for a batch of which one message is answered with an object: its message
+// without the netlink header.
 func (s *socket) ask(b *batch) (answer []byte, err error) { return s.askFor(b, 16<<10) }
 
 // askFor is ask for an object of at most so many bytes.
@@ -159,7 +162,8 @@ type message struct {
 	payload     []byte
 }
 
-// exchange sends the batch and gives take one answer after another, read into so many bytes, until it is done.
+// exchange sends the batch and gives take one answer after another, read into so many
+// bytes, until it is done.
 func (s *socket) exchange(b *batch, room int, take func(message) (done bool, err error)) error {
 	if err := unix.Sendto(s.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("%s: send: %w", b.what[0], err)
@@ -178,7 +182,8 @@ func (s *socket) exchange(b *batch, room int, take func(message) (done bool, err
 				return fmt.Errorf("%s: the kernel's answer is cut short", b.what[0])
 			}
 			m := message{
-				kind: binary.NativeEndian.Uint16(rest[4:]), flags: binary.NativeEndian.Uint16(rest[6:]), seq: binary.NativeEndian.Uint32(rest[8:]),
+				kind: binary.NativeEndian.Uint16(rest[4:]), flags: binary.NativeEndian.Uint16(rest[6:]),
+				seq:     binary.NativeEndian.Uint32(rest[8:]),
 				payload: rest[unix.SizeofNlMsghdr:size],
 			}
 			rest = rest[min((size+3)&^3, len(rest)):]
@@ -189,7 +194,8 @@ func (s *socket) exchange(b *batch, room int, take func(message) (done bool, err
 	}
 }
 
-// ackError decodes struct nlmsgerr: an errno, the header of the message it is about, and the kernel's own words if any.
+// ackError decodes struct nlmsgerr: an errno, the header of the message it is about, and
+// the kernel's own words if any.
 func ackError(payload []byte, flags uint16) error {
 	if len(payload) < 4+unix.SizeofNlMsghdr {
 		return errors.New("the kernel's answer is cut short")
@@ -242,8 +248,9 @@ type link struct {
 // errNoLink says that there is no link of the name or index asked for.
 var errNoLink = unix.ENODEV
 
-// link reads the link of this index, or if 0 of this name. The error is errNoLink where there is none. Since Linux 6.8 it also makes the link's
-// carrier, where it has just changed, take effect before it answers.
+// link reads the link of this index, or if 0 of this name. The error is errNoLink where
+// there is none. Since Linux 6.8 it also makes the link's carrier, where it has just
+// changed, take effect before it answers.
 func (s *socket) link(index int32, name string) (link, error) {
 	var b batch
 	b.add("read link "+name, unix.RTM_GETLINK, 0, ifInfo(unix.AF_UNSPEC, index, 0, 0))
@@ -293,7 +300,8 @@ func (s *socket) index(name string) (int32, error) {
 	return int32(req.Uint32()), nil
 }
 
-// nsid is the id that the socket's namespace knows the namespace ns (an open file) by, negative where it knows none.
+// nsid is the id that the socket's namespace knows the namespace ns (an open file) by,
+// negative where it knows none.
 func (s *socket) nsid(ns int) (int32, error) {
 	var b batch
 	b.add("read namespace id", unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})

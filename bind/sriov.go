@@ -21,13 +21,16 @@ import (
 // maxLinkAddr is MAX_ADDR_LEN of linux/netdevice.h: the room for an address in struct ifla_vf_mac.
 const maxLinkAddr = 32
 
-// isFunction tells whether a port is plugged as a function of a network card (SR-IOV), which its VNIC type says.
+// isFunction tells whether a port is plugged as a function of a network card (SR-IOV),
+// which its VNIC type says.
 func isFunction(port sdn.Port) bool {
 	return port.VNICType == sdn.VNICDirect || port.VNICType == sdn.VNICMacvtap || port.VNICType == sdn.VNICDirectPhysical
 }
 
-// functionDriver plugs ports by a function of a network card: the function's own interface is the container's, and its physical function is told,
-// by netlink, what the virtual one may send. The interface is the machine's: it is configured and moved, never made or deleted.
+// functionDriver plugs ports by a function of a network card: the function's own
+// interface is the container's, and its physical function is told, by netlink, what the
+// virtual one may send. The interface is the machine's: it is configured and moved, never
+// made or deleted.
 type functionDriver struct {
 	host *host
 	sys  string
@@ -42,7 +45,8 @@ type function struct {
 	name     string // that interface in the calling thread's namespace, "" where it is elsewhere or none
 }
 
-// Plug tells the card, and gives the function's interface its MTU and MAC; with a namespace it is moved there and configured.
+// Plug tells the card, and gives the function's interface its MTU and MAC; with a
+// namespace it is moved there and configured.
 func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err error) {
 	conf, err := i.setup()
 	if err != nil {
@@ -70,7 +74,10 @@ func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err err
 		}
 		r = Result{Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: i.MTU, Namespace: i.Namespace}
 		if fn.name == "" && i.Namespace == "" {
-			return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "interface", ID: fn.slot, Detail: "the interface of the PCI device is in another network namespace"}
+			return &sdn.Error{
+				Kind: sdn.KindConflict, Reason: sdn.InUse, Noun: "interface", ID: fn.slot,
+				Detail: "the interface of the PCI device is in another network namespace",
+			}
 		}
 		if fn.name != "" {
 			index, err := s.index(fn.name)
@@ -97,8 +104,9 @@ func (d *functionDriver) Plug(_ context.Context, i Interface) (r Result, err err
 	return r, err
 }
 
-// Unplug takes the VLAN from the virtual function, and guards it again, unless another port has been plugged there since. Its interface comes back from
-// the container by the engine or the kernel.
+// Unplug takes the VLAN from the virtual function, and guards it again, unless another
+// port has been plugged there since. Its interface comes back from the container by the
+// engine or the kernel.
 func (d *functionDriver) Unplug(_ context.Context, port sdn.Port) error {
 	return d.within(func(s *socket) error {
 		fn, err := d.find(port)
@@ -116,8 +124,9 @@ func (d *functionDriver) Unplug(_ context.Context, port sdn.Port) error {
 	})
 }
 
-// Connected tells whether the function's interface has left the binder's namespace, and the card has the port's MAC for it: it may be another port's by now.
-// A function without an interface, as that of a virtual machine, is no container's.
+// Connected tells whether the function's interface has left the binder's namespace, and
+// the card has the port's MAC for it: it may be another port's by now. A function without
+// an interface, as that of a virtual machine, is no container's.
 func (d *functionDriver) Connected(_ context.Context, port sdn.Port) (connected bool, err error) {
 	err = d.within(func(s *socket) error {
 		fn, err := d.find(port)
@@ -149,12 +158,19 @@ var pciSlot = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2
 func (d *functionDriver) find(port sdn.Port) (function, error) {
 	fn := function{slot: port.Profile[sdn.ProfilePCISlot]}
 	if !pciSlot.MatchString(fn.slot) {
-		return fn, sdn.Invalid("port", "profile."+sdn.ProfilePCISlot, "%q is no PCI address such as 0000:3b:02.1, which a port of VNIC type %q needs", fn.slot, port.VNICType)
+		return fn, sdn.Invalid(
+			"port", "profile."+sdn.ProfilePCISlot,
+			"%q is no PCI address such as 0000:3b:02.1, which a port of VNIC type %q needs", fn.slot,
+			port.VNICType,
+		)
 	}
 	devices := filepath.Join(d.sys, "bus/pci/devices")
 	device := filepath.Join(devices, fn.slot)
 	if _, err := os.Stat(device); errors.Is(err, os.ErrNotExist) {
-		return fn, &sdn.Error{Kind: sdn.KindNotFound, Noun: "PCI device", ID: fn.slot, Detail: "this machine has none at this address"}
+		return fn, &sdn.Error{
+			Kind: sdn.KindNotFound, Noun: "PCI device", ID: fn.slot,
+			Detail: "this machine has none at this address",
+		}
 	} else if err != nil {
 		return fn, err
 	}
@@ -165,13 +181,21 @@ func (d *functionDriver) find(port sdn.Port) (function, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fn, err
 	}
-	if _, err := os.Stat(filepath.Join(device, "physfn")); errors.Is(err, os.ErrNotExist) && port.VNICType == sdn.VNICDirectPhysical {
+	if _, err := os.Stat(filepath.Join(device, "physfn")); errors.Is(err, os.ErrNotExist) &&
+		port.VNICType == sdn.VNICDirectPhysical {
 		return fn, nil
 	} else if err != nil {
-		return fn, sdn.Unsupported("interface", "PCI device %s is no virtual function of a network card (SR-IOV): %v", fn.slot, err)
+		return fn, sdn.Unsupported(
+			"interface", "PCI device %s is no virtual function of a network card (SR-IOV): %v", fn.slot, err,
+		)
 	}
 	if fn.physical = firstIn(filepath.Join(device, "physfn/net")); fn.physical == "" {
-		return fn, sdn.Unsupported("interface", "the network card of PCI device %s has no interface here: is the driver of its physical function loaded?", fn.slot)
+		return fn, sdn.Unsupported(
+			"interface",
+			"the network card of PCI device %s has no interface here: is the driver of its physical "+
+				"function loaded?",
+			fn.slot,
+		)
 	}
 	siblings, err := filepath.Glob(filepath.Join(device, "physfn/virtfn*"))
 	if err != nil {
@@ -185,7 +209,10 @@ func (d *functionDriver) find(port sdn.Port) (function, error) {
 		fn.number, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(sibling), "virtfn"))
 		return fn, err
 	}
-	return fn, sdn.Unsupported("interface", "the network card of PCI device %s does not list it among its virtual functions", fn.slot)
+	return fn, sdn.Unsupported(
+		"interface", "the network card of PCI device %s does not list it among its virtual functions",
+		fn.slot,
+	)
 }
 
 // firstIn is the first name in a folder, "" if there is none.
@@ -210,7 +237,8 @@ func functionVLAN(port sdn.Port) (int, error) {
 	return vlan, nil
 }
 
-// tell tells the card of a virtual function. What cards need not have is left out where it is the default anyway.
+// tell tells the card of a virtual function. What cards need not have is left out where
+// it is the default anyway.
 func (fn function) tell(s *socket, port sdn.Port, vlan int) error {
 	if fn.physical == "" {
 		return nil
@@ -223,10 +251,12 @@ func (fn function) tell(s *socket, port sdn.Port, vlan int) error {
 		return fn.missing(err, "MAC and VLAN")
 	}
 	trusted := trusted(port)
-	if err := s.do(fn.setting(index, unix.IFLA_VF_SPOOFCHK, !port.NoPortSecurity)); err != nil && (port.NoPortSecurity || !errors.Is(err, unix.EOPNOTSUPP)) {
+	if err := s.do(fn.setting(index, unix.IFLA_VF_SPOOFCHK, !port.NoPortSecurity)); err != nil &&
+		(port.NoPortSecurity || !errors.Is(err, unix.EOPNOTSUPP)) {
 		return fn.missing(err, "spoof check")
 	}
-	if err := s.do(fn.setting(index, unix.IFLA_VF_TRUST, trusted)); err != nil && (trusted || !errors.Is(err, unix.EOPNOTSUPP)) {
+	if err := s.do(fn.setting(index, unix.IFLA_VF_TRUST, trusted)); err != nil &&
+		(trusted || !errors.Is(err, unix.EOPNOTSUPP)) {
 		return fn.missing(err, "trust")
 	}
 	return nil
@@ -245,7 +275,8 @@ func (fn function) addressed(index int32, port sdn.Port, vlan int) *batch {
 	})
 }
 
-// setting switches something of a virtual function on or off (struct ifla_vf_spoofchk and its like).
+// setting switches something of a virtual function on or off (struct ifla_vf_spoofchk and
+// its like).
 func (fn function) setting(index int32, kind uint16, on bool) *batch {
 	value := binary.NativeEndian.AppendUint32(nil, uint32(fn.number))
 	state := uint32(0)
@@ -257,14 +288,18 @@ func (fn function) setting(index int32, kind uint16, on bool) *batch {
 
 func (fn function) settings(index int32, fill func(*batch)) *batch {
 	var b batch
-	b.add(fmt.Sprintf("set virtual function %d of %s", fn.number, fn.physical), unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, 0, 0))
+	b.add(
+		fmt.Sprintf("set virtual function %d of %s", fn.number, fn.physical), unix.RTM_SETLINK, 0,
+		ifInfo(unix.AF_UNSPEC, index, 0, 0),
+	)
 	b.nest(unix.IFLA_VFINFO_LIST, func() {
 		b.nest(unix.IFLA_VF_INFO, func() { fill(&b) })
 	})
 	return &b
 }
 
-// move gives the function's interface its MAC and MTU, and with a namespace puts it there under the name that is asked for.
+// move gives the function's interface its MAC and MTU, and with a namespace puts it there
+// under the name that is asked for.
 func (fn function) move(index int32, i Interface, ns int) *batch {
 	var b batch
 	b.add("configure "+fn.name, unix.RTM_SETLINK, 0, ifInfo(unix.AF_UNSPEC, index, 0, unix.IFF_UP))
@@ -281,7 +316,10 @@ func (fn function) move(index int32, i Interface, ns int) *batch {
 
 func (fn function) missing(err error, what string) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return sdn.Unsupported("interface", "the driver of network card %s cannot set the %s of virtual functions (%v)", fn.physical, what, err)
+		return sdn.Unsupported(
+			"interface", "the driver of network card %s cannot set the %s of virtual functions (%v)",
+			fn.physical, what, err,
+		)
 	}
 	return err
 }

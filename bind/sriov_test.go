@@ -19,12 +19,15 @@ import (
 
 func u16(v uint16) []byte { return binary.NativeEndian.AppendUint16(nil, v) }
 
-// card lays out in a folder what sysfs shows of a network card with two virtual functions, of which the second has the interface vf.
+// card lays out in a folder what sysfs shows of a network card with two virtual
+// functions, of which the second has the interface vf.
 func card(t *testing.T, pf, vf string) string {
 	t.Helper()
 	sys := t.TempDir()
 	devices := filepath.Join(sys, "bus/pci/devices")
-	for _, folder := range []string{"0000:3b:00.0/net/" + pf, "0000:3b:02.0/net", "0000:3b:02.1/net/" + vf, "0000:00:1f.0"} {
+	for _, folder := range []string{
+		"0000:3b:00.0/net/" + pf, "0000:3b:02.0/net", "0000:3b:02.1/net/" + vf, "0000:00:1f.0",
+	} {
 		must(t, os.MkdirAll(filepath.Join(devices, folder), 0o755))
 	}
 	for link, to := range map[string]string{
@@ -38,7 +41,8 @@ func card(t *testing.T, pf, vf string) string {
 
 func functionPort(slot string) sdn.Port {
 	return sdn.Port{
-		Meta: sdn.Meta{ID: "4f1b2c3d-5e6f-4a1b-8c2d-3e4f5a6b7c8d"}, MAC: net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}, VNICType: sdn.VNICDirect,
+		Meta: sdn.Meta{ID: "4f1b2c3d-5e6f-4a1b-8c2d-3e4f5a6b7c8d"},
+		MAC:  net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}, VNICType: sdn.VNICDirect,
 		Profile: map[string]string{sdn.ProfilePCISlot: slot},
 		VIF:     sdn.VIF{Type: "hw_veb", Details: map[string]string{sdn.DetailVLAN: "101"}},
 	}
@@ -47,7 +51,9 @@ func functionPort(slot string) sdn.Port {
 func TestFindFunction(t *testing.T) {
 	d := &functionDriver{sys: card(t, "pf0", "vf1")}
 	got, err := d.find(functionPort("0000:3b:02.1"))
-	if want := (function{slot: "0000:3b:02.1", physical: "pf0", number: 1, driven: true, name: "vf1"}); err != nil || got != want {
+	if want := (function{
+		slot: "0000:3b:02.1", physical: "pf0", number: 1, driven: true, name: "vf1",
+	}); err != nil || got != want {
 		t.Errorf("found %+v, %v, want %+v", got, err, want)
 	}
 	whole := functionPort("0000:3b:00.0")
@@ -103,7 +109,8 @@ func TestFunctionMessages(t *testing.T) {
 		0900 0300 6574683000 000000`)
 }
 
-// TestFunctionMAC: what the kernel says of a card that has a MAC for the second and the third of its functions.
+// TestFunctionMAC: what the kernel says of a card that has a MAC for the second and the
+// third of its functions.
 func TestFunctionMAC(t *testing.T) {
 	wantMessage(t, "ask", function{physical: "pf0"}.asked(7), `
 		28000000 1200 0100 00000000 00000000
@@ -113,7 +120,9 @@ func TestFunctionMAC(t *testing.T) {
 	b.add("a card", unix.RTM_NEWLINK, 0, ifInfo(unix.AF_UNSPEC, 7, 0, 0))
 	b.text(unix.IFLA_IFNAME, "pf0")
 	b.nest(unix.IFLA_VFINFO_LIST, func() {
-		for number, mac := range []net.HardwareAddr{{0, 0, 0, 0, 0, 0}, {0xfa, 0x16, 0x3e, 1, 2, 3}, {0xfa, 0x16, 0x3e, 4, 5, 6}} {
+		for number, mac := range []net.HardwareAddr{
+			{0, 0, 0, 0, 0, 0}, {0xfa, 0x16, 0x3e, 1, 2, 3}, {0xfa, 0x16, 0x3e, 4, 5, 6},
+		} {
 			b.nest(unix.IFLA_VF_INFO, func() {
 				value := binary.NativeEndian.AppendUint32(nil, uint32(number))
 				b.attr(unix.IFLA_VF_MAC, append(append(value, mac...), make([]byte, maxLinkAddr-len(mac))...))
@@ -135,7 +144,8 @@ func TestFunctionMAC(t *testing.T) {
 	}
 }
 
-// A function is connected while its interface is in another namespace, not while it is here or there is none. The card, a veth, does not say whose it is.
+// A function is connected while its interface is in another namespace, not while it is
+// here or there is none. The card, a veth, does not say whose it is.
 func TestFunctionConnected(t *testing.T) {
 	host := nstest.New(t)
 	sys := card(t, "pf0", "vf1")
@@ -170,7 +180,8 @@ func TestFunctionConnected(t *testing.T) {
 	}
 }
 
-// TestFunctionWithoutHardware: an interface whose driver has no virtual functions stands for the card. All but what only such a driver can do is done.
+// TestFunctionWithoutHardware: an interface whose driver has no virtual functions stands
+// for the card. All but what only such a driver can do is done.
 func TestFunctionWithoutHardware(t *testing.T) {
 	host, a := nstest.New(t), nstest.New(t)
 	sys := card(t, "pf0", "vf1")
@@ -184,7 +195,8 @@ func TestFunctionWithoutHardware(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	port := functionPort("0000:3b:02.1")
 	_, err := b.Plug(t.Context(), Interface{Port: port, MTU: 1400})
-	if !sdn.IsUnsupported(err) || !strings.Contains(err.Error(), "pf0") || !strings.Contains(err.Error(), "virtual functions") {
+	if !sdn.IsUnsupported(err) || !strings.Contains(err.Error(), "pf0") ||
+		!strings.Contains(err.Error(), "virtual functions") {
 		t.Errorf("a card without virtual functions: %v", err)
 	}
 	if err := b.Unplug(t.Context(), functionPort("0000:3b:0f.7")); err != nil {

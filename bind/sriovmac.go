@@ -16,8 +16,9 @@ const (
 	functionsRoom = 128 << 10 // bytes of what the kernel says of a card with the most virtual functions, 256
 )
 
-// isOthers tells whether the card has another MAC for a virtual function than the port's: Plug has told it another port's since. Where the card does not
-// say, or may have been told by the function itself, it is the port's.
+// isOthers tells whether the card has another MAC for a virtual function than the port's:
+// Plug has told it another port's since. Where the card does not say, or may have been
+// told by the function itself, it is the port's.
 func (fn function) isOthers(s *socket, port sdn.Port) (bool, error) {
 	if fn.physical == "" || trusted(port) {
 		return false, nil
@@ -34,7 +35,8 @@ func (fn function) isOthers(s *socket, port sdn.Port) (bool, error) {
 	return mac != nil && !bytes.Equal(mac, port.MAC), nil
 }
 
-// trusted tells whether a port's function may change its MAC itself, of which some drivers tell as if it had been set.
+// trusted tells whether a port's function may change its MAC itself, of which some
+// drivers tell as if it had been set.
 func trusted(port sdn.Port) bool { return port.Profile[sdn.ProfileTrusted] == "true" }
 
 // asked reads the card's interface with its virtual functions.
@@ -45,7 +47,8 @@ func (fn function) asked(index int32) *batch {
 	return &b
 }
 
-// functionMAC is the MAC of a virtual function in what the kernel says of its card (struct ifla_vf_mac in linux/if_link.h), nil where it says none.
+// functionMAC is the MAC of a virtual function in what the kernel says of its card
+// (struct ifla_vf_mac in linux/if_link.h), nil where it says none.
 func functionMAC(answer []byte, number int) net.HardwareAddr {
 	if len(answer) < sizeIfInfo {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// tapSeat leaves host ends up and on nothing: an agent of the SDN (networking-calico's, for one) finds them by their name and
-// routes to them.
+// tapSeat leaves host ends up and on nothing: an agent of the SDN (networking-calico's,
+// for one) finds them by their name and routes to them.
 type tapSeat struct{ alone }
 
 func (tapSeat) find(context.Context, *socket, namespace, Interface, bool) (place, error) {

@@ -17,17 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMakes is how often the pair is made before giving up: once, once more after an old one was put down, and once more after the
-// tombstones have gone.
+// maxMakes is how often the pair is made before giving up: once, once more after an old
+// one was put down, and once more after the tombstones have gone.
 const maxMakes = 3
 
-// A seat is where the host ends of a VIF type go: what differs between the drivers that make a veth pair. Its methods may be repeated. They work by s,
-// a socket in ns, which is the port's namespace; the calling thread may be in another.
+// A seat is where the host ends of a VIF type go: what differs between the drivers that
+// make a veth pair. Its methods may be repeated. They work by s, a socket in ns, which is
+// the port's namespace; the calling thread may be in another.
 type seat interface {
-	// find gives the place of the port's host end, and makes what of it is the driver's to make if make is set. A bridge that
-	// is not there IsNotFound; what a find has made that fails is gone again.
+	// find gives the place of the port's host end, and makes what of it is the driver's to
+	// make if make is set. A bridge that is not there IsNotFound; what a find has made that
+	// fails is gone again.
 	find(ctx context.Context, s *socket, ns namespace, i Interface, make bool) (place, error)
-	// join tells whoever switches of the host end, which is there and up, and fresh if it was made just now.
+	// join tells whoever switches of the host end, which is there and up, and fresh if it
+	// was made just now.
 	join(ctx context.Context, port sdn.Port, fresh bool) error
 	// unjoin undoes join alone.
 	unjoin(ctx context.Context, port sdn.Port) error
@@ -41,17 +44,21 @@ type seat interface {
 type place struct {
 	bridge int32  // the index of the Linux bridge it is put on; 0: none, and its master is somebody else's affair
 	name   string // of the bridge
-	// routed: the host itself speaks by way of the host end, which so needs ARP and a link-local address.
+	// routed: the host itself speaks by way of the host end, which so needs ARP and a
+	// link-local address.
 	routed bool
-	// wholeSums: who takes frames from the host end does not complete checksums, so the container must.
+	// wholeSums: who takes frames from the host end does not complete checksums, so the
+	// container must.
 	wholeSums bool
-	// known: the switch was told already, of a link of this name. It must forget it before another gets the name: Open vSwitch may not notice that it is
-	// another, and puts flags that it remembers of the one it lets go on whatever has the name then.
+	// known: the switch was told already, of a link of this name. It must forget it before
+	// another gets the name: Open vSwitch may not notice that it is another, and puts flags
+	// that it remembers of the one it lets go on whatever has the name then.
 	known bool
 }
 
-// flags are a host end's. A bridge's port speaks for nobody: without NOARP it would itself listen to ARP in frames to the bridge group
-// (01:80:c2:00:00:0x), which no filter of bridges sees.
+// flags are a host end's. A bridge's port speaks for nobody: without NOARP it would
+// itself listen to ARP in frames to the bridge group (01:80:c2:00:00:0x), which no filter
+// of bridges sees.
 func (p place) flags() uint32 {
 	if p.routed {
 		return unix.IFF_UP
@@ -82,7 +89,8 @@ type vethDriver struct {
 	seat   seat
 }
 
-// Plug makes the pair in one message, the host end on its bridge and the container end in its namespace, and configures both.
+// Plug makes the pair in one message, the host end on its bridge and the container end in
+// its namespace, and configures both.
 func (d *vethDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 	conf, err := i.setup()
 	if err != nil {
@@ -110,8 +118,8 @@ func (d *vethDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 	}, nil
 }
 
-// Unplug makes the host end a tombstone; its other end goes with it. Also where the switch cannot be told: then the error says so, and another
-// Unplug tells it.
+// Unplug makes the host end a tombstone; its other end goes with it. Also where the
+// switch cannot be told: then the error says so, and another Unplug tells it.
 func (d *vethDriver) Unplug(ctx context.Context, port sdn.Port) error {
 	ns, err := d.host.openNamespace(port.VIF.Details[sdn.DetailNamespace])
 	if sdn.IsNotFound(err) {
@@ -138,7 +146,10 @@ func (d *vethDriver) bury(s *socket, ns namespace, port sdn.Port) error {
 	case err != nil:
 		return err
 	case !belongsTo(old, port.ID):
-		d.log.Warn("interface has a port's name but is not its host end: left alone", "port", string(port.ID), "interface", old.name, "kind", old.kind, "alias", old.alias)
+		d.log.Warn(
+			"interface has a port's name but is not its host end: left alone", "port", string(port.ID),
+			"interface", old.name, "kind", old.kind, "alias", old.alias,
+		)
 		return nil
 	}
 	return d.graves.bury(s, old, ns, port.ID)
@@ -165,7 +176,8 @@ func (d *vethDriver) Connected(_ context.Context, port sdn.Port) (connected bool
 	return connected, err
 }
 
-// belongsTo tells whether l is the port's host end. Where the making was killed before the alias was set, kind and group tell.
+// belongsTo tells whether l is the port's host end. Where the making was killed before
+// the alias was set, kind and group tell.
 func belongsTo(l link, id sdn.ID) bool { return l.kind == "veth" && marked(l, id) }
 
 // marked tells whether l was made for the port.
@@ -236,8 +248,9 @@ func (p *pair) connect(ctx context.Context) error {
 		if err != nil && (settled || !errors.Is(err, unix.EXFULL) && !sdn.IsConflict(err)) {
 			return err
 		}
-		// What was unplugged just now may still hold the name or the place; and an old pair that was put down may have its other end,
-		// with the same addresses and routes, in this very container.
+		// What was unplugged just now may still hold the name or the place; and an old pair
+		// that was put down may have its other end, with the same addresses and routes, in this
+		// very container.
 		if err := p.graves.settle(p.near.path); err != nil {
 			return err
 		}
@@ -246,8 +259,9 @@ func (p *pair) connect(ctx context.Context) error {
 	return taken(p.near, HostName(p.Port.ID), "comes back whenever it is removed")
 }
 
-// make makes the pair, or finds it made. It is not ready, without an error, where a pair that stands elsewhere was put down: the
-// next make may succeed. The error IsConflict where a name is taken, perhaps by a tombstone.
+// make makes the pair, or finds it made. It is not ready, without an error, where a pair
+// that stands elsewhere was put down: the next make may succeed. The error IsConflict
+// where a name is taken, perhaps by a tombstone.
 func (p *pair) make(ctx context.Context) (ready bool, err error) {
 	if err = p.create(); err == nil {
 		failpoint.Here("bind.plug.created")
@@ -277,15 +291,19 @@ func (p *pair) make(ctx context.Context) (ready bool, err error) {
 	return false, p.graves.bury(p.n, old, p.near, p.Port.ID)
 }
 
-// create makes the pair in one message, which does all or nothing. The host end is the main one: a peer cannot be put up or
-// be given a master. Its MAC begins with fe, as libvirt's do, so that a bridge without a fixed MAC never takes it.
+// create makes the pair in one message, which does all or nothing. The host end is the
+// main one: a peer cannot be put up or be given a master. Its MAC begins with fe, as
+// libvirt's do, so that a bridge without a fixed MAC never takes it.
 func (p *pair) create() error {
 	hostMAC := slices.Clone(p.Port.MAC)
 	if hostMAC[0] = 0xfe; bytes.Equal(hostMAC, p.Port.MAC) {
 		hostMAC[0] = 0xfa // the bridge would keep frames to its own ports' MACs
 	}
 	var b batch
-	b.add("make veth pair "+HostName(p.Port.ID), unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ifInfo(unix.AF_UNSPEC, 0, 0, 0))
+	b.add(
+		"make veth pair "+HostName(p.Port.ID), unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+		ifInfo(unix.AF_UNSPEC, 0, 0, 0),
+	)
 	b.text(unix.IFLA_IFNAME, HostName(p.Port.ID))
 	b.attr(unix.IFLA_ADDRESS, hostMAC)
 	p.place.on(&b)
@@ -356,7 +374,10 @@ func (p *pair) configure(ctx context.Context) error {
 	failpoint.Here("bind.plug.hosted")
 	if p.place.wholeSums {
 		if err := sumsOff(p.f, p.Name); err != nil {
-			return fmt.Errorf("interface %s in %s: switch checksum offload off, which a switch in user space needs: %w", p.Name, p.far, err)
+			return fmt.Errorf(
+				"interface %s in %s: switch checksum offload off, which a switch in user space needs: %w",
+				p.Name, p.far, err,
+			)
 		}
 	}
 	if err := p.configureFar(); err != nil {
@@ -380,8 +401,8 @@ func (p *pair) configureFar() error {
 		return fmt.Errorf("interface %s in %s: %w", p.Name, p.far, err)
 	}
 	failpoint.Here("bind.plug.configured")
-	// The host end was up first, so it got its carrier just now, and would drop frames until the kernel's work queue has seen to that;
-	// to read the link does it at once.
+	// The host end was up first, so it got its carrier just now, and would drop frames until
+	// the kernel's work queue has seen to that; to read the link does it at once.
 	_, err = p.n.link(0, HostName(p.Port.ID))
 	return err
 }
@@ -410,7 +431,8 @@ func (p *pair) configureHost() error {
 	return p.n.do(&b)
 }
 
-// park leaves the container end to the engine. Only a pair that is found may need it: its MTU may be another now.
+// park leaves the container end to the engine. Only a pair that is found may need it: its
+// MTU may be another now.
 func (p *pair) park() error {
 	if p.fresh || p.MTU == 0 {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAgentBridge: ports as Neutron's Linux bridge agent expects them, whose bridge the first of them finds missing.
+// TestAgentBridge: ports as Neutron's Linux bridge agent expects them, whose bridge the
+// first of them finds missing.
 func TestAgentBridge(t *testing.T) {
 	w := newWorld(t)
 	const network = sdn.ID("1d2e3f4a-5b6c-4d7e-8f90-a1b2c3d4e5f6")
@@ -85,24 +86,28 @@ func TestAgentBridge(t *testing.T) {
 	// Only what is named by the network is made. A link of the name that is no bridge is left alone.
 	p := w.port()
 	p.VIF.Details = map[string]string{sdn.DetailBridge: "br-lan"}
-	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsNotFound(err) || !strings.Contains(err.Error(), "br-lan") {
+	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsNotFound(err) ||
+		!strings.Contains(err.Error(), "br-lan") {
 		t.Errorf("a bridge that is named and not there: %v", err)
 	}
 	p.Network, p.VIF.Details = "7777777", nil
 	nstest.Do(t, w.host, func() {
 		must(t, netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "brq7777777"}}))
 	})
-	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsConflict(err) || !strings.Contains(err.Error(), "brq7777777") {
+	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsConflict(err) ||
+		!strings.Contains(err.Error(), "brq7777777") {
 		t.Errorf("no bridge: %v", err)
 	}
 	p.Network = ""
-	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsInvalid(err) || sdn.FieldOf(err) != "vif.details.bridge_name" {
+	if _, err := w.b.Plug(t.Context(), w.in(p, boxes[0].ns)); !sdn.IsInvalid(err) ||
+		sdn.FieldOf(err) != "vif.details.bridge_name" {
 		t.Errorf("neither bridge nor network: %v", err)
 	}
 	w.wantHost(bridge, "brqagents", "brq7777777")
 }
 
-// TestHidden: a port that the SDN tells a part of alone is not plugged by guess, and can be unplugged all the same.
+// TestHidden: a port that the SDN tells a part of alone is not plugged by guess, and can
+// be unplugged all the same.
 func TestHidden(t *testing.T) {
 	w := newWorld(t)
 	p := w.port()
@@ -114,7 +119,8 @@ func TestHidden(t *testing.T) {
 	must(t, w.b.Unplug(t.Context(), p))
 }
 
-// TestTap: the host reaches the container by way of the host end, as an agent's routes would have it.
+// TestTap: the host reaches the container by way of the host end, as an agent's routes
+// would have it.
 func TestTap(t *testing.T) {
 	w := newWorld(t)
 	a := nstest.New(t)
@@ -125,11 +131,15 @@ func TestTap(t *testing.T) {
 	nstest.Do(t, w.host, func() {
 		l, err := netlink.LinkByName(HostName(p.ID))
 		must(t, err)
-		if at := l.Attrs(); at.MasterIndex != 0 || at.OperState != netlink.OperUp || at.MTU != testMTU || at.RawFlags&unix.IFF_NOARP != 0 {
+		if at := l.Attrs(); at.MasterIndex != 0 || at.OperState != netlink.OperUp || at.MTU != testMTU ||
+			at.RawFlags&unix.IFF_NOARP != 0 {
 			t.Errorf("host end is %+v", at)
 		}
 		must(t, netlink.AddrAdd(l, &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(10, 1, 0, 1))}))
-		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: netlink.NewIPNet(p.Addresses[0].Addr.AsSlice()), Scope: netlink.SCOPE_LINK}))
+		must(t, netlink.RouteAdd(&netlink.Route{
+			LinkIndex: l.Attrs().Index, Dst: netlink.NewIPNet(p.Addresses[0].Addr.AsSlice()),
+			Scope: netlink.SCOPE_LINK,
+		}))
 	})
 	ping(t, w.host, p.Addresses[0].Addr.String())
 	w.wantConnected("plugged", p, true)
@@ -167,7 +177,9 @@ func TestNowhere(t *testing.T) {
 	w.unplug(p)
 
 	p.VIF.Type, p.Host = sdn.VIFBindingFailed, "host7"
-	if _, err := w.b.Plug(t.Context(), w.in(p, a)); !sdn.IsUnavailable(err) || sdn.FieldOf(err) != "vif.type" || !strings.Contains(err.Error(), `"host7"`) || !strings.Contains(err.Error(), "no agent") {
+	if _, err := w.b.Plug(t.Context(), w.in(p, a)); !sdn.IsUnavailable(err) ||
+		sdn.FieldOf(err) != "vif.type" || !strings.Contains(err.Error(), `"host7"`) ||
+		!strings.Contains(err.Error(), "no agent") {
 		t.Errorf("binding failed: %v", err)
 	}
 	if got, err := w.b.State(t.Context(), p); err != nil || got != Absent {

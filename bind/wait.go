@@ -19,9 +19,11 @@ type Waiter interface {
 // installed is the external id that OVN's controller sets when the port's flows are in the switch.
 const installed = "ovn-installed"
 
-// Wait returns when the SDN has wired a plugged port on this host, or with the context's error: give it a deadline. It asks nobody but this host, so it costs
-// the SDN nothing. The error IsNotFound for a port that is not plugged, IsUnavailable where the switch cannot use the interface or its
-// database is away, IsUnsupported where nobody on this host tells: of Open vSwitch only OVN's controller does.
+// Wait returns when the SDN has wired a plugged port on this host, or with the context's
+// error: give it a deadline. It asks nobody but this host, so it costs the SDN nothing.
+// The error IsNotFound for a port that is not plugged, IsUnavailable where the switch
+// cannot use the interface or its database is away, IsUnsupported where nobody on this
+// host tells: of Open vSwitch only OVN's controller does.
 func (b *Binder) Wait(ctx context.Context, port sdn.Port) error {
 	d, err := b.driver(port)
 	if err != nil {
@@ -67,7 +69,10 @@ func (d *ovsDriver) Wait(ctx context.Context, port sdn.Port) error {
 		}
 		row := got[0].Rows[0]
 		if fault := row.Text("error"); fault != "" {
-			return sdn.Unavailable(sdn.OfHost(errors.New(fault)), "port "+string(port.ID), "Open vSwitch cannot use its interface %s", uplink(port))
+			return sdn.Unavailable(
+				sdn.OfHost(errors.New(fault)), "port "+string(port.ID),
+				"Open vSwitch cannot use its interface %s", uplink(port),
+			)
 		}
 		if row.Map("external_ids")[installed] == "true" {
 			return nil

@@ -10,8 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wire does for a host end that another program has made what Plug does for its own: it brings the link called HostName(port.ID), in the namespace
-// that the VIF names, to the switch of its VIF type. Wired already: nil. Errors are Plug's; a link that is not there IsNotFound.
+// Wire does for a host end that another program has made what Plug does for its own: it
+// brings the link called HostName(port.ID), in the namespace that the VIF names, to the
+// switch of its VIF type. Wired already: nil. Errors are Plug's; a link that is not there
+// IsNotFound.
 func (b *Binder) Wire(ctx context.Context, port sdn.Port) error {
 	return b.wiring(ctx, port, func(d *vethDriver, s *socket, ns namespace) error {
 		name := HostName(port.ID)

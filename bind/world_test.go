@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { os.Exit(nstest.Main(m)) }
 
 const testMTU = 1400
 
-// world is a router's namespace with one bridge, and a binder whose own namespace is a host of its own.
+// world is a router's namespace with one bridge, and a binder whose own namespace is a
+// host of its own.
 type world struct {
 	t      testing.TB
 	host   netns.NsHandle
@@ -43,14 +44,25 @@ func newWorld(t testing.TB) *world {
 	w.path = path(w.router)
 	w.subs = []sdn.Subnet{
 		{Meta: sdn.Meta{ID: "v4"}, CIDR: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"),
-			HostRoutes: []sdn.HostRoute{{Destination: netip.MustParsePrefix("192.0.2.0/24"), NextHop: netip.MustParseAddr("10.1.0.9")}}},
+			HostRoutes: []sdn.HostRoute{{
+				Destination: netip.MustParsePrefix("192.0.2.0/24"),
+				NextHop:     netip.MustParseAddr("10.1.0.9"),
+			}}},
 		{Meta: sdn.Meta{ID: "v6"}, CIDR: netip.MustParsePrefix("fd00:1::/64"), Gateway: netip.MustParseAddr("fd00:1::1"),
-			HostRoutes: []sdn.HostRoute{{Destination: netip.MustParsePrefix("2001:db8::/32"), NextHop: netip.MustParseAddr("fd00:1::9")}}},
+			HostRoutes: []sdn.HostRoute{{
+				Destination: netip.MustParsePrefix("2001:db8::/32"),
+				NextHop:     netip.MustParseAddr("fd00:1::9"),
+			}}},
 		{Meta: sdn.Meta{ID: "other"}, CIDR: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.9.0.1"),
-			HostRoutes: []sdn.HostRoute{{Destination: netip.MustParsePrefix("198.51.100.0/24"), NextHop: netip.MustParseAddr("10.9.0.9")}}},
+			HostRoutes: []sdn.HostRoute{{
+				Destination: netip.MustParsePrefix("198.51.100.0/24"),
+				NextHop:     netip.MustParseAddr("10.9.0.9"),
+			}}},
 	}
 	nstest.Do(t, w.router, func() {
-		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: testMTU, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}}
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
+			Name: "br0", MTU: testMTU, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		}}
 		must(t, netlink.LinkAdd(br))
 		must(t, netlink.LinkSetUp(br))
 		for _, s := range []string{"10.1.0.1/16", "fd00:1::1/64"} {
@@ -135,7 +147,8 @@ func (w *world) collect() {
 // deadline is for what would wait for ever should it fail.
 func deadline() time.Time { return time.Now().Add(10 * time.Second) }
 
-// wantForwardsAtOnce checks that a bridge has no spanning tree protocol and no delay, whether or not it snoops on multicast.
+// wantForwardsAtOnce checks that a bridge has no spanning tree protocol and no delay,
+// whether or not it snoops on multicast.
 func wantForwardsAtOnce(t testing.TB, ns netns.NsHandle, bridge string, snoops byte) {
 	t.Helper()
 	must(t, visit(func() error {
@@ -152,8 +165,13 @@ func wantForwardsAtOnce(t testing.TB, ns netns.NsHandle, bridge string, snoops b
 			return err
 		}
 		a := attrs(attrs(attrs(answer[sizeIfInfo:])[unix.IFLA_LINKINFO])[unix.IFLA_INFO_DATA])
-		if stp, delay := u32(a[unix.IFLA_BR_STP_STATE]), u32(a[unix.IFLA_BR_FORWARD_DELAY]); len(a) == 0 || stp != 0 || delay != 0 || a[unix.IFLA_BR_MCAST_SNOOPING][0] != snoops {
-			t.Errorf("bridge %s: spanning tree %d, delay %d, snooping %v; want 0, 0, %d", bridge, stp, delay, a[unix.IFLA_BR_MCAST_SNOOPING], snoops)
+		if stp, delay := u32(a[unix.IFLA_BR_STP_STATE]), u32(
+			a[unix.IFLA_BR_FORWARD_DELAY],
+		); len(a) == 0 || stp != 0 || delay != 0 || a[unix.IFLA_BR_MCAST_SNOOPING][0] != snoops {
+			t.Errorf(
+				"bridge %s: spanning tree %d, delay %d, snooping %v; want 0, 0, %d", bridge, stp, delay,
+				a[unix.IFLA_BR_MCAST_SNOOPING], snoops,
+			)
 		}
 		l, err := parseLink(answer)
 		if l.flags&unix.IFF_UP == 0 {
@@ -219,7 +237,9 @@ func echoWithin(to netip.Addr, wait int64) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: wait / 1_000_000, Usec: wait % 1_000_000}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{
+		Sec: wait / 1_000_000, Usec: wait % 1_000_000,
+	}); err != nil {
 		return err
 	}
 	msg := []byte{kind, 0, 0, 0, 0x12, 0x34, 0, 1}

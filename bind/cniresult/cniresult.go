@@ -1,6 +1,7 @@
 // Package cniresult tells of a plugged port in the words of CNI: the result of an ADD.
 //
-// It owns that translation alone. It must not plug, nor ask an SDN, nor know which version of CNI a caller speaks.
+// It owns that translation alone. It must not plug, nor ask an SDN, nor know which
+// version of CNI a caller speaks.
 package cniresult
 
 import (
@@ -12,7 +13,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Plugged is an interface that has been plugged into a container, with all that a result tells of it.
+// Plugged is an interface that has been plugged into a container, with all that a result
+// tells of it.
 type Plugged struct {
 	Port      sdn.Port
 	MTU       int
@@ -32,7 +34,9 @@ func (p Plugged) Result() *types100.Result {
 		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: p.Host})
 	}
 	at := len(r.Interfaces)
-	r.Interfaces = append(r.Interfaces, &types100.Interface{Name: p.Name, Mac: p.Port.MAC.String(), Mtu: p.MTU, Sandbox: p.Namespace})
+	r.Interfaces = append(r.Interfaces, &types100.Interface{
+		Name: p.Name, Mac: p.Port.MAC.String(), Mtu: p.MTU, Sandbox: p.Namespace,
+	})
 	kept := map[netip.Prefix]bool{}
 	for _, to := range p.KeptRoutes {
 		kept[to] = true

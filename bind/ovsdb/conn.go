@@ -18,14 +18,16 @@ const DefaultSocket = "/var/run/openvswitch/db.sock"
 // Database is the database that configures Open vSwitch.
 const Database = "Open_vSwitch"
 
-// callTime bounds a call whose context has no earlier deadline: the database works in memory and answers in milliseconds.
+// callTime bounds a call whose context has no earlier deadline: the database works in
+// memory and answers in milliseconds.
 const callTime = 10 * time.Second
 
 // maxMessage is how many bytes one message of the database may have.
 const maxMessage = 16 << 20
 
-// Conn is a connection to a database. It is for one goroutine. Its errors are IsUnavailable where the database could not be reached,
-// went away or did not answer in time: whether it did what was asked is then unknown.
+// Conn is a connection to a database. It is for one goroutine. Its errors are
+// IsUnavailable where the database could not be reached, went away or did not answer in
+// time: whether it did what was asked is then unknown.
 type Conn struct {
 	path    string
 	conn    net.Conn
@@ -128,7 +130,8 @@ func (c *Conn) send(v any) error {
 	return err
 }
 
-// receive reads a message. The database's own request, by which it sees whether a client lives, is answered here.
+// receive reads a message. The database's own request, by which it sees whether a client
+// lives, is answered here.
 func (c *Conn) receive() (message, error) {
 	c.in.left = maxMessage
 	var m message
@@ -144,8 +147,9 @@ func (c *Conn) receive() (message, error) {
 	return m, nil
 }
 
-// Watch asks to be told when columns of a table's rows that meet the conditions change: Changed then returns. (monitor_cond of ovsdb-server(7); RFC
-// 7047's own "monitor" would send every row.)
+// Watch asks to be told when columns of a table's rows that meet the conditions change:
+// Changed then returns. (monitor_cond of ovsdb-server(7); RFC 7047's own "monitor" would
+// send every row.)
 func (c *Conn) Watch(ctx context.Context, table string, where []Condition, columns ...string) error {
 	ask := map[string]any{table: []any{map[string]any{"columns": columns, "where": all(where)}}}
 	_, err := c.call(ctx, "monitor_cond", []any{Database, "kuryr", ask})

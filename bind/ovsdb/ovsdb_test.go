@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// server answers each request by script, in turn: %s stands for the request's id. What it was asked comes on the channel.
+// server answers each request by script, in turn: %s stands for the request's id. What it
+// was asked comes on the channel.
 func server(t *testing.T, script ...string) (path string, asked <-chan string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "db.sock")
@@ -59,20 +60,31 @@ func dial(t *testing.T, path string) *Conn {
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	path, asked := server(t, `{"id":"echo","method":"echo","params":["alive?"]}`,
-		`{"id":77,"result":[],"error":null}{"id":%s,"error":null,"result":[{"rows":[{"_uuid":["uuid","u1"],"name":"a","n":7,"one":["uuid","u2"],"more":["set",[["uuid","u3"],["uuid","u4"]]],"none":["set",[]],"ids":["map",[["k","v"],["l","w"]]]}]},{"uuid":["uuid","u9"]},{"count":3}]}`)
+		`{"id":77,"result":[],"error":null}`+
+			`{"id":%s,"error":null,"result":[{"rows":[{"_uuid":["uuid","u1"],"name":"a","n":7,"one":["uuid","u2"],`+
+			`"more":["set",[["uuid","u3"],["uuid","u4"]]],"none":["set",[]],`+
+			`"ids":["map",[["k","v"],["l","w"]]]}]},{"uuid":["uuid","u9"]},{"count":3}]}`)
 	c := dial(t, path)
 	// The answer to the database's own question is what the script's second line waits for.
 	results, err := c.Transact(t.Context(),
 		Select("T", nil, "name"),
 		Insert("T", "x", map[string]any{"ids": Map(map[string]string{"b": "2", "a": "1"}), "none": Set[string]()}),
-		Mutate("T", []Condition{Equals("name", "a"), Differs("one", UUID("u5")), Includes("more", Set(UUID("u3"), UUID("u4")))}, Mutation{"more", "insert", Named("x")}),
+		Mutate(
+			"T",
+			[]Condition{
+				Equals("name", "a"), Differs("one", UUID("u5")), Includes("more", Set(UUID("u3"), UUID("u4"))),
+			},
+			Mutation{"more", "insert", Named("x")},
+		),
 		Comment("why"))
 	if err == nil {
 		t.Error("three results for four operations are an answer")
 	}
 	want := `"transact" ["Open_vSwitch",{"columns":["name"],"op":"select","table":"T","where":[]},` +
 		`{"op":"insert","row":{"ids":["map",[["a","1"],["b","2"]]],"none":["set",[]]},"table":"T","uuid-name":"x"},` +
-		`{"mutations":[["more","insert",["named-uuid","x"]]],"op":"mutate","table":"T","where":[["name","==","a"],["one","!=",["uuid","u5"]],["more","includes",["set",[["uuid","u3"],["uuid","u4"]]]]]},` +
+		`{"mutations":[["more","insert",["named-uuid","x"]]],"op":"mutate","table":"T",` +
+		`"where":[["name","==","a"],["one","!=",["uuid","u5"]],` +
+		`["more","includes",["set",[["uuid","u3"],["uuid","u4"]]]]]},` +
 		`{"comment":"why","op":"comment"}] `
 	if got := <-asked; got != want {
 		t.Errorf("asked %s\nwant  %s", got, want)
@@ -87,7 +99,12 @@ func TestTransact(t *testing.T) {
 
 func TestResults(t *testing.T) {
 	t.Parallel()
-	path, _ := server(t, `{"id":%s,"error":null,"result":[{"rows":[{"_uuid":["uuid","u1"],"name":"a","n":7,"one":["uuid","u2"],"more":["set",[["uuid","u3"],["uuid","u4"]]],"none":["set",[]],"ids":["map",[["k","v"],["l","w"]]]}]},{"uuid":["uuid","u9"]},{"count":3}]}`)
+	path, _ := server(
+		t,
+		`{"id":%s,"error":null,"result":[{"rows":[{"_uuid":["uuid","u1"],"name":"a","n":7,"one":["uuid","u2"],`+
+			`"more":["set",[["uuid","u3"],["uuid","u4"]]],"none":["set",[]],`+
+			`"ids":["map",[["k","v"],["l","w"]]]}]},{"uuid":["uuid","u9"]},{"count":3}]}`,
+	)
 	got, err := dial(t, path).Transact(t.Context(), Select("T", nil), Insert("T", "x", nil), Mutate("T", nil))
 	if err != nil {
 		t.Fatal(err)
@@ -118,18 +135,29 @@ func TestRefused(t *testing.T) {
 		op     int
 		code   string
 	}{
-		"operation": {`{"id":%s,"error":null,"result":[{"rows":[]},{"error":"timed out","details":"waited"},null]}`, 1, "timed out"},
-		"commit":    {`{"id":%s,"error":null,"result":[{"rows":[]},{},{},{"error":"constraint violation","details":"two of one name"}]}`, 3, ConstraintViolation},
+		"operation": {
+			`{"id":%s,"error":null,"result":[{"rows":[]},{"error":"timed out","details":"waited"},null]}`, 1,
+			"timed out",
+		},
+		"commit": {
+			`{"id":%s,"error":null,"result":[{"rows":[]},{},{},{"error":"constraint violation","details":"two of one name"}]}`,
+			3, ConstraintViolation,
+		},
 	} {
 		path, _ := server(t, c.answer)
 		_, err := dial(t, path).Transact(t.Context(), Select("T", nil), Comment("1"), Comment("2"))
 		var refused *OpError
-		if !errors.As(err, &refused) || refused.Op != c.op || refused.Code != c.code || sdn.IsUnavailable(err) || !strings.Contains(err.Error(), refused.Details) {
+		if !errors.As(err, &refused) || refused.Op != c.op || refused.Code != c.code ||
+			sdn.IsUnavailable(err) || !strings.Contains(err.Error(), refused.Details) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	path, _ := server(t, `{"id":%s,"result":null,"error":{"error":"unknown database","details":"no database Open_vSwitch"}}`)
-	if _, err := dial(t, path).Transact(t.Context(), Comment("")); err == nil || sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "unknown database") {
+	path, _ := server(
+		t,
+		`{"id":%s,"result":null,"error":{"error":"unknown database","details":"no database Open_vSwitch"}}`,
+	)
+	if _, err := dial(t, path).Transact(t.Context(), Comment("")); err == nil ||
+		sdn.IsUnavailable(err) || !strings.Contains(err.Error(), "unknown database") {
 		t.Errorf("refused whole: %v", err)
 	}
 }
@@ -149,18 +177,22 @@ func TestUnavailable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, _ := server(t, answer)
-			if _, err := dial(t, path).Transact(t.Context(), Comment("1"), Comment("2")); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
+			if _, err := dial(t, path).Transact(
+				t.Context(), Comment("1"), Comment("2"),
+			); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
 				t.Errorf("error is %.200v", err)
 			}
 		})
 	}
 	path := filepath.Join(t.TempDir(), "none.sock")
-	if _, err := Dial(t.Context(), path); !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), path) || !sdn.IsOfHost(err) {
+	if _, err := Dial(t.Context(), path); !sdn.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), path) || !sdn.IsOfHost(err) {
 		t.Errorf("no socket: %v", err)
 	}
 }
 
-// TestGivenUp: a context's end ends a call that is not answered, and a watch of what does not change.
+// TestGivenUp: a context's end ends a call that is not answered, and a watch of what does
+// not change.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	silent, asked := server(t, " ", " ")
@@ -191,7 +223,8 @@ func TestWatch(t *testing.T) {
 	if err := c.Watch(t.Context(), "T", []Condition{Equals("name", "a")}, "x"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := <-asked, `"monitor_cond" ["Open_vSwitch","kuryr",{"T":[{"columns":["x"],"where":[["name","==","a"]]}]}] `; got != want {
+	if got, want := <-asked, `"monitor_cond" `+
+		`["Open_vSwitch","kuryr",{"T":[{"columns":["x"],"where":[["name","==","a"]]}]}] `; got != want {
 		t.Errorf("asked %s, want %s", got, want)
 	}
 	if _, err := c.Transact(t.Context(), Comment("")); err != nil {
@@ -209,7 +242,10 @@ func TestWatch(t *testing.T) {
 
 // FuzzRow: no value makes a reader fail in another way than by reading nothing.
 func FuzzRow(f *testing.F) {
-	for _, s := range []string{`["uuid","u"]`, `["set",[["uuid","u"]]]`, `["map",[["a","b"]]]`, `["set"]`, `[]`, `7`, `null`, `{`} {
+	for _, s := range []string{
+		`["uuid","u"]`, `["set",[["uuid","u"]]]`, `["map",[["a","b"]]]`, `["set"]`, `[]`, `7`, `null`,
+		`{`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

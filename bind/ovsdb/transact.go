@@ -9,7 +9,8 @@ import (
 // Op is an operation of a transaction (RFC 7047, section 5.2).
 type Op map[string]any
 
-// Condition selects rows: a column, a function and a value. Conditions of one operation must all hold.
+// Condition selects rows: a column, a function and a value. Conditions of one operation
+// must all hold.
 type Condition [3]any
 
 // Mutation changes a column: its name, a mutator and a value.
@@ -65,7 +66,8 @@ type OpError struct {
 	Details string // for people
 }
 
-// ConstraintViolation is the code of a transaction that would have made two rows of one name, or otherwise broken the schema.
+// ConstraintViolation is the code of a transaction that would have made two rows of one
+// name, or otherwise broken the schema.
 const ConstraintViolation = "constraint violation"
 
 // Error names what the database said.
@@ -76,8 +78,9 @@ func (e *OpError) Error() string {
 	return fmt.Sprintf("Open vSwitch's database: %s: %s", e.Code, e.Details)
 }
 
-// Transact does all operations or none, and returns their results by position. The error is an *OpError where the database refuses; nothing was
-// done then. IsUnavailable: whether it was done is unknown.
+// Transact does all operations or none, and returns their results by position. The error
+// is an *OpError where the database refuses; nothing was done then. IsUnavailable:
+// whether it was done is unknown.
 func (c *Conn) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
 	params := []any{Database}
 	for _, op := range ops {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// quoted is the text of a Python dictionary between double quotes: kuryr-lib's executables look for 'ovs_hybrid_plug': True in it.
+// quoted is the text of a Python dictionary between double quotes: kuryr-lib's
+// executables look for 'ovs_hybrid_plug': True in it.
 func quoted(details map[string]string) string {
 	if len(details) == 0 {
 		return ""
@@ -22,8 +23,9 @@ func quoted(details map[string]string) string {
 	return `"` + python(values) + `"`
 }
 
-// valueOf is what the SDN gave as a detail. What was no string is there as its JSON, which for a string may look the same: a number is taken for one, since
-// Neutron writes those that matter, such as VLANs, as strings.
+// valueOf is what the SDN gave as a detail. What was no string is there as its JSON,
+// which for a string may look the same: a number is taken for one, since Neutron writes
+// those that matter, such as VLANs, as strings.
 func valueOf(text string) any {
 	if text == "" || !strings.ContainsAny(text[:1], "tfn[{") {
 		return text

@@ -12,15 +12,18 @@ import (
 	"syscall"
 )
 
-// maxLinks is how many symbolic links a path may lead through: the kernel's own limit (path_resolution(7)).
+// maxLinks is how many symbolic links a path may lead through: the kernel's own limit
+// (path_resolution(7)).
 const maxLinks = 40
 
 // untrusted is the error of a path that others than root can make lead elsewhere.
 type untrusted struct{ error }
 
-// resolve follows a whole path from the root folder on, through symbolic links, and gives what it leads to and by which path that is known without any.
-// Each folder, link and file on the way must be root's own and not writable by others, since who can change one of them chooses what is found.
-// Errors: untrusted, one that is fs.ErrNotExist, or the file system's.
+// resolve follows a whole path from the root folder on, through symbolic links, and gives
+// what it leads to and by which path that is known without any. Each folder, link and
+// file on the way must be root's own and not writable by others, since who can change one
+// of them chooses what is found. Errors: untrusted, one that is fs.ErrNotExist, or the
+// file system's.
 func resolve(path string) (real string, info fs.FileInfo, err error) {
 	real = "/"
 	if info, err = look(real); err != nil {
@@ -62,8 +65,9 @@ func resolve(path string) (real string, info fs.FileInfo, err error) {
 
 func split(path string) []string { return strings.Split(path, "/") }
 
-// look tells of a file, a folder or a link that others than root cannot change. Nobody else can put another thing into the place of root's own in a sticky
-// folder, such as /tmp.
+// look tells of a file, a folder or a link that others than root cannot change. Nobody
+// else can put another thing into the place of root's own in a sticky folder, such as
+// /tmp.
 func look(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

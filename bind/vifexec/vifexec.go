@@ -1,9 +1,11 @@
 //go:build linux
 
-// Package vifexec calls the executables that plug ports of VIF types Kuryr has no driver for, in the words of kuryr-lib, whose plug-in point they are.
+// Package vifexec calls the executables that plug ports of VIF types Kuryr has no driver
+// for, in the words of kuryr-lib, whose plug-in point they are.
 //
-// It owns finding an executable, the proof that only root can have put it there, its arguments, and its end. It must not touch an interface, and knows
-// nothing of a port but what the executable is told.
+// It owns finding an executable, the proof that only root can have put it there, its
+// arguments, and its end. It must not touch an interface, and knows nothing of a port but
+// what the executable is told.
 package vifexec
 
 import (
@@ -33,24 +35,35 @@ const (
 // vifType is what a VIF type must be to name an executable.
 var vifType = regexp.MustCompile(`^[a-z0-9_-]+$`)
 
-// Dir is a folder of executables, each of a VIF type's name. They are called, without a shell between, as
+// Dir is a folder of executables, each of a VIF type's name. They are called, without a
+// shell between, as
 //
 //	bind   PORT INTERFACE DEVICE MAC NETWORK PROJECT VIF_DETAILS
 //	unbind PORT INTERFACE DEVICE MAC VIF_DETAILS NETWORK
 //
-// in the process's own network namespace, with an empty standard input. VIF_DETAILS is a Python dictionary's text between double quotes, "" where there
-// are none; its values are of the types that the SDN gave them, but for a number that is no part of another value: Neutron gives those as text. Exit status 0 is success. Both may be repeated. A run has half a minute; then it is killed with all that it started.
+// in the process's own network namespace, with an empty standard input. VIF_DETAILS is a
+// Python dictionary's text between double quotes, "" where there are none; its values are
+// of the types that the SDN gave them, but for a number that is no part of another value:
+// Neutron gives those as text. Exit status 0 is success. Both may be repeated. A run has
+// half a minute; then it is killed with all that it started.
 type Dir string
 
-// Bind has the port's interface wired. Errors: IsUnsupported where the VIF type has no executable, IsDenied where others than root could have changed
-// it, IsUnavailable where it did not end in time; *Error where it failed.
+// Bind has the port's interface wired. Errors: IsUnsupported where the VIF type has no
+// executable, IsDenied where others than root could have changed it, IsUnavailable where
+// it did not end in time; *Error where it failed.
 func (d Dir) Bind(ctx context.Context, port sdn.Port, link string) error {
-	return d.run(ctx, port, "bind", string(port.ID), link, port.DeviceID, port.MAC.String(), string(port.Network), port.Project, quoted(port.VIF.Details))
+	return d.run(
+		ctx, port, "bind", string(port.ID), link, port.DeviceID, port.MAC.String(), string(port.Network),
+		port.Project, quoted(port.VIF.Details),
+	)
 }
 
 // Unbind undoes Bind. Its errors are Bind's.
 func (d Dir) Unbind(ctx context.Context, port sdn.Port, link string) error {
-	return d.run(ctx, port, "unbind", string(port.ID), link, port.DeviceID, port.MAC.String(), quoted(port.VIF.Details), string(port.Network))
+	return d.run(
+		ctx, port, "unbind", string(port.ID), link, port.DeviceID, port.MAC.String(),
+		quoted(port.VIF.Details), string(port.Network),
+	)
 }
 
 // Check finds the executable of the port's VIF type, and has Bind's errors.
@@ -59,14 +72,20 @@ func (d Dir) Check(port sdn.Port) error {
 	return err
 }
 
-// program finds the executable of the port's VIF type. The error IsUnsupported where there is none, and IsDenied where others than root could have
-// put it there.
+// program finds the executable of the port's VIF type. The error IsUnsupported where
+// there is none, and IsDenied where others than root could have put it there.
 func (d Dir) program(port sdn.Port) (string, error) {
 	refuse := func(kind sdn.Kind, detail string, args ...any) error {
-		return &sdn.Error{Kind: kind, Noun: "port", ID: string(port.ID), Field: "vif.type", Detail: fmt.Sprintf(detail, args...)}
+		return &sdn.Error{
+			Kind: kind, Noun: "port", ID: string(port.ID), Field: "vif.type",
+			Detail: fmt.Sprintf(detail, args...),
+		}
 	}
 	if !vifType.MatchString(port.VIF.Type) {
-		return "", refuse(sdn.KindUnsupported, "no binding driver for VIF type %q, which cannot name an executable either", port.VIF.Type)
+		return "", refuse(
+			sdn.KindUnsupported, "no binding driver for VIF type %q, which cannot name an executable either",
+			port.VIF.Type,
+		)
 	}
 	path := filepath.Join(string(d), port.VIF.Type)
 	if !filepath.IsAbs(path) {

@@ -32,8 +32,11 @@ func folder(t *testing.T, scripts map[string]string) (Dir, string) {
 func port(vif string) sdn.Port {
 	mac, _ := net.ParseMAC("fa:16:3e:00:00:01")
 	return sdn.Port{
-		Meta: sdn.Meta{ID: "b5b1f2a0-1111-4000-8000-000000000001", Base: sdn.Base{Project: "proj"}}, Network: "net", MAC: mac, DeviceID: "endpoint",
-		VIF: sdn.VIF{Type: vif, Details: map[string]string{"port_filter": "true", "bridge_name": "it's", "vlan": "7", "bound_drivers": `{"0":"ovn"}`}},
+		Meta:    sdn.Meta{ID: "b5b1f2a0-1111-4000-8000-000000000001", Base: sdn.Base{Project: "proj"}},
+		Network: "net", MAC: mac, DeviceID: "endpoint",
+		VIF: sdn.VIF{Type: vif, Details: map[string]string{
+			"port_filter": "true", "bridge_name": "it's", "vlan": "7", "bound_drivers": `{"0":"ovn"}`,
+		}},
 	}
 }
 
@@ -45,7 +48,8 @@ func TestArguments(t *testing.T) {
 		call func(context.Context, sdn.Port, string) error
 		want []string
 	}{
-		{dir.Bind, []string{"bind", "b5b1f2a0-1111-4000-8000-000000000001", "tapx", "endpoint", "fa:16:3e:00:00:01", "net", "proj",
+		{dir.Bind, []string{"bind", "b5b1f2a0-1111-4000-8000-000000000001", "tapx", "endpoint",
+			"fa:16:3e:00:00:01", "net", "proj",
 			`"{'bound_drivers': {'0': 'ovn'}, 'bridge_name': 'it\'s', 'port_filter': True, 'vlan': '7'}"`}},
 		{dir.Unbind, []string{"unbind", "b5b1f2a0-1111-4000-8000-000000000001", "tapx", "endpoint", "fa:16:3e:00:00:01",
 			`"{'bound_drivers': {'0': 'ovn'}, 'bridge_name': 'it\'s', 'port_filter': True, 'vlan': '7'}"`, "net"}},
@@ -74,7 +78,8 @@ func TestDetails(t *testing.T) {
 		"7":           `'7'`, // a VLAN, as Neutron's drivers write it
 		`{"0":"ovn"}`: `{'0': 'ovn'}`,
 		`{}`:          `{}`,
-		`{"b":[true,null,-1.50,"it's"],"a":{"c":false,"d":12345678901234567890}}`: `{'a': {'c': False, 'd': 12345678901234567890}, 'b': [True, None, -1.50, 'it\'s']}`,
+		`{"b":[true,null,-1.50,"it's"],"a":{"c":false,"d":12345678901234567890}}`: `{'a': {'c': ` +
+			`False, 'd': 12345678901234567890}, 'b': [True, None, -1.50, 'it\'s']}`,
 		`[]`:               `[]`,
 		`["x","\n"]`:       `['x', '\n']`,
 		`[not JSON]`:       `'[not JSON]'`,
@@ -145,7 +150,8 @@ func TestWhoCouldHaveChangedIt(t *testing.T) {
 	}
 }
 
-// Who can change a folder above an executable, or a folder or a link that leads there, chooses what is called.
+// Who can change a folder above an executable, or a folder or a link that leads there,
+// chooses what is called.
 func TestWhoCouldHaveChangedTheWay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -193,7 +199,8 @@ func TestWhoCouldHaveChangedTheWay(t *testing.T) {
 				}
 			}
 			err := Dir(filepath.Join(top, "a/b")).Check(port("vendor"))
-			if c.good && err != nil || !c.good && (!sdn.IsDenied(err) || !strings.Contains(err.Error(), filepath.Join(top, c.spoil))) {
+			if c.good && err != nil || !c.good &&
+				(!sdn.IsDenied(err) || !strings.Contains(err.Error(), filepath.Join(top, c.spoil))) {
 				t.Errorf("got error %v", err)
 			}
 		})

@@ -13,16 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostAnnounced bounds the frames of one call, since each goes to everyone on the network. More addresses at once are a pool of ports, which
-// will get their containers later.
+// mostAnnounced bounds the frames of one call, since each goes to everyone on the
+// network. More addresses at once are a pool of ports, which will get their containers
+// later.
 const mostAnnounced = 64
 
-// announce makes the networks of ports forget at what MACs their addresses were before: an address that is given anew, to a container that
-// was restarted for one, would else be unreachable until its neighbours doubt what they knew, half a minute or so. Few engines make a container
-// announce itself (Docker does from 28 on). The router forgets what it knew; the others on the network are told, by frames as the
-// container itself would send, which change no one's mind who does not know the address.
+// announce makes the networks of ports forget at what MACs their addresses were before:
+// an address that is given anew, to a container that was restarted for one, would else be
+// unreachable until its neighbours doubt what they knew, half a minute or so. Few engines
+// make a container announce itself (Docker does from 28 on). The router forgets what it
+// knew; the others on the network are told, by frames as the container itself would send,
+// which change no one's mind who does not know the address.
 //
-// It comes before the port's link, as a rule, which is early enough: who asks then has no answer, and asks again.
+// It comes before the port's link, as a rule, which is early enough: who asks then has no
+// answer, and asks again.
 func (s *space) announce(ports []Port) error {
 	frames := map[int][][]byte{} // by bridge
 	bridges := map[string]int{}
@@ -47,7 +51,9 @@ func (s *space) announce(ports []Port) error {
 			if a.Is6() {
 				family = unix.AF_INET6
 			}
-			if err := s.rt.NeighDel(&netlink.Neigh{LinkIndex: index, Family: family, IP: a.AsSlice()}); ignore(err, unix.ENOENT) != nil {
+			if err := s.rt.NeighDel(&netlink.Neigh{
+				LinkIndex: index, Family: family, IP: a.AsSlice(),
+			}); ignore(err, unix.ENOENT) != nil {
 				return fmt.Errorf("forget neighbour %s: %w", a, err)
 			}
 			frames[index] = append(frames[index], announcement(p.MAC, a))
@@ -65,7 +71,8 @@ func (s *space) announce(ports []Port) error {
 		if err != nil {
 			return fmt.Errorf("packet socket: %w", err)
 		}
-		// The kernel closes such a socket only once no processor can be using it, some milliseconds later.
+		// The kernel closes such a socket only once no processor can be using it, some
+		// milliseconds later.
 		defer func() { go func() { _ = unix.Close(fd) }() }()
 		for index, list := range frames {
 			for _, frame := range list {
@@ -95,7 +102,8 @@ func moved(remove, add []Port) (list []Port) {
 	return list
 }
 
-// announcement is an ARP announcement (RFC 5227 section 2.3) or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6).
+// announcement is an ARP announcement (RFC 5227 section 2.3) or an unsolicited neighbour
+// advertisement (RFC 4861 section 7.2.6).
 func announcement(mac []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		frame := slices.Concat(bytes.Repeat([]byte{0xff}, 6), mac, []byte{0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1})

@@ -16,7 +16,8 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// A container that comes back with its addresses and another MAC is reached at once, by the router and by others that knew the old one.
+// A container that comes back with its addresses and another MAC is reached at once, by
+// the router and by others that knew the old one.
 func TestAnotherMAC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,10 +41,15 @@ func TestAnotherMAC(t *testing.T) {
 	})
 	must(t, err)
 	must(t, w.f.UpdatePorts(context.Background(), a.ID, []Port{old.port}, nil))
-	// So that nothing but the announcement can be what tells: an entry is good for long, and the new container says nothing itself.
+	// So that nothing but the announcement can be what tells: an entry is good for long, and
+	// the new container says nothing itself.
 	for _, ns := range []netns.NsHandle{peer.ns, w.domain(a.ID)} {
 		for _, to := range hosts {
-			w.sh(ns, fmt.Sprintf("ip neigh replace %s lladdr %s nud reachable dev $(ip -o route get %s | sed 's/.* dev \\([^ ]*\\).*/\\1/')", to, old.port.MAC, to))
+			w.sh(ns, fmt.Sprintf(
+				"ip neigh replace %s lladdr %s nud reachable dev $(ip -o route get %s | sed 's/.* dev "+
+					"\\([^ ]*\\).*/\\1/')",
+				to, old.port.MAC, to,
+			))
 		}
 	}
 	again := w.plug(a.ID, a.Bridges[0], hosts...)

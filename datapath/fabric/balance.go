@@ -14,10 +14,12 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 )
 
-// A domain balances in its own namespace, before it translates anything else; package lb does it, whose truth is in memory: it is the only state that a
-// Fabric keeps. Who comes after a restart is asked for all of it once.
+// A domain balances in its own namespace, before it translates anything else; package lb
+// does it, whose truth is in memory: it is the only state that a Fabric keeps. Who comes
+// after a restart is asked for all of it once.
 
-// balancers are the tables of domains, by domain. One is there from the first time that its domain was told all of what it balances.
+// balancers are the tables of domains, by domain. One is there from the first time that
+// its domain was told all of what it balances.
 type balancers struct {
 	mu sync.Mutex
 	of map[string]balancer
@@ -67,20 +69,26 @@ func (b *balancers) close() {
 }
 
 func (f *Fabric) newTable(domain string) *lb.Table {
-	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: f.log, Observe: f.config.Balanced, Run: func(open func() error) error {
-		ns, err := f.config.Namespaces.Handle(domain)
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		return netns.Do(ns, open)
-	}})
+	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: f.log, Observe: f.config.Balanced,
+		Run: func(open func() error) error {
+			ns, err := f.config.Namespaces.Handle(domain)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			return netns.Do(ns, open)
+		}})
 }
 
-// UpdateFrontends has the domain balance no more where the keys are, and balance what is set, at the cost of what changes. Where this process has not told the
-// domain what it balances, it asks for all of that, which then takes the place of the change. Connections go on. The error is os.ErrNotExist if the domain
-// has no namespace and something is to be set.
-func (f *Fabric) UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error {
+// UpdateFrontends has the domain balance no more where the keys are, and balance what is
+// set, at the cost of what changes. Where this process has not told the domain what it
+// balances, it asks for all of that, which then takes the place of the change.
+// Connections go on. The error is os.ErrNotExist if the domain has no namespace and
+// something is to be set.
+func (f *Fabric) UpdateFrontends(
+	ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend,
+	all func() ([]lb.Frontend, error),
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -146,7 +154,8 @@ func (f *Fabric) tellFrontends(ctx context.Context, s *space, domain string, all
 	return nil
 }
 
-// compareFrontends is the domain's part of a comparison of everything. What this process has not told yet it cannot compare, only tell.
+// compareFrontends is the domain's part of a comparison of everything. What this process
+// has not told yet it cannot compare, only tell.
 func (f *Fabric) compareFrontends(r *run, s *space, want []lb.Frontend) error {
 	t := f.balancers.get(r.domain, s.key)
 	if t != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// balanced is a router with two networks of containers and one of VIPs, as Raven makes them, and two endpoints.
+// balanced is a router with two networks of containers and one of VIPs, as Raven makes
+// them, and two endpoints.
 type balanced struct {
 	*world
 	d            Domain
@@ -34,8 +35,15 @@ type balanced struct {
 }
 
 func newBalanced(t *testing.T) *balanced {
-	b := &balanced{world: newWorld(t), vip4: netip.MustParseAddr("10.96.0.10"), vip6: netip.MustParseAddr("fd00:96::10"), floating: netip.MustParseAddr("198.51.100.30"), service: 80}
-	b.d = Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64"), bridge("10.96.255.1/16", "fd00:96::1/64")},
+	b := &balanced{
+		world: newWorld(t), vip4: netip.MustParseAddr("10.96.0.10"),
+		vip6: netip.MustParseAddr("fd00:96::10"), floating: netip.MustParseAddr("198.51.100.30"),
+		service: 80,
+	}
+	b.d = Domain{ID: newID(), Bridges: []Bridge{
+		bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64"),
+		bridge("10.96.255.1/16", "fd00:96::1/64"),
+	},
 		Uplink: uplink("100.64.0.2", "fd00:6b75::2")}
 	b.d.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")}
 	b.d.Uplink.Floating = []Floating{{External: b.floating}}
@@ -81,7 +89,10 @@ func (b *balanced) tell() {
 
 func (b *balanced) whole() State {
 	ports := []Port{b.near.port, b.far.port, b.client.port}
-	return State{Domains: []Domain{b.d}, Ports: map[string][]Port{b.d.ID: ports}, VIPs: map[string][]VIP{b.d.ID: b.vips}, Frontends: map[string][]lb.Frontend{b.d.ID: b.frontends}}
+	return State{
+		Domains: []Domain{b.d}, Ports: map[string][]Port{b.d.ID: ports},
+		VIPs: map[string][]VIP{b.d.ID: b.vips}, Frontends: map[string][]lb.Frontend{b.d.ID: b.frontends},
+	}
 }
 
 // sees has a client connect and tells whom the endpoint saw.
@@ -127,7 +138,9 @@ func (b *balanced) refused(from netns.NsHandle, addr string) {
 	var err error
 	start := time.Now()
 	nstest.Do(b.t, from, func() { _, err = net.DialTimeout("tcp", addr, 5*time.Second) })
-	if err == nil || !strings.Contains(err.Error(), "refused") || time.Since(start) > 2500*time.Millisecond { // a first packet may be lost to a link that just came up
+	if err == nil || !strings.Contains(err.Error(), "refused") ||
+		time.Since(start) > 2500*time.Millisecond {
+		// a first packet may be lost to a link that just came up
 		b.t.Errorf("%s: %v after %v, want it to be refused at once", addr, err, time.Since(start))
 	}
 }
@@ -149,7 +162,10 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 	b.sees(onLink.ns, "tcp", b.vip4, "10.96.200.7")
 	b.sees(onLink.ns, "tcp", b.vip6, "fd00:96::7")
 	// Where all links heed proxy neighbours the kernel looks for one at each packet that it forwards.
-	for link, want := range map[string]string{"all": "0", "default": "0", BridgeName(b.d.Bridges[0].Network): "0", BridgeName(b.d.Bridges[2].Network): "1"} {
+	for link, want := range map[string]string{
+		"all": "0", "default": "0", BridgeName(b.d.Bridges[0].Network): "0",
+		BridgeName(b.d.Bridges[2].Network): "1",
+	} {
 		if got := strings.TrimSpace(b.sh(b.domain(b.d.ID), "cat /proc/sys/net/ipv6/conf/"+link+"/proxy_ndp")); got != want {
 			t.Errorf("proxy_ndp of %s is %s, want %s", link, got, want)
 		}
@@ -158,7 +174,10 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 		t.Error("the host's published port does not answer")
 	}
 	must(t, b.f.UpdateVIPs(context.Background(), b.d.ID, b.vips, nil))
-	if out := b.sh(b.domain(b.d.ID), "ip route show table local proto 75; ip -6 route show table local proto 75; ip neigh show proxy"); out != "" {
+	if out := b.sh(
+		b.domain(b.d.ID),
+		"ip route show table local proto 75; ip -6 route show table local proto 75; ip neigh show proxy",
+	); out != "" {
 		t.Errorf("left after the VIPs went: %s", out)
 	}
 }
@@ -173,7 +192,10 @@ func TestBalancingToTheOutside(t *testing.T) {
 		b.d.Uplink.SNAT = snat
 		b.apply(b.d)
 		for _, to := range []string{hostAddr4, neighbourAddr4} {
-			b.frontends = []lb.Frontend{{Key: lb.Key{Addr: b.vip4, Protocol: sdn.TCP, Port: b.service}, Endpoints: []netip.AddrPort{netip.MustParseAddrPort(to + ":6443")}}}
+			b.frontends = []lb.Frontend{{
+				Key:       lb.Key{Addr: b.vip4, Protocol: sdn.TCP, Port: b.service},
+				Endpoints: []netip.AddrPort{netip.MustParseAddrPort(to + ":6443")},
+			}}
 			b.tell()
 			for name, from := range map[string]netns.NsHandle{"a container": b.client.ns, "the host": b.host} {
 				if !snat && from == b.client.ns {
@@ -281,7 +303,8 @@ func TestBalancingTakenOver(t *testing.T) {
 	b.frontends = b.to(b.far, b.near)
 }
 
-// talk begins a connection to the far endpoint by the VIP; the function it returns wants it to be alive.
+// talk begins a connection to the far endpoint by the VIP; the function it returns wants
+// it to be alive.
 func (b *balanced) talk() (alive func(when string)) {
 	b.t.Helper()
 	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.at(8081, b.far), nil))
@@ -295,7 +318,9 @@ func (b *balanced) talk() (alive func(when string)) {
 		}
 	}()
 	var c net.Conn
-	nstest.Do(b.t, b.client.ns, func() { c, err = net.DialTimeout("tcp", netip.AddrPortFrom(b.vip4, b.service).String(), 3*time.Second) })
+	nstest.Do(b.t, b.client.ns, func() {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(b.vip4, b.service).String(), 3*time.Second)
+	})
 	must(b.t, err)
 	b.t.Cleanup(func() { _, _ = c.Close(), l.Close() })
 	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.frontends, nil))
@@ -352,7 +377,10 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 	// What the kernel is not told of load balancers hinders no forwarding.
 	wrong := b.whole()
 	wrong.Frontends = map[string][]lb.Frontend{b.d.ID: append(b.to(b.near), b.to(b.near)...)}
-	wrong.Forwards = map[string][]Forward{b.d.ID: {{Address: netip.IPv4Unspecified(), Protocol: 6, Port: 81, To: netip.MustParseAddrPort("10.0.0.5:8080")}}}
+	wrong.Forwards = map[string][]Forward{b.d.ID: {{
+		Address: netip.IPv4Unspecified(), Protocol: 6, Port: 81,
+		To: netip.MustParseAddrPort("10.0.0.5:8080"),
+	}}}
 	if _, err := b.f.Reconcile(ctx, wrong); !sdn.IsInvalid(err) {
 		t.Errorf("two frontends of one key: %v", err)
 	}
@@ -365,7 +393,9 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 	_, err := next.Reconcile(ctx, b.whole())
 	must(t, err)
 	must(t, next.Close())
-	if out := b.sh(b.domain(b.d.ID), "nft list tables; ip route show table local proto 75; ip neigh show proxy"); strings.Contains(out, "kuryr_lb") || strings.Contains(out, "local") {
+	if out := b.sh(
+		b.domain(b.d.ID), "nft list tables; ip route show table local proto 75; ip neigh show proxy",
+	); strings.Contains(out, "kuryr_lb") || strings.Contains(out, "local") {
 		t.Errorf("left:\n%s", out)
 	}
 }

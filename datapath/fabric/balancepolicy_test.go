@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Members' filters see the client as it is; a client's filter sees the VIP, which is what it sends to.
+// Members' filters see the client as it is; a client's filter sees the VIP, which is what
+// it sends to.
 func TestBalancingThroughFilters(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -22,9 +23,14 @@ func TestBalancingThroughFilters(t *testing.T) {
 	far := f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	f.serve(member.ns, 8080)
 	vip := netip.MustParseAddr("10.96.0.10")
-	frontend := lb.Frontend{Key: lb.Key{Addr: vip, Protocol: sdn.TCP, Port: 80}, Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.5:8080")}}
+	frontend := lb.Frontend{
+		Key:       lb.Key{Addr: vip, Protocol: sdn.TCP, Port: 80},
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.5:8080")},
+	}
 	must(t, f.f.UpdateVIPs(t.Context(), f.d.ID, nil, []VIP{{Addr: vip}}))
-	must(t, f.f.UpdateFrontends(t.Context(), f.d.ID, nil, nil, func() ([]lb.Frontend, error) { return []lb.Frontend{frontend}, nil }))
+	must(t, f.f.UpdateFrontends(t.Context(), f.d.ID, nil, nil, func() ([]lb.Frontend, error) {
+		return []lb.Frontend{frontend}, nil
+	}))
 	from := func(a string) []policy.Rule {
 		r := ports(policy.Ingress, unix.IPPROTO_TCP, 8080, 8080)
 		r.Remote = netip.MustParsePrefix(a)

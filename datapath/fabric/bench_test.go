@@ -15,13 +15,17 @@ func benchPorts(network string, n int) []Port {
 	ports := make([]Port, n)
 	for i := range ports {
 		ports[i] = Port{ID: newID(), Network: network, MAC: net.HardwareAddr{2, 0, 0, 0, byte(i >> 8), byte(i)}, Guard: true,
-			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), netip.MustParseAddr(fmt.Sprintf("fd00:a::%x", i+1))}}
+			Addrs: []netip.Addr{
+				netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+				netip.MustParseAddr(fmt.Sprintf("fd00:a::%x", i+1)),
+			}}
 	}
 	return ports
 }
 
-// BenchmarkApplyDomain makes a router ("new"), applies one that is as wanted ("same"), and the latter with a thousand guarded ports.
-// What "new" makes stays until the end: the kernel makes no namespace while it cleans another one up.
+// BenchmarkApplyDomain makes a router ("new"), applies one that is as wanted ("same"),
+// and the latter with a thousand guarded ports. What "new" makes stays until the end: the
+// kernel makes no namespace while it cleans another one up.
 func BenchmarkApplyDomain(b *testing.B) {
 	w := newWorld(b)
 	w.f.log = slog.New(slog.DiscardHandler)
@@ -71,7 +75,10 @@ func BenchmarkReconcile(b *testing.B) {
 			w := newWorld(b)
 			state := State{Ports: map[string][]Port{}}
 			for i := range routers {
-				d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16", "fd00:a::1/64")}, Uplink: uplink(fmt.Sprintf("100.64.2.%d", i+1))}
+				d := Domain{
+					ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16", "fd00:a::1/64")},
+					Uplink: uplink(fmt.Sprintf("100.64.2.%d", i+1)),
+				}
 				state.Domains = append(state.Domains, d)
 				state.Ports[d.ID] = benchPorts(d.Bridges[0].Network, 10)
 			}

@@ -27,7 +27,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// life is what a child lives through: first is made, then it becomes last, by single calls; then last is reconciled and all taken down.
+// life is what a child lives through: first is made, then it becomes last, by single
+// calls; then last is reconciled and all taken down.
 type life struct {
 	Dir         string
 	First, Last State
@@ -60,7 +61,10 @@ func fabricIn(dir string) (*Fabric, *kuryrns.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := New(Config{Namespaces: store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64"), Logger: slog.New(slog.DiscardHandler)})
+	f, err := New(Config{
+		Namespaces: store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
+		Uplink6: netip.MustParsePrefix("fd00:6b75::/64"), Logger: slog.New(slog.DiscardHandler),
+	})
 	if err == nil && !supports().VLANs {
 		f.legs = standIn
 	}
@@ -133,7 +137,10 @@ func (l life) balance(f *Fabric, domain string, was, is State) error {
 	for _, w := range was.Frontends[domain] {
 		gone = append(gone, w.Key)
 	}
-	return f.UpdateFrontends(context.Background(), domain, gone, is.Frontends[domain], func() ([]lb.Frontend, error) { return is.Frontends[domain], nil })
+	return f.UpdateFrontends(
+		context.Background(), domain, gone, is.Frontends[domain],
+		func() ([]lb.Frontend, error) { return is.Frontends[domain], nil },
+	)
 }
 
 // tellPorts tells of a domain's ports, first with limits only, then with their groups too.
@@ -186,7 +193,9 @@ func makeTap(store *kuryrns.Store, l life) error {
 		}
 		defer container.Close()
 		attrs := netlink.LinkAttrs{Name: l.Tap, TxQLen: -1, MasterIndex: master.Attrs().Index}
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "c" + l.Tap[1:], PeerNamespace: netlink.NsFd(int(container))}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: "c" + l.Tap[1:], PeerNamespace: netlink.NsFd(int(container)),
+		}); err != nil {
 			return err
 		}
 		tap, err := netlink.LinkByName(l.Tap)
@@ -197,7 +206,8 @@ func makeTap(store *kuryrns.Store, l life) error {
 	})
 }
 
-// TestKilledAnywhere kills a process at every failpoint of the package, of the filter, of the balancing and of the namespaces' store; then one reconcile makes everything right.
+// TestKilledAnywhere kills a process at every failpoint of the package, of the filter, of
+// the balancing and of the namespaces' store; then one reconcile makes everything right.
 func TestKilledAnywhere(t *testing.T) {
 	var points []string
 	for _, pattern := range []string{"*.go", "../policy/*.go", "../lb/*.go", "../../internal/netns/*.go"} {
@@ -207,7 +217,8 @@ func TestKilledAnywhere(t *testing.T) {
 			text, err := os.ReadFile(file)
 			must(t, err)
 			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
-				if strings.HasPrefix(m[1], "netns.pin.") { // of namespaces that others have made, as Kurma's pods have: kurma/pod kills there
+				if strings.HasPrefix(m[1], "netns.pin.") {
+					// of namespaces that others have made, as Kurma's pods have: kurma/pod kills there
 					continue
 				}
 				points = append(points, m[1])
@@ -226,32 +237,54 @@ func TestKilledAnywhere(t *testing.T) {
 			a.Bridges[0].MTU = 1400 // see lone
 			c := Domain{ID: newID()}
 			c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, MTU: 1500}}
-			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"), Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true,
+			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"),
+				Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true,
 				Groups: []string{"one"}, Limits: policy.Limits{EgressKbps: 1000}, Parent: true}
-			groups := []policy.Group{{ID: "one", Rules: []policy.Rule{{ID: "all", Direction: policy.Egress}, {ID: "web", Protocol: unix.IPPROTO_TCP, First: 80, Last: 80}}}}
+			groups := []policy.Group{{ID: "one", Rules: []policy.Rule{
+				{ID: "all", Direction: policy.Egress},
+				{ID: "web", Protocol: unix.IPPROTO_TCP, First: 80, Last: 80},
+			}}}
 			a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
 			dir, err := os.MkdirTemp("/run", "crash-")
 			must(t, err)
-			forwards := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001)}
-			moved := []Forward{{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0}, at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002)}
+			forwards := []Forward{
+				{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0},
+				at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.5:81", 40001),
+			}
+			moved := []Forward{
+				{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.6:80"), 0},
+				at("127.0.0.1", unix.IPPROTO_UDP, 8081, "10.0.0.6:81", 40002),
+			}
 			subport := subportOf(aPort(a.Bridges[0], 9, "10.0.0.9"), port, 7)
-			l := life{Dir: dir, Tap: TapName(port.ID), Container: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(w.neighbour)), TapDomain: c.ID, Subport: subport, LimitsFirst: point == "policy.ports.table",
-				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}}, Forwards: map[string][]Forward{a.ID: forwards}}}
+			l := life{Dir: dir, Tap: TapName(port.ID),
+				Container: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(w.neighbour)), TapDomain: c.ID,
+				Subport: subport, LimitsFirst: point == "policy.ports.table",
+				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}},
+					Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a
 			up := *a.Uplink
 			up.Addrs = []netip.Addr{netip.MustParseAddr("100.64.0.9"), a.Uplink.Addrs[1]}
 			up.Floating = []Floating{{External: netip.MustParseAddr("198.51.100.51")}}
 			a2.Uplink = &up
 			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
-			l.Last = State{Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}}, Forwards: map[string][]Forward{a.ID: moved}}
+			l.Last = State{
+				Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}},
+				Forwards: map[string][]Forward{a.ID: moved},
+			}
 			vip := func(network, v4, v6 string) []VIP {
 				return []VIP{{netip.MustParseAddr(v4), network}, {netip.MustParseAddr(v6), network}}
 			}
 			service := func(v4 string, endpoint string) []lb.Frontend {
-				return []lb.Frontend{{Key: lb.Key{Addr: netip.MustParseAddr(v4), Protocol: unix.IPPROTO_UDP, Port: 53}, Endpoints: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}, Affinity: time.Hour}}
+				return []lb.Frontend{{
+					Key:       lb.Key{Addr: netip.MustParseAddr(v4), Protocol: unix.IPPROTO_UDP, Port: 53},
+					Endpoints: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}, Affinity: time.Hour,
+				}}
 			}
-			l.First.VIPs, l.Last.VIPs = map[string][]VIP{a.ID: vip(a.Bridges[0].Network, "10.0.0.77", "fd00:a::77")}, map[string][]VIP{a.ID: vip(a.Bridges[0].Network, "10.0.0.78", "fd00:a::78")}
-			l.First.Frontends, l.Last.Frontends = map[string][]lb.Frontend{a.ID: service("10.0.0.77", "10.0.0.5:53")}, map[string][]lb.Frontend{a.ID: service("10.0.0.78", "10.0.0.6:53")}
+			network := a.Bridges[0].Network
+			l.First.VIPs = map[string][]VIP{a.ID: vip(network, "10.0.0.77", "fd00:a::77")}
+			l.Last.VIPs = map[string][]VIP{a.ID: vip(network, "10.0.0.78", "fd00:a::78")}
+			l.First.Frontends = map[string][]lb.Frontend{a.ID: service("10.0.0.77", "10.0.0.5:53")}
+			l.Last.Frontends = map[string][]lb.Frontend{a.ID: service("10.0.0.78", "10.0.0.6:53")}
 			text, err := json.Marshal(l)
 			must(t, err)
 			var out []byte

@@ -38,7 +38,8 @@ var domainSysctls = []sysctl{
 	{"ipv4/conf/default/accept_redirects", "0"},
 	{"ipv6/conf/all/accept_redirects", "0"},
 	{"ipv6/conf/default/accept_redirects", "0"},
-	// Frames to the bridge group (01:80:c2:00:00:0x) come to the router past the guard: nothing in them is for it.
+	// Frames to the bridge group (01:80:c2:00:00:0x) come to the router past the guard:
+	// nothing in them is for it.
 	{"ipv4/conf/all/drop_unicast_in_l2_multicast", "1"},
 	{"ipv6/conf/default/drop_unicast_in_l2_multicast", "1"},
 	{"ipv4/conf/all/promote_secondaries", "1"},
@@ -62,8 +63,10 @@ var domainSysctls = []sysctl{
 	{"bridge/bridge-nf-call-arptables", "0"},
 }
 
-// ApplyDomain makes the domain's namespace as d says: bridges, uplink, translation, routes. It costs by that shape, not by the number
-// of ports. Ports and forwardings stay as they are. A network that lies in another domain is fetched from there with its ports.
+// ApplyDomain makes the domain's namespace as d says: bridges, uplink, translation,
+// routes. It costs by that shape, not by the number of ports. Ports and forwardings stay
+// as they are. A network that lies in another domain is fetched from there with its
+// ports.
 func (f *Fabric) ApplyDomain(ctx context.Context, d Domain) (Result, error) {
 	if err := d.validate(f.config); err != nil {
 		return Result{}, err
@@ -117,8 +120,9 @@ type claims struct {
 	proxies  []proxy
 }
 
-// converge makes the namespace and the host's end of the uplink as d says, but for the routes. The caller holds the domain's lock, closes the
-// space and puts the claims' elements into the host's table; they are complete also with an error.
+// converge makes the namespace and the host's end of the uplink as d says, but for the
+// routes. The caller holds the domain's lock, closes the space and puts the claims'
+// elements into the host's table; they are complete also with an error.
 func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 	if d.Uplink != nil {
 		for _, fl := range d.Uplink.Floating {
@@ -242,13 +246,16 @@ func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]str
 			return err
 		}
 		if len(members) > 0 {
-			// Its network goes to another domain, whose application will fetch it with these ports; here it is a gateway no more.
+			// Its network goes to another domain, whose application will fetch it with these
+			// ports; here it is a gateway no more.
 			if err := s.syncAddrs(r, link, nil, addrs[link.Attrs().Index]); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := r.mend("bridge "+name, "", "present", func() error { return ignore(s.rt.LinkDel(link), unix.ENODEV) }); err != nil {
+		if err := r.mend(
+			"bridge "+name, "", "present", func() error { return ignore(s.rt.LinkDel(link), unix.ENODEV) },
+		); err != nil {
 			return err
 		}
 		if !r.dry {
@@ -272,7 +279,9 @@ func (s *space) convergeBridge(r *run, b Bridge, link netlink.Link, addrs map[in
 					return err
 				}
 			}
-			if err := s.rt.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac, TxQLen: -1}}); err != nil {
+			if err := s.rt.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
+				Name: name, HardwareAddr: mac, TxQLen: -1,
+			}}); err != nil {
 				return err
 			}
 			failpoint.Here("fabric.bridge.made")
@@ -299,12 +308,16 @@ func (s *space) convergeBridge(r *run, b Bridge, link netlink.Link, addrs map[in
 	return link, s.syncAddrs(r, link, want, addrs[link.Attrs().Index])
 }
 
-// convergeLink mends what a message can set on a link and puts it up last. A nil MAC stays as it is.
+// convergeLink mends what a message can set on a link and puts it up last. A nil MAC
+// stays as it is.
 func (s *space) convergeLink(r *run, link netlink.Link, mac net.HardwareAddr, mtu int, alias string) error {
 	a := link.Attrs()
 	object := "link " + a.Name
 	if mac != nil && a.HardwareAddr.String() != mac.String() {
-		if err := r.mend(object, mac.String(), a.HardwareAddr.String(), func() error { return s.rt.LinkSetHardwareAddr(link, mac) }); err != nil {
+		if err := r.mend(
+			object, mac.String(), a.HardwareAddr.String(),
+			func() error { return s.rt.LinkSetHardwareAddr(link, mac) },
+		); err != nil {
 			return err
 		}
 	}
@@ -312,7 +325,10 @@ func (s *space) convergeLink(r *run, link netlink.Link, mac net.HardwareAddr, mt
 		mtu = defaultMTU
 	}
 	if a.MTU != mtu {
-		if err := r.mend(object, "mtu "+strconv.Itoa(mtu), "mtu "+strconv.Itoa(a.MTU), func() error { return s.rt.LinkSetMTU(link, mtu) }); err != nil {
+		if err := r.mend(
+			object, "mtu "+strconv.Itoa(mtu), "mtu "+strconv.Itoa(a.MTU),
+			func() error { return s.rt.LinkSetMTU(link, mtu) },
+		); err != nil {
 			return err
 		}
 	}
@@ -327,8 +343,9 @@ func (s *space) convergeLink(r *run, link netlink.Link, mac net.HardwareAddr, mt
 	return nil
 }
 
-// convergeRoutes makes the router's routes: its default ones and its static ones. One that the kernel refuses hinders no other; nor must
-// its error hinder what else the caller does.
+// convergeRoutes makes the router's routes: its default ones and its static ones. One
+// that the kernel refuses hinders no other; nor must its error hinder what else the
+// caller does.
 func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
 	want := map[string]netlink.Route{}
 	note := func(dst netip.Prefix, via netip.Addr, link int, flags int) {
@@ -342,7 +359,10 @@ func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
 		}
 		if up != nil {
 			if d.Uplink.addr(true).IsValid() {
-				note(netip.PrefixFrom(netip.IPv4Unspecified(), 0), hostEnd(f.config.Uplink4), up.Attrs().Index, int(netlink.FLAG_ONLINK))
+				note(
+					netip.PrefixFrom(netip.IPv4Unspecified(), 0), hostEnd(f.config.Uplink4), up.Attrs().Index,
+					int(netlink.FLAG_ONLINK),
+				)
 			}
 			if d.Uplink.addr(false).IsValid() {
 				note(netip.PrefixFrom(netip.IPv6Unspecified(), 0), hostLinkLocal.Addr(), up.Attrs().Index, 0)
@@ -362,13 +382,17 @@ func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
 			delete(want, key)
 			continue
 		}
-		if err := r.mend("route "+key, "", "present", func() error { return ignore(s.rt.RouteDel(&route), unix.ESRCH) }); err != nil {
+		if err := r.mend(
+			"route "+key, "", "present", func() error { return ignore(s.rt.RouteDel(&route), unix.ESRCH) },
+		); err != nil {
 			return err
 		}
 	}
 	var errs []error
 	for key, route := range want {
-		errs = append(errs, r.mend("route "+key, "present", "", func() error { return ignore(s.rt.RouteAdd(&route), unix.EEXIST) }))
+		errs = append(errs, r.mend("route "+key, "present", "", func() error {
+			return ignore(s.rt.RouteAdd(&route), unix.EEXIST)
+		}))
 	}
 	return errors.Join(errs...)
 }
@@ -380,8 +404,8 @@ func routeKey(r netlink.Route) string {
 	return r.Dst.String() + " via " + r.Gw.String()
 }
 
-// DeleteDomain removes a domain and everything in it, and what it had in the host. An absent one is no error. The caller does not
-// wait for the kernel to take the links down.
+// DeleteDomain removes a domain and everything in it, and what it had in the host. An
+// absent one is no error. The caller does not wait for the kernel to take the links down.
 func (f *Fabric) DeleteDomain(ctx context.Context, id string) error {
 	f.gate.RLock()
 	defer f.gate.RUnlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// connects has a client connect from a port, of its kernel's choice where that is 0, and end the connection by a reset, which leaves the port free. The error is the kernel's.
+// connects has a client connect from a port, of its kernel's choice where that is 0, and
+// end the connection by a reset, which leaves the port free. The error is the kernel's.
 func (b *balanced) connects(from netns.NsHandle, port int, to netip.AddrPort, limit time.Duration) (err error) {
 	b.t.Helper()
 	nstest.Do(b.t, from, func() {
@@ -31,14 +32,16 @@ func (b *balanced) connects(from netns.NsHandle, port int, to netip.AddrPort, li
 	return err
 }
 
-// tellAndWait tells, and waits until what was sent before is forgotten, which is done behind the change. Nothing says when.
+// tellAndWait tells, and waits until what was sent before is forgotten, which is done
+// behind the change. Nothing says when.
 func (b *balanced) tellAndWait() {
 	b.t.Helper()
 	b.tell()
 	time.Sleep(500 * time.Millisecond)
 }
 
-// Who called a VIP that was not there yet, and was not answered, gets through from the same port when it is.
+// Who called a VIP that was not there yet, and was not answered, gets through from the
+// same port when it is.
 func TestVIPCalledBefore(t *testing.T) {
 	t.Parallel()
 	b := newBalanced(t)
@@ -66,7 +69,8 @@ func TestVIPCalledBefore(t *testing.T) {
 	}
 }
 
-// Few source ports, used again and again, find their way by any VIP, by endpoints that VIPs share and past two translations, though each VIP was called before it was there.
+// Few source ports, used again and again, find their way by any VIP, by endpoints that
+// VIPs share and past two translations, though each VIP was called before it was there.
 func TestVIPsByFewPorts(t *testing.T) {
 	t.Parallel()
 	b := newBalanced(t)
@@ -82,7 +86,9 @@ func TestVIPsByFewPorts(t *testing.T) {
 	var list []netip.AddrPort
 	for i, addr := 0, b.vip4; i < 8; i, addr = i+1, addr.Next() {
 		b.vips = append(b.vips, VIP{addr, b.d.Bridges[2].Network})
-		b.frontends = append(b.frontends, lb.Frontend{Key: lb.Key{Addr: addr, Protocol: sdn.TCP, Port: b.service}, Endpoints: endpoints[i%3 : i%3+2]})
+		b.frontends = append(b.frontends, lb.Frontend{
+			Key: lb.Key{Addr: addr, Protocol: sdn.TCP, Port: b.service}, Endpoints: endpoints[i%3 : i%3+2],
+		})
 		list = append(list, netip.AddrPortFrom(addr, b.service))
 	}
 	for _, to := range list {

@@ -56,26 +56,43 @@ func newWorld(t testing.TB) *world {
 	w.sh(w.host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.accept_dad=0")
 	w.sh(w.neighbour, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	nstest.Do(t, w.host, func() {
-		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "ext0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(w.neighbour))})
+		err = netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "ext0"}, PeerName: "eth0",
+			PeerNamespace: netlink.NsFd(int(w.neighbour)),
+		})
 	})
 	must(t, err)
-	w.sh(w.host, "ip addr add "+hostAddr4+"/24 dev ext0; ip addr add "+hostAddr6+"/64 dev ext0 nodad; ip link set ext0 up; ip route add default via "+neighbourAddr4)
-	w.sh(w.neighbour, "ip addr add "+neighbourAddr4+"/24 dev eth0; ip addr add "+neighbourAddr6+"/64 dev eth0 nodad; ip link set eth0 up")
+	w.sh(
+		w.host,
+		"ip addr add "+hostAddr4+"/24 dev ext0; ip addr add "+hostAddr6+
+			"/64 dev ext0 nodad; ip link set ext0 up; ip route add default via "+neighbourAddr4,
+	)
+	w.sh(
+		w.neighbour,
+		"ip addr add "+neighbourAddr4+"/24 dev eth0; ip addr add "+neighbourAddr6+
+			"/64 dev eth0 nodad; ip link set eth0 up",
+	)
 	w.settle()
 	nstest.Do(t, w.host, func() {
-		w.f, err = New(Config{Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64")})
+		w.f, err = New(Config{
+			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
+			Uplink6: netip.MustParsePrefix("fd00:6b75::/64"),
+		})
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.f.Close()) })
 	return w
 }
 
-// settle waits until the link to the neighbour has what the kernel gives it a little later: its carrier, and the link-local address and
-// routes that come with it. A test that compares the host with what it was would see them come.
+// settle waits until the link to the neighbour has what the kernel gives it a little
+// later: its carrier, and the link-local address and routes that come with it. A test
+// that compares the host with what it was would see them come.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 500 {
-		if seen := w.sh(w.host, "ip -o link show ext0; ip -6 addr show ext0; ip -4 route; ip -6 route"); strings.Contains(seen, "state UP") &&
+		if seen := w.sh(
+			w.host, "ip -o link show ext0; ip -6 addr show ext0; ip -4 route; ip -6 route",
+		); strings.Contains(seen, "state UP") &&
 			strings.Contains(seen, "fe80::") && !strings.Contains(seen, "linkdown") && !strings.Contains(seen, "tentative") {
 			return
 		}
@@ -147,7 +164,9 @@ func (w *world) plug(domain string, network Bridge, hosts ...string) container {
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
 	nstest.Do(w.t, w.domain(domain), func() {
-		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: TapName(c.port.ID), MTU: network.MTU, TxQLen: -1}, PeerName: "eth0",
+		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{
+			Name: TapName(c.port.ID), MTU: network.MTU, TxQLen: -1,
+		}, PeerName: "eth0",
 			PeerHardwareAddr: c.port.MAC, PeerMTU: uint32(network.MTU), PeerNamespace: netlink.NsFd(int(c.ns))})
 	})
 	must(w.t, err)
@@ -245,7 +264,8 @@ func (w *world) call(ns netns.NsHandle, network, addr string) string {
 	return seen
 }
 
-// image is everything we could have changed in a namespace, as the tools tell it. A link's carrier is not ours: the kernel tells of it a little later.
+// image is everything we could have changed in a namespace, as the tools tell it. A
+// link's carrier is not ours: the kernel tells of it a little later.
 func (w *world) image(ns netns.NsHandle) string {
 	w.t.Helper()
 	links := "ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; " +

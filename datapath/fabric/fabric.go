@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no state but what it can read back from there, which subports
-// wait for their parents' taps, and what domains balance.
+// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no
+// state but what it can read back from there, which subports wait for their parents'
+// taps, and what domains balance.
 type Fabric struct {
 	config   Config
 	log      *slog.Logger
@@ -57,7 +58,10 @@ func New(c Config) (*Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fabric: host namespace: %w", err)
 	}
-	f := &Fabric{config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6), ipv4Only: kernelLacksIPv6(), legs: vlanKind, watch: tapWatch{news: make(chan struct{}, 1)}}
+	f := &Fabric{
+		config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6),
+		ipv4Only: kernelLacksIPv6(), legs: vlanKind, watch: tapWatch{news: make(chan struct{}, 1)},
+	}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -74,13 +78,14 @@ func (f *Fabric) Close() error {
 	return f.hostNS.Close()
 }
 
-// Location says where a port's host end goes: the file of the domain's namespace and the name of the network's bridge. It is a
-// function of the names alone.
+// Location says where a port's host end goes: the file of the domain's namespace and the
+// name of the network's bridge. It is a function of the names alone.
 func (f *Fabric) Location(domain, network string) (nsPath, bridge string) {
 	return f.config.Namespaces.Path(domain), BridgeName(network)
 }
 
-// UplinkMTU is the MTU in bytes of the link that the host's default route (IPv4 before IPv6) leaves by; 1500 if there is none.
+// UplinkMTU is the MTU in bytes of the link that the host's default route (IPv4 before
+// IPv6) leaves by; 1500 if there is none.
 func (f *Fabric) UplinkMTU(ctx context.Context) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -17,8 +17,15 @@ import (
 
 // twoRouters have the same ranges behind them.
 func twoRouters() (a, b Domain) {
-	return Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")}, Uplink: uplink("100.64.0.2", "fd00:6b75::2")},
-		Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")}, Uplink: uplink("100.64.0.3", "fd00:6b75::3")}
+	return Domain{
+			ID:      newID(),
+			Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")},
+			Uplink:  uplink("100.64.0.2", "fd00:6b75::2"),
+		},
+		Domain{
+			ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")},
+			Uplink: uplink("100.64.0.3", "fd00:6b75::3"),
+		}
 }
 
 func TestApplyTwiceIsOnce(t *testing.T) {
@@ -29,16 +36,23 @@ func TestApplyTwiceIsOnce(t *testing.T) {
 	a.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("198.51.0.0/16")}
 	a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.20"), netip.MustParseAddr("10.0.0.5")}}
 	result := w.apply(a)
-	if len(result.Unreached) != 1 || result.Unreached[0].Prefix != a.Uplink.Reach[1] || !strings.Contains(result.Unreached[0].Reason, "ext0") {
+	if len(result.Unreached) != 1 || result.Unreached[0].Prefix != a.Uplink.Reach[1] ||
+		!strings.Contains(result.Unreached[0].Reason, "ext0") {
 		t.Errorf("unreached: %v", result.Unreached)
 	}
 	host, inside := w.image(w.host), w.image(w.domain(a.ID))
-	for _, want := range []string{BridgeName(a.Bridges[0].Network), "10.0.0.1/24", "fd00:a::1/64", "192.0.2.0/24 via 10.0.0.7", "default via 100.64.0.1 dev up0", "default via fe80::1 dev up0"} {
+	for _, want := range []string{
+		BridgeName(a.Bridges[0].Network), "10.0.0.1/24", "fd00:a::1/64", "192.0.2.0/24 via 10.0.0.7",
+		"default via 100.64.0.1 dev up0", "default via fe80::1 dev up0",
+	} {
 		if !strings.Contains(inside, want) {
 			t.Errorf("router has no %q", want)
 		}
 	}
-	for _, want := range []string{UplinkName(a.ID), "kuryr:router:" + a.ID, "100.64.0.2 dev", "198.51.100.20 via 100.64.0.2", "10.0.0.0/24 via 100.64.0.2", "198.51.100.20 dev ext0"} {
+	for _, want := range []string{
+		UplinkName(a.ID), "kuryr:router:" + a.ID, "100.64.0.2 dev", "198.51.100.20 via 100.64.0.2",
+		"10.0.0.0/24 via 100.64.0.2", "198.51.100.20 dev ext0",
+	} {
 		if !strings.Contains(host, want) {
 			t.Errorf("host has no %q", want)
 		}
@@ -120,7 +134,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestWithoutIPv6 has uplinks where the host has no IPv6: too small an MTU, switched off for new links, not in the kernel.
+// TestWithoutIPv6 has uplinks where the host has no IPv6: too small an MTU, switched off
+// for new links, not in the kernel.
 func TestWithoutIPv6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,7 +146,10 @@ func TestWithoutIPv6(t *testing.T) {
 	w.reaches(first.ns, neighbourAddr4, true)
 
 	w.sh(w.host, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
-	off := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")}, Uplink: uplink("100.64.0.3", "fd00:6b75::3")}
+	off := Domain{
+		ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")},
+		Uplink: uplink("100.64.0.3", "fd00:6b75::3"),
+	}
 	w.apply(off)
 	c := w.plug(off.ID, off.Bridges[0], "10.0.0.5", "fd00:a::5")
 	w.reaches(c.ns, hostAddr4, true)
@@ -158,7 +176,12 @@ func TestWithoutIPv6(t *testing.T) {
 	}
 	w.mustMatch(State{Domains: []Domain{d, lacking}, Forwards: map[string][]Forward{lacking.ID: forwards},
 		Ports: map[string][]Port{d.ID: {first.port}, lacking.ID: {four.port}}})
-	if out := w.sh(w.host, "ip -6 route show proto 75 dev "+UplinkName(lacking.ID)+"; ip -6 addr show dev "+UplinkName(lacking.ID)); out != "" {
+	if out := w.sh(
+		w.host,
+		"ip -6 route show proto 75 dev "+UplinkName(
+			lacking.ID,
+		)+"; ip -6 addr show dev "+UplinkName(lacking.ID),
+	); out != "" {
 		t.Errorf("the host has IPv6 all the same:\n%s", out)
 	}
 
@@ -243,16 +266,23 @@ func TestForwards(t *testing.T) {
 	}
 	must(t, w.f.DeleteDomain(ctx, a.ID))
 	must(t, w.f.DeleteDomain(ctx, a.ID))
-	if out := w.sh(w.host, "nft list map inet kuryr published4; nft list map inet kuryr published6; nft list set inet kuryr floating4; ip route"); strings.Contains(out, "elements") && strings.Contains(out, "8080") || strings.Contains(out, "100.64.0.9") || strings.Contains(out, "198.51.100.30") {
+	if out := w.sh(
+		w.host,
+		"nft list map inet kuryr published4; nft list map inet kuryr published6; nft list set inet "+
+			"kuryr floating4; ip route",
+	); strings.Contains(out, "elements") && strings.Contains(out, "8080") ||
+		strings.Contains(out, "100.64.0.9") || strings.Contains(out, "198.51.100.30") {
 		t.Errorf("left in the host:\n%s", out)
 	}
 	w.apply(a) // at once, under the same name
-	if diffs, err := w.f.Diff(ctx, State{Domains: []Domain{a, b}, Ports: map[string][]Port{b.ID: {elsewhere.port}}}); err != nil || len(diffs) != 0 {
+	want := State{Domains: []Domain{a, b}, Ports: map[string][]Port{b.ID: {elsewhere.port}}}
+	if diffs, err := w.f.Diff(ctx, want); err != nil || len(diffs) != 0 {
 		t.Errorf("differences after re-creation: %v, %v", diffs, err)
 	}
 }
 
-// TestForwardMoves has clients that call from one UDP socket all the time while the port is published, and given to another container.
+// TestForwardMoves has clients that call from one UDP socket all the time while the port
+// is published, and given to another container.
 func TestForwardMoves(t *testing.T) {
 	t.Parallel()
 	for name, published := range map[string]Forward{
@@ -319,7 +349,9 @@ func forwardMoves(t *testing.T, published Forward) {
 		published.To = netip.AddrPortFrom(servers[i].port.Addrs[0], 53)
 		return []Forward{published}
 	}
-	_, _ = early.Write([]byte{0}) // this flow leads to the host itself, and the next to the router, as between the two halves of the update
+	// this flow leads to the host itself, and the next to the router, as between the two
+	// halves of the update
+	_, _ = early.Write([]byte{0})
 	element := "published4 '{ udp . 53 : 100.64.0.2 . 53 }'"
 	if published.Via != 0 {
 		element = "published_at4 '{ " + hostAddr4 + " . udp . 53 : 100.64.0.2 . 9053 }'"
@@ -336,8 +368,12 @@ func forwardMoves(t *testing.T, published Forward) {
 	if got := ask(client); got != 1 {
 		t.Errorf("server %d answers, want the second", got)
 	}
-	// A killed run's change is found by a comparison: back to the first, to nowhere, and from there to the second.
-	state := State{Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {servers[0].port, servers[1].port}}, Forwards: map[string][]Forward{d.ID: forward(0)}}
+	// A killed run's change is found by a comparison: back to the first, to nowhere, and
+	// from there to the second.
+	state := State{
+		Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {servers[0].port, servers[1].port}},
+		Forwards: map[string][]Forward{d.ID: forward(0)},
+	}
 	for _, want := range []int{0, -1, 1} {
 		state.Forwards[d.ID] = nil
 		if want >= 0 {

@@ -17,7 +17,8 @@ func kernelLacksIPv6() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// feasible is the domain without what the kernel has no address family for: its IPv4 is not to suffer from that.
+// feasible is the domain without what the kernel has no address family for: its IPv4 is
+// not to suffer from that.
 func (f *Fabric) feasible(d Domain) Domain {
 	if !f.ipv4Only {
 		return d

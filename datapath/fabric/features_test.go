@@ -25,13 +25,16 @@ func TestWhatTheKernelLacks(t *testing.T) {
 	}{
 		"family": {table{family: nftables.TableFamily(77)}, []string{"family", "CONFIG_NF_TABLES_"}},
 		"chain": {
-			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good"}, {Name: "bad", Type: "kuryr", Hook: hook}}},
+			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good"}, {
+				Name: "bad", Type: "kuryr", Hook: hook,
+			}}},
 			[]string{"chains of type kuryr", "inet"},
 		},
 		"rule": {
-			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good", Type: nftables.ChainTypeFilter, Hook: hook, Rules: []nft.Rule{
-				nft.NewRule("translate", nft.Masquerade), // only in a chain of type nat
-			}}}},
+			table{family: nftables.TableFamilyINet, chains: []nft.Chain{{Name: "good",
+				Type: nftables.ChainTypeFilter, Hook: hook, Rules: []nft.Rule{
+					nft.NewRule("translate", nft.Masquerade), // only in a chain of type nat
+				}}}},
 			[]string{"translate", "CONFIG_NFT_MASQ"},
 		},
 	} {

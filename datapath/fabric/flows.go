@@ -35,11 +35,13 @@ func same(ip net.IP, a netip.Addr) bool {
 	return ok && have.Unmap() == a
 }
 
-// forgetFlows makes connection tracking forget UDP flows to a port that changed hands: where a flow leads is decided by its first packet, so a
-// client that never pauses would be sent to where the port led before, for ever. None but those of the forwarding is touched. Flows of TCP end with their connections.
+// forgetFlows makes connection tracking forget UDP flows to a port that changed hands:
+// where a flow leads is decided by its first packet, so a client that never pauses would
+// be sent to where the port led before, for ever. None but those of the forwarding is
+// touched. Flows of TCP end with their connections.
 //
-// Connection tracking can only be searched whole, so this costs by the number of flows in the namespace; only UDP forwardings pay it, once for all
-// of a call.
+// Connection tracking can only be searched whole, so this costs by the number of flows in
+// the namespace; only UDP forwardings pay it, once for all of a call.
 func (s *space) forgetFlows(four bool, flows []flow) error {
 	if len(flows) == 0 {
 		return nil
@@ -63,8 +65,8 @@ func (s *space) forgetFlows(four bool, flows []flow) error {
 	return nil
 }
 
-// forgetForwards forgets the flows of removed forwardings in the router and in the host, and those to added ones that began before and so lead to
-// the router or the host itself.
+// forgetForwards forgets the flows of removed forwardings in the router and in the host,
+// and those to added ones that began before and so lead to the router or the host itself.
 func forgetForwards(host, router *space, removed, added []Forward, u *Uplink) error {
 	for _, four := range []bool{true, false} {
 		var there, here []flow
@@ -108,8 +110,8 @@ func (w Forward) hostFlow(uplink netip.Addr) flow {
 	return flow{to: w.Address, port: w.Port, answerer: uplink, from: w.via()}
 }
 
-// forgetElements is forgetForwards by what a comparison changed in a namespace's table: a killed run may have told the kernel of a
-// forwarding, and not have come to its flows.
+// forgetElements is forgetForwards by what a comparison changed in a namespace's table: a
+// killed run may have told the kernel of a forwarding, and not have come to its flows.
 func (s *space) forgetElements(removed, added []nft.Element) error {
 	for _, four := range []bool{true, false} {
 		var flows []flow
@@ -143,7 +145,8 @@ func (s *space) forgetElements(removed, added []nft.Element) error {
 	return nil
 }
 
-// flow is what an element of a map of forwardings makes of a UDP datagram; false for any other element.
+// flow is what an element of a map of forwardings makes of a UDP datagram; false for any
+// other element.
 func flowOf(e nft.Element, four bool) (w flow, ok bool) {
 	version := nft.V6
 	if four {

@@ -34,10 +34,10 @@ const (
 	rangedBurst = 256
 )
 
-// guardTable keeps ports from sending under others' names. Every port of the namespace goes through one base chain and a few set
-// look-ups; a port is elements of these sets, so the number of ports costs nothing. What
-// nearly every packet is comes first: whether a frame is of a port at all, and of one
-// with a guard, is asked before it is dropped.
+// guardTable keeps ports from sending under others' names. Every port of the namespace
+// goes through one base chain and a few set look-ups; a port is elements of these sets,
+// so the number of ports costs nothing. What nearly every packet is comes first: whether
+// a frame is of a port at all, and of one with a guard, is asked before it is dropped.
 func guardTable() table {
 	t := table{family: nftables.TableFamilyBridge}
 	name, mac := nftables.TypeIFName, nftables.TypeEtherAddr
@@ -52,9 +52,18 @@ func guardTable() table {
 			s = rangeSuffix
 		}
 		t.sets = append(t.sets,
-			nftables.Set{Name: setARP + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, mac, nftables.TypeIPAddr)},
-			nftables.Set{Name: setIP + "4" + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, nftables.TypeIPAddr)},
-			nftables.Set{Name: setIP + "6" + s, Concatenation: true, Interval: ranged, KeyType: nft.Concat(name, mac, nftables.TypeIP6Addr)},
+			nftables.Set{
+				Name: setARP + s, Concatenation: true, Interval: ranged,
+				KeyType: nft.Concat(name, mac, mac, nftables.TypeIPAddr),
+			},
+			nftables.Set{
+				Name: setIP + "4" + s, Concatenation: true, Interval: ranged,
+				KeyType: nft.Concat(name, mac, nftables.TypeIPAddr),
+			},
+			nftables.Set{
+				Name: setIP + "6" + s, Concatenation: true, Interval: ranged,
+				KeyType: nft.Concat(name, mac, nftables.TypeIP6Addr),
+			},
 		)
 	}
 	// in lets what the key matches in a set or in its ranges go on to then. ofRanges
@@ -120,7 +129,8 @@ func guardTable() table {
 	}}
 
 	icmpv4, icmpv6 := nft.Protocol(unix.IPPROTO_ICMP), nft.Protocol(unix.IPPROTO_ICMPV6)
-	own4, own6 := nft.Join(source, nft.Exprs{nft.V4.LoadSource(nft.Reg(6))}), nft.Join(source, nft.Exprs{nft.V6.LoadSource(nft.Reg(6))})
+	own4, own6 := nft.Join(source, nft.Exprs{nft.V4.LoadSource(nft.Reg(6))}),
+		nft.Join(source, nft.Exprs{nft.V6.LoadSource(nft.Reg(6))})
 	ip4 := nft.Chain{Name: "ip4_source"}
 	ip4.Rules = slices.Concat(
 		[]nft.Rule{refuse("DHCP server", udpFrom(67)), nft.NewRule("ICMP", icmpv4, nft.Jump("ip4_icmp"))},
@@ -183,9 +193,17 @@ func guardTable() table {
 	error6.Rules = append(in(quotes, setIP+"6", quoted6, nft.Return), last...)
 
 	none := nft.Chain{Name: "ip6_unspecified"}
-	none.Rules = append(none.Rules, in("is this address mine", setIP+"6", nft.Join(icmp6(135), source, target), nft.Accept)...)
+	none.Rules = append(
+		none.Rules,
+		in("is this address mine", setIP+"6", nft.Join(icmp6(135), source, target), nft.Accept)...,
+	)
 	for _, kind := range []byte{131, 132, 143} {
-		none.Rules = append(none.Rules, nft.NewRule("multicast listener", icmp6(kind), source, nft.InSet(setMACs, nft.First), nft.Accept))
+		none.Rules = append(
+			none.Rules,
+			nft.NewRule(
+				"multicast listener", icmp6(kind), source, nft.InSet(setMACs, nft.First), nft.Accept,
+			),
+		)
 	}
 	none.Rules = append(none.Rules, last...)
 
@@ -216,8 +234,10 @@ func fragmentOffset6(op expr.CmpOp) nft.Exprs {
 
 const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN (linux/if_bridge.h)
 
-// guardLearning keeps the bridge from learning MACs from frames to 01:80:c2:00:00:0x (LLDP, LACP, 802.1X). They pass no chain in which a port's
-// MAC could be checked, so by them a port could draw another's traffic to itself. Linux before 4.20 has no such switch.
+// guardLearning keeps the bridge from learning MACs from frames to 01:80:c2:00:00:0x
+// (LLDP, LACP, 802.1X). They pass no chain in which a port's MAC could be checked, so by
+// them a port could draw another's traffic to itself. Linux before 4.20 has no such
+// switch.
 func (s *space) guardLearning(r *run, link netlink.Link) error {
 	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	head.Index = int32(link.Attrs().Index)
@@ -315,7 +335,10 @@ func sourceElements(name, mac string, prefix netip.Prefix) []nft.Element {
 			list = append(list, nft.Element{Set: set, Key: head + nft.Addr(prefix.Addr())})
 			continue
 		}
-		list = append(list, nft.Element{Set: set + rangeSuffix, Key: head + nft.Addr(prefix.Addr()), End: head + nft.Addr(ipprefix.Last(prefix))})
+		list = append(list, nft.Element{
+			Set: set + rangeSuffix, Key: head + nft.Addr(prefix.Addr()),
+			End: head + nft.Addr(ipprefix.Last(prefix)),
+		})
 	}
 	return list
 }

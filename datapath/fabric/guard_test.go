@@ -176,7 +176,8 @@ func TestGuard(t *testing.T) {
 	mac := sender.port.MAC
 	vip := net.HardwareAddr{0, 0, 0x5e, 0, 1, 7}
 	must(t, w.f.UpdatePorts(context.Background(), d.ID, []Port{sender.port}, nil))
-	sender.port.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("10.0.0.64/28")}, {Prefix: netip.MustParsePrefix("10.0.0.65/32")},
+	sender.port.Allowed = []AllowedAddress{
+		{Prefix: netip.MustParsePrefix("10.0.0.64/28")}, {Prefix: netip.MustParsePrefix("10.0.0.65/32")},
 		{Prefix: netip.MustParsePrefix("10.0.0.99/32"), MAC: vip}, {Prefix: netip.MustParsePrefix("fd00:a::100/120")}}
 	must(t, w.f.UpdatePorts(context.Background(), d.ID, nil, []Port{sender.port}))
 	w.reaches(sender.ns, "10.0.0.6", true)
@@ -220,7 +221,10 @@ func TestGuard(t *testing.T) {
 		{"own NA without option", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::5", nil), true},
 		{"NA of allowed range", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::1aa", mac), true},
 		{"NA for another's", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::6", mac), false},
-		{"NA without option for another's", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::6", nil), false},
+		{
+			"NA without option for another's",
+			nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::6", nil), false,
+		},
 		{"NA with another's MAC", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::5", "fd00:a::5", evil), false},
 		{"NA from another's address", nd(mac, ipv6.ICMPTypeNeighborAdvertisement, "fd00:a::6", "fd00:a::5", mac), false},
 		{"DAD for own", nd(mac, ipv6.ICMPTypeNeighborSolicitation, "::", "fd00:a::5", nil), true},
@@ -291,7 +295,12 @@ func TestGuard(t *testing.T) {
 
 	// without guard, the same frames pass, so each was dropped by the guard alone
 	for range 2 {
-		must(t, w.f.UpdatePorts(context.Background(), d.ID, []Port{sender.port}, []Port{{ID: sender.port.ID, Network: sender.port.Network, MAC: mac}}))
+		must(
+			t,
+			w.f.UpdatePorts(context.Background(), d.ID, []Port{sender.port}, []Port{{
+				ID: sender.port.ID, Network: sender.port.Network, MAC: mac,
+			}}),
+		)
 	}
 	for _, f := range frames {
 		if !f.pass {
@@ -303,7 +312,13 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	for range 2 {
-		must(t, w.f.UpdatePorts(context.Background(), d.ID, []Port{{ID: sender.port.ID, MAC: mac}, sender.port, receiver.port}, nil))
+		must(
+			t,
+			w.f.UpdatePorts(
+				context.Background(), d.ID, []Port{{ID: sender.port.ID, MAC: mac}, sender.port, receiver.port},
+				nil,
+			),
+		)
 	}
 	if listing := w.sh(w.domain(d.ID), "nft list ruleset"); strings.Contains(listing, "elements") {
 		t.Errorf("elements left:\n%s", listing)

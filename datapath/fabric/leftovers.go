@@ -9,8 +9,9 @@ import (
 	"github.com/kuryr/kuryr/datapath/policy"
 )
 
-// collectAfter is how many ports with security groups go before a domain's filter is cleared of what no port has any more: seldom enough that it costs
-// each of them little, and often enough that groups that come and go with their containers do not pile up.
+// collectAfter is how many ports with security groups go before a domain's filter is
+// cleared of what no port has any more: seldom enough that it costs each of them little,
+// and often enough that groups that come and go with their containers do not pile up.
 const collectAfter = 256
 
 // leftovers counts, by domain, the ports with groups that went since the filter was last cleared.
@@ -49,12 +50,16 @@ func (l *leftovers) forget(domain string) {
 	delete(l.of, domain)
 }
 
-// collectLeftovers clears a domain's filter when enough ports have gone. What fails is left to the next time.
+// collectLeftovers clears a domain's filter when enough ports have gone. What fails is
+// left to the next time.
 func (f *Fabric) collectLeftovers(ctx context.Context, s *space, domain string, gone []Port) {
 	if !f.leftovers.due(domain, gone) {
 		return
 	}
 	if err := s.filtering(domain, func(p *policy.Filter) error { return p.Collect() }); err != nil {
-		f.log.WarnContext(ctx, "what security groups have left in the kernel stays there for now", "domain", domain, "err", err)
+		f.log.WarnContext(
+			ctx, "what security groups have left in the kernel stays there for now", "domain", domain,
+			"err", err,
+		)
 	}
 }

@@ -16,13 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A subport's leg is its link on its network's bridge: a VLAN link of the parent's tap, under the name that a port's own tap would have. The kernel
-// gives it what the tap receives with the tag before it looks at the tap's own bridge, and sends what it is given by the tap with the tag. So all that is
-// by the tap's name, the guard, the filter and the limits, is for a subport as for any port.
+// A subport's leg is its link on its network's bridge: a VLAN link of the parent's tap,
+// under the name that a port's own tap would have. The kernel gives it what the tap
+// receives with the tag before it looks at the tap's own bridge, and sends what it is
+// given by the tap with the tag. So all that is by the tap's name, the guard, the filter
+// and the limits, is for a subport as for any port.
 //
-// The leg lies in its network's namespace, its tap in the parent's network's; a leg goes with its tap, and both may move without the other.
+// The leg lies in its network's namespace, its tap in the parent's network's; a leg goes
+// with its tap, and both may move without the other.
 
-// groupFelled is the link group (IFLA_GROUP) of legs that are to be deleted, which the kernel does for a whole group at once: "kury" and one more than bind's.
+// groupFelled is the link group (IFLA_GROUP) of legs that are to be deleted, which the
+// kernel does for a whole group at once: "kury" and one more than bind's.
 const groupFelled uint32 = 0x6b75727a
 
 // legKind is the kind of link that legs are. It is vlan, but for tests on kernels without.
@@ -45,7 +49,8 @@ var vlanKind = legKind{
 	},
 }
 
-// legAlias names the parent: with the VLAN it tells all of what a leg should be. It is written last, so a leg that has it is finished.
+// legAlias names the parent: with the VLAN it tells all of what a leg should be. It is
+// written last, so a leg that has it is finished.
 func legAlias(t Trunk) string { return aliasTrunk + t.Parent }
 
 // describe says what a link is as a leg.
@@ -61,7 +66,8 @@ func (k legKind) describe(l netlink.Link) string {
 	return fmt.Sprintf("VLAN %d of %s", k.vlan(l), TapName(strings.TrimPrefix(l.Attrs().Alias, aliasTrunk)))
 }
 
-// raise has a subport's leg stand in the namespace s, where its parent has a tap: in home, with the index. Without one it comes when that comes.
+// raise has a subport's leg stand in the namespace s, where its parent has a tap: in
+// home, with the index. Without one it comes when that comes.
 func (k legKind) raise(r *run, s, home *space, tap int, p Port) error {
 	name, object := TapName(p.ID), "subport "+TapName(p.ID)
 	want := fmt.Sprintf("VLAN %d of %s", p.Trunk.VLAN, TapName(p.Trunk.Parent))
@@ -92,7 +98,9 @@ func (k legKind) raise(r *run, s, home *space, tap int, p Port) error {
 		})
 	}
 	if have.Attrs().MasterIndex != bridge.Attrs().Index {
-		err := r.mend(object, "below "+BridgeName(p.Network), "not so", func() error { return s.rt.LinkSetMasterByIndex(have, bridge.Attrs().Index) })
+		err := r.mend(object, "below "+BridgeName(p.Network), "not so", func() error {
+			return s.rt.LinkSetMasterByIndex(have, bridge.Attrs().Index)
+		})
 		if err != nil {
 			return err
 		}
@@ -107,8 +115,10 @@ func (k legKind) raise(r *run, s, home *space, tap int, p Port) error {
 	return nil
 }
 
-// make makes the leg in one message, which the parent's namespace takes: there the kernel looks for the tap, and in the other for the bridge. It is down:
-// the kernel puts a link up before it puts it below a bridge, and for that moment what comes by it would be the router's own.
+// make makes the leg in one message, which the parent's namespace takes: there the kernel
+// looks for the tap, and in the other for the bridge. It is down: the kernel puts a link
+// up before it puts it below a bridge, and for that moment what comes by it would be the
+// router's own.
 func (k legKind) make(s, home *space, tap, bridge int, p Port) error {
 	_, err := k.message(home, int(s.ns), tap, bridge, p).Execute(unix.NETLINK_ROUTE, 0)
 	switch {
@@ -137,8 +147,8 @@ func (k legKind) message(home *space, ns, tap, bridge int, p Port) *nl.NetlinkRe
 	return req
 }
 
-// legMAC begins with fe, as the host ends do that package bind makes, so that it is no container's and no bridge without a fixed MAC takes it. nil is
-// the tap's.
+// legMAC begins with fe, as the host ends do that package bind makes, so that it is no
+// container's and no bridge without a fixed MAC takes it. nil is the tap's.
 func legMAC(port net.HardwareAddr) net.HardwareAddr {
 	if len(port) != 6 {
 		return nil
@@ -150,8 +160,8 @@ func legMAC(port net.HardwareAddr) net.HardwareAddr {
 	return mac
 }
 
-// finishLeg marks the leg as finished and puts it up, as a bridge's port that speaks for nobody. While its tap is down it stays so, and the kernel puts it up
-// with that.
+// finishLeg marks the leg as finished and puts it up, as a bridge's port that speaks for
+// nobody. While its tap is down it stays so, and the kernel puts it up with that.
 func finishLeg(s *space, name, alias string) error {
 	req := s.request(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -163,8 +173,9 @@ func finishLeg(s *space, name, alias string) error {
 	return ignore(err, unix.ENETDOWN)
 }
 
-// fell removes the legs of ports from the namespace s, all in one of the kernel's turns: each deletion of a link waits for what may still use it, which
-// takes as long for one as for many. Absent is fine, and what is no leg is left alone.
+// fell removes the legs of ports from the namespace s, all in one of the kernel's turns:
+// each deletion of a link waits for what may still use it, which takes as long for one as
+// for many. Absent is fine, and what is no leg is left alone.
 func (k legKind) fell(r *run, s *space, ports []Port) error {
 	var gone []netlink.Link
 	for _, p := range ports {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places knows in which domains a network's bridge is: in one, or in two while its ports are moving. It is read from the kernel once
-// per process.
+// places knows in which domains a network's bridge is: in one, or in two while its ports
+// are moving. It is read from the kernel once per process.
 type places struct {
 	mu     sync.Mutex
 	loaded bool
@@ -126,8 +126,9 @@ func (f *Fabric) fetch(ctx context.Context, d Domain) error {
 	return nil
 }
 
-// migrate moves a bridge's ports, and what the guard knows of them, to the bridge of the same name in another domain, and deletes
-// the emptied one. Killed on the way, it is finished by the next call, as the old bridge goes last.
+// migrate moves a bridge's ports, and what the guard knows of them, to the bridge of the
+// same name in another domain, and deletes the emptied one. Killed on the way, it is
+// finished by the next call, as the old bridge goes last.
 func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 	old, err := f.openDomain(from)
 	if err != nil {
@@ -209,7 +210,8 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 	})
 }
 
-// moveTo moves a link into another namespace, below a bridge there, and up: one message, so a link never lies there without its bridge.
+// moveTo moves a link into another namespace, below a bridge there, and up: one message,
+// so a link never lies there without its bridge.
 func (s *space) moveTo(link netlink.Link, to *space, master netlink.Link) error {
 	req := s.request(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)

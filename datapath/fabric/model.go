@@ -17,12 +17,14 @@ import (
 // Config is what a Fabric needs to know of its surroundings.
 type Config struct {
 	Namespaces *netns.Store
-	// Uplink4 and Uplink6 are the ranges that the routers' uplink addresses are taken from (by the caller). The first address of
-	// each is the host's, on every uplink. Either may be invalid: then routers have no uplink in that family.
+	// Uplink4 and Uplink6 are the ranges that the routers' uplink addresses are taken from
+	// (by the caller). The first address of each is the host's, on every uplink. Either may
+	// be invalid: then routers have no uplink in that family.
 	Uplink4, Uplink6 netip.Prefix
 	HostNS           string       // path of the host's network namespace; "" is the one New is called in
 	Logger           *slog.Logger // nil: slog.Default()
-	// Balanced is told of each change of what the domains balance, as [lb.Config] says; nil: nobody is.
+	// Balanced is told of each change of what the domains balance, as [lb.Config] says; nil:
+	// nobody is.
 	Balanced func(lb.Transaction)
 }
 
@@ -50,7 +52,8 @@ type Uplink struct {
 	Floating []Floating
 }
 
-// Floating is an address outside that belongs to this router. With Internal, it is translated one to one; without, it only carries Forwards.
+// Floating is an address outside that belongs to this router. With Internal, it is
+// translated one to one; without, it only carries Forwards.
 type Floating struct{ External, Internal netip.Addr }
 
 // Route is a static route of a router; the next hop is an address on one of its bridges.
@@ -59,7 +62,8 @@ type Route struct {
 	NextHop     netip.Addr
 }
 
-// Port is what the data path knows of a port; its host end's name follows from its ID (see TapName). Package bind makes that, but for a subport.
+// Port is what the data path knows of a port; its host end's name follows from its ID
+// (see TapName). Package bind makes that, but for a subport.
 type Port struct {
 	ID, Network string // UUIDs
 	MAC         net.HardwareAddr
@@ -70,7 +74,8 @@ type Port struct {
 	OnLink  []netip.Prefix
 	Guard   bool // false: whatever the port sends passes
 	Allowed []AllowedAddress
-	// Groups are the UUIDs of its security groups, in order. A port that has none, or that is not guarded, is not filtered.
+	// Groups are the UUIDs of its security groups, in order. A port that has none, or that
+	// is not guarded, is not filtered.
 	Groups []string
 	Limits policy.Limits
 	// Trunk is what a subport is reached through; the zero Trunk is for all other ports.
@@ -79,7 +84,8 @@ type Port struct {
 	Parent bool
 }
 
-// Trunk makes a port a subport: what its parent's interface sends and gets with a VLAN tag is the subport's.
+// Trunk makes a port a subport: what its parent's interface sends and gets with a VLAN
+// tag is the subport's.
 type Trunk struct {
 	Parent, Network string // UUIDs of the parent and of the parent's network
 	VLAN            int    // 1 to 4094; no two subports of a parent have the same
@@ -96,12 +102,15 @@ type AllowedAddress struct {
 
 // Forward maps one port of an outside address to a port of a container.
 type Forward struct {
-	Address  netip.Addr // a floating address of the router, or of the host; unspecified (0.0.0.0 or ::): every address of the host in that family
-	Protocol uint8      // 6 TCP, 17 UDP, 132 SCTP
+	// a floating address of the router, or of the host; unspecified (0.0.0.0 or ::): every
+	// address of the host in that family
+	Address  netip.Addr
+	Protocol uint8 // 6 TCP, 17 UDP, 132 SCTP
 	Port     uint16
 	To       netip.AddrPort
-	// Via is the port of the router's uplink address that the host leads an address of its own to; no two forwardings of a router have
-	// the same for a protocol and family. 0 says that Address is a floating one, and for the unspecified address it is Port.
+	// Via is the port of the router's uplink address that the host leads an address of its
+	// own to; no two forwardings of a router have the same for a protocol and family. 0 says
+	// that Address is a floating one, and for the unspecified address it is Port.
 	Via uint16
 }
 
@@ -115,8 +124,9 @@ func (w Forward) via() uint16 {
 	return w.Via
 }
 
-// VIP is an address that a domain balances connections to. What comes to it and is for no frontend the domain refuses. Network is the one that it is of, whose
-// ports find it on their link; "" is one from the outside.
+// VIP is an address that a domain balances connections to. What comes to it and is for no
+// frontend the domain refuses. Network is the one that it is of, whose ports find it on
+// their link; "" is one from the outside.
 type VIP struct {
 	Addr    netip.Addr
 	Network string // UUID
@@ -182,7 +192,10 @@ func (d Domain) validate(c Config) error {
 	}
 	for _, r := range d.Routes {
 		if !r.Destination.IsValid() || !r.NextHop.IsValid() || r.Destination.Addr().Is4() != r.NextHop.Is4() {
-			return fmt.Errorf("domain %s: route %s via %s: want a prefix and a next hop of one family", d.ID, r.Destination, r.NextHop)
+			return fmt.Errorf(
+				"domain %s: route %s via %s: want a prefix and a next hop of one family", d.ID, r.Destination,
+				r.NextHop,
+			)
 		}
 	}
 	if d.Uplink == nil {
@@ -205,11 +218,17 @@ func (d Domain) validate(c Config) error {
 		}
 	}
 	if four > 1 || six > 1 || four+six == 0 {
-		return fmt.Errorf("domain %s: uplink with %d IPv4 and %d IPv6 addresses, want one of a family or of each", d.ID, four, six)
+		return fmt.Errorf(
+			"domain %s: uplink with %d IPv4 and %d IPv6 addresses, want one of a family or of each", d.ID,
+			four, six,
+		)
 	}
 	for _, f := range d.Uplink.Floating {
 		if !f.External.IsValid() || f.Internal.IsValid() && f.Internal.Is4() != f.External.Is4() {
-			return fmt.Errorf("domain %s: floating address %s to %s: want two addresses of one family", d.ID, f.External, f.Internal)
+			return fmt.Errorf(
+				"domain %s: floating address %s to %s: want two addresses of one family", d.ID, f.External,
+				f.Internal,
+			)
 		}
 		if !d.Uplink.addr(f.External.Is4()).IsValid() {
 			return fmt.Errorf("domain %s: floating address %s: the uplink has no address of its family", d.ID, f.External)

@@ -23,11 +23,13 @@ const (
 	aliasDying   = "kuryr:dying:"
 	aliasTrunk   = "kuryr:trunk:" // and the parent's id, of a subport's link
 
-	// protocol marks our routes and proxy neighbours (rtm_protocol, NDA_PROTOCOL). It is not in iproute2's rt_protos.
+	// protocol marks our routes and proxy neighbours (rtm_protocol, NDA_PROTOCOL). It is not
+	// in iproute2's rt_protos.
 	protocol = 75
 )
 
-// Our ends of an uplink are told apart by fixed link-local addresses, so a router's default route needs no discovery.
+// Our ends of an uplink are told apart by fixed link-local addresses, so a router's
+// default route needs no discovery.
 var (
 	hostLinkLocal   = netip.MustParsePrefix("fe80::1/64")
 	routerLinkLocal = netip.MustParsePrefix("fe80::2/64")
@@ -44,7 +46,8 @@ func UplinkName(router string) string { return uplinkPrefix + short(router) }
 
 func short(id string) string { return id[:min(shortID, len(id))] }
 
-// stableMAC derives a locally administered unicast MAC, so that a gateway keeps its own over re-creation and migration.
+// stableMAC derives a locally administered unicast MAC, so that a gateway keeps its own
+// over re-creation and migration.
 func stableMAC(id string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("kuryr bridge " + id))
 	mac := net.HardwareAddr(sum[:6])
@@ -54,5 +57,8 @@ func stableMAC(id string) net.HardwareAddr {
 
 // linkLocal is the EUI-64 link-local address of a MAC (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 0x02, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80, 8: mac[0] ^ 0x02, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3],
+		14: mac[4], 15: mac[5],
+	})
 }

@@ -14,20 +14,31 @@ import (
 )
 
 const (
-	setPublished   = "published"    // host: protocol and port -> uplink address and port; router: protocol and port of the uplink address -> container
+	// host: protocol and port -> uplink address and port; router: protocol and port of the
+	// uplink address -> container
+	setPublished   = "published"
 	setPublishedAt = "published_at" // host: address, protocol and port -> uplink address and port
-	setOrigin      = "origin"       // router: address, protocol and port of the host, port of the uplink. No rule reads it: it is how the host's elements of a router are found
-	setForward     = "forwarded"    // router: floating address, protocol and port -> container
-	setFloating    = "floating"     // host: addresses that lead to some router
+	// router: address, protocol and port of the host, port of the uplink. No rule reads it:
+	// it is how the host's elements of a router are found
+	setOrigin      = "origin"
+	setForward     = "forwarded" // router: floating address, protocol and port -> container
+	setFloating    = "floating"  // host: addresses that lead to some router
 	setFloatingIn  = "floating_in"
 	setFloatingOut = "floating_out"
 )
 
-// routerTable translates in a router: ports of its uplink address, floating addresses, and what leaves.
+// routerTable translates in a router: ports of its uplink address, floating addresses,
+// and what leaves.
 func routerTable(snat bool) table {
 	t := table{family: nftables.TableFamilyINet}
-	pre := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityNATDest}
-	post := nft.Chain{Name: "postrouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Priority: *nftables.ChainPriorityNATSource}
+	pre := nft.Chain{
+		Name: "prerouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPrerouting,
+		Priority: *nftables.ChainPriorityNATDest,
+	}
+	post := nft.Chain{
+		Name: "postrouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting,
+		Priority: *nftables.ChainPriorityNATSource,
+	}
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	post.Rules = append(post.Rules, nft.NewRule("hairpin to a floating address",
 		nft.In(bridgePrefix+"*"), nft.Out(bridgePrefix+"*"), nft.Translated(), nft.Masquerade),
@@ -37,9 +48,19 @@ func routerTable(snat bool) table {
 		addr, destination := v.AddrType(), nft.Exprs{v.LoadDestination(nft.Reg(0))}
 		translate := nft.NAT(expr.NATTypeDestNAT, v, nft.First, nft.Reg(v.Words()))
 		t.sets = append(t.sets,
-			nftables.Set{Name: setPublished + v.String(), IsMap: true, Concatenation: true, KeyType: nft.Concat(service...), DataType: nft.Concat(addr, nftables.TypeInetService)},
-			nftables.Set{Name: setOrigin + v.String(), Concatenation: true, KeyType: nft.Concat(addr, service[0], service[1], service[1])},
-			nftables.Set{Name: setForward + v.String(), IsMap: true, Concatenation: true, KeyType: nft.Concat(addr, service[0], service[1]), DataType: nft.Concat(addr, nftables.TypeInetService)},
+			nftables.Set{
+				Name: setPublished + v.String(), IsMap: true, Concatenation: true,
+				KeyType: nft.Concat(service...), DataType: nft.Concat(addr, nftables.TypeInetService),
+			},
+			nftables.Set{
+				Name: setOrigin + v.String(), Concatenation: true,
+				KeyType: nft.Concat(addr, service[0], service[1], service[1]),
+			},
+			nftables.Set{
+				Name: setForward + v.String(), IsMap: true, Concatenation: true,
+				KeyType:  nft.Concat(addr, service[0], service[1]),
+				DataType: nft.Concat(addr, nftables.TypeInetService),
+			},
 			nftables.Set{Name: setFloatingIn + v.String(), IsMap: true, KeyType: addr, DataType: addr},
 			nftables.Set{Name: setFloatingOut + v.String(), IsMap: true, KeyType: addr, DataType: addr},
 		)
@@ -63,7 +84,8 @@ func routerTable(snat bool) table {
 			nft.Out(uplinkName), nft.Masquerade))
 	}
 	t.chains = []nft.Chain{pre, post, {
-		Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter,
+		Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward,
+		Priority: *nftables.ChainPriorityFilter,
 		Rules: []nft.Rule{
 			// Connection tracking leaves neighbour discovery and multicast listeners
 			// alone. No router forwards those (RFC 4861).
@@ -74,7 +96,8 @@ func routerTable(snat bool) table {
 			nft.NewRule("unknown to connection tracking",
 				nft.State(nft.StateInvalid|nft.StateUntracked), nft.Drop),
 			nft.NewRule("to the outside", nft.NotIn(uplinkName), nft.Accept),
-			// The host's connections to a VIP whose member is outside, be it the host itself: their answers come back this way.
+			// The host's connections to a VIP whose member is outside, be it the host itself:
+			// their answers come back this way.
 			nft.NewRule("balanced to the outside", nft.Translated(), nft.Accept),
 			// A floating address without a container behind this port would go round
 			// between host and router until its TTL ends.
@@ -84,45 +107,64 @@ func routerTable(snat bool) table {
 	return t
 }
 
-// hostTable translates and filters in the host's namespace. It knows no container's address, only routers' uplink addresses.
+// hostTable translates and filters in the host's namespace. It knows no container's
+// address, only routers' uplink addresses.
 func hostTable(uplink4, uplink6 netip.Prefix) table {
 	t := table{family: nftables.TableFamilyINet}
 	kr := uplinkPrefix + "*"
 	loopback := nft.V4.Loopback()
 	// Five before Docker's, so that neither depends on who started first.
 	early := func(p *nftables.ChainPriority) nftables.ChainPriority { return *p - 5 }
-	raw := nft.Chain{Name: "raw", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: []nft.Rule{
-		nft.NewRule("not from a router", nft.NotIn(kr), nft.Accept),
-		// route_localnet is on for uplinks, so that the host's loopback may call in; nothing may come back that way by itself.
-		nft.NewRule("loopback address from a router", nft.To(loopback), nft.Drop),
-		nft.NewRule("loopback source from a router", nft.From(loopback), nft.Drop),
-	}}
-	pre := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPrerouting, Priority: early(nftables.ChainPriorityNATDest)}
-	out := nft.Chain{Name: "output", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookOutput, Priority: early(nftables.ChainPriorityNATDest)}
-	// Translation comes before the kernel's look for loopback addresses that come from without: what is none of ours to translate it drops. IPv6
-	// drops them before anything.
+	raw := nft.Chain{Name: "raw", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting,
+		Priority: *nftables.ChainPriorityRaw, Rules: []nft.Rule{
+			nft.NewRule("not from a router", nft.NotIn(kr), nft.Accept),
+			// route_localnet is on for uplinks, so that the host's loopback may call in; nothing
+			// may come back that way by itself.
+			nft.NewRule("loopback address from a router", nft.To(loopback), nft.Drop),
+			nft.NewRule("loopback source from a router", nft.From(loopback), nft.Drop),
+		}}
+	pre := nft.Chain{
+		Name: "prerouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPrerouting,
+		Priority: early(nftables.ChainPriorityNATDest),
+	}
+	out := nft.Chain{
+		Name: "output", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookOutput,
+		Priority: early(nftables.ChainPriorityNATDest),
+	}
+	// Translation comes before the kernel's look for loopback addresses that come from
+	// without: what is none of ours to translate it drops. IPv6 drops them before anything.
 	pre.Rules = append(pre.Rules,
 		nft.NewRule("loopback address from without", nft.NotIn("lo"), nft.To(loopback), nft.Accept),
 		nft.NewRule("loopback source from without", nft.NotIn("lo"), nft.From(loopback), nft.Accept))
-	post := nft.Chain{Name: "postrouting", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Priority: early(nftables.ChainPriorityNATSource), Rules: []nft.Rule{
-		nft.NewRule("loopback to published", nft.Out(kr), nft.From(loopback), nft.Masquerade),
-		nft.NewRule("IPv6 loopback to published", nft.Out(kr), nft.From(nft.V6.Loopback()), nft.Masquerade),
-		nft.NewRule("router to published", nft.In(kr), nft.Out(kr), nft.Translated(), nft.Masquerade),
-	}}
-	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter, Rules: []nft.Rule{
-		nft.NewRule("unknown to connection tracking, from a router",
-			nft.In(kr), nft.State(nft.StateInvalid), nft.Drop),
-		nft.NewRule("not to a router", nft.NotOut(kr), nft.Accept),
-		nft.NewRule("answers", nft.State(nft.StateEstablished|nft.StateRelated), nft.Accept),
-		nft.NewRule("published", nft.Translated(), nft.Accept),
-	}}
+	post := nft.Chain{Name: "postrouting", Type: nftables.ChainTypeNAT,
+		Hook:     nftables.ChainHookPostrouting,
+		Priority: early(nftables.ChainPriorityNATSource), Rules: []nft.Rule{
+			nft.NewRule("loopback to published", nft.Out(kr), nft.From(loopback), nft.Masquerade),
+			nft.NewRule("IPv6 loopback to published", nft.Out(kr), nft.From(nft.V6.Loopback()), nft.Masquerade),
+			nft.NewRule("router to published", nft.In(kr), nft.Out(kr), nft.Translated(), nft.Masquerade),
+		}}
+	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter,
+		Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter, Rules: []nft.Rule{
+			nft.NewRule("unknown to connection tracking, from a router",
+				nft.In(kr), nft.State(nft.StateInvalid), nft.Drop),
+			nft.NewRule("not to a router", nft.NotOut(kr), nft.Accept),
+			nft.NewRule("answers", nft.State(nft.StateEstablished|nft.StateRelated), nft.Accept),
+			nft.NewRule("published", nft.Translated(), nft.Accept),
+		}}
 	service := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
 	for _, v := range nft.Versions {
 		addr, destination := v.AddrType(), nft.Exprs{v.LoadDestination(nft.Reg(0))}
 		translate := nft.NAT(expr.NATTypeDestNAT, v, nft.First, nft.Reg(v.Words()))
 		t.sets = append(t.sets,
-			nftables.Set{Name: setPublished + v.String(), IsMap: true, Concatenation: true, KeyType: nft.Concat(service...), DataType: nft.Concat(addr, nftables.TypeInetService)},
-			nftables.Set{Name: setPublishedAt + v.String(), IsMap: true, Concatenation: true, KeyType: nft.Concat(addr, service[0], service[1]), DataType: nft.Concat(addr, nftables.TypeInetService)},
+			nftables.Set{
+				Name: setPublished + v.String(), IsMap: true, Concatenation: true,
+				KeyType: nft.Concat(service...), DataType: nft.Concat(addr, nftables.TypeInetService),
+			},
+			nftables.Set{
+				Name: setPublishedAt + v.String(), IsMap: true, Concatenation: true,
+				KeyType:  nft.Concat(addr, service[0], service[1]),
+				DataType: nft.Concat(addr, nftables.TypeInetService),
+			},
 			nftables.Set{Name: setFloating + v.String(), KeyType: addr},
 		)
 		published := []nft.Rule{
@@ -162,19 +204,24 @@ func (w Forward) inRouter() []nft.Element {
 }
 
 func (w Forward) origin() nft.Element {
-	return nft.Element{Set: setOrigin + nft.VersionOf(w.Address).String(), Key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port) + nft.Uint16(w.via())}
+	return nft.Element{
+		Set: setOrigin + nft.VersionOf(w.Address).String(),
+		Key: nft.Addr(w.Address) + nft.Service(w.Protocol, w.Port) + nft.Uint16(w.via()),
+	}
 }
 
 // inHost is what the host knows of a forwarding of an address of its own.
 func (w Forward) inHost(uplink netip.Addr) nft.Element {
-	v, key, value := nft.VersionOf(w.Address).String(), nft.Service(w.Protocol, w.Port), nft.Addr(uplink)+nft.Uint16(w.via())
+	v, key, value := nft.VersionOf(w.Address).String(), nft.Service(w.Protocol, w.Port),
+		nft.Addr(uplink)+nft.Uint16(w.via())
 	if w.Address.IsUnspecified() {
 		return nft.Element{Set: setPublished + v, Key: key, Value: value}
 	}
 	return nft.Element{Set: setPublishedAt + v, Key: nft.Addr(w.Address) + key, Value: value}
 }
 
-// forwardFrom is what an origin says of a forwarding of the host: all but whereto. It reports false for anything else.
+// forwardFrom is what an origin says of a forwarding of the host: all but whereto. It
+// reports false for anything else.
 func forwardFrom(e nft.Element) (w Forward, ok bool) {
 	const service = 12 // protocol, port, port, each in a register
 	if !strings.HasPrefix(e.Set, setOrigin) || len(e.Key) <= service {

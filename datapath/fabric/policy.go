@@ -12,8 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// UpdateGroups tells the domain's filter what these security groups and address groups are now. Those that it knows at the revision given cost
-// nothing. It must know a group before a port has it. The error is os.ErrNotExist if the domain has no namespace.
+// UpdateGroups tells the domain's filter what these security groups and address groups
+// are now. Those that it knows at the revision given cost nothing. It must know a group
+// before a port has it. The error is os.ErrNotExist if the domain has no namespace.
 func (f *Fabric) UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error {
 	if err := ctx.Err(); err != nil || len(groups)+len(sets) == 0 {
 		return err
@@ -41,8 +42,9 @@ func (s *space) filtering(domain string, work func(*policy.Filter) error) (err e
 	return nil
 }
 
-// filterPorts tells the filter about ports. With those of remove that are not filtered in add it is not done until the guard has forgotten them, so that none
-// of them can send unfiltered: that is for the function it returns.
+// filterPorts tells the filter about ports. With those of remove that are not filtered in
+// add it is not done until the guard has forgotten them, so that none of them can send
+// unfiltered: that is for the function it returns.
 func (s *space) filterPorts(domain string, remove, add []Port) (after func() error, err error) {
 	var changed, gone, bare []Port
 	for _, p := range remove {
@@ -56,9 +58,13 @@ func (s *space) filterPorts(domain string, remove, add []Port) (after func() err
 			gone = append(gone, p)
 		}
 	}
-	err = s.filtering(domain, func(p *policy.Filter) error { return p.UpdatePorts(filteredPorts(changed), filteredPorts(add)) })
+	err = s.filtering(domain, func(p *policy.Filter) error {
+		return p.UpdatePorts(filteredPorts(changed), filteredPorts(add))
+	})
 	return func() error {
-		return s.filtering(domain, func(p *policy.Filter) error { return p.UpdatePorts(filteredPorts(gone), filteredPorts(bare)) })
+		return s.filtering(domain, func(p *policy.Filter) error {
+			return p.UpdatePorts(filteredPorts(gone), filteredPorts(bare))
+		})
 	}, err
 }
 
@@ -95,7 +101,8 @@ func (s *space) compareFilter(r *run, ports []Port, groups []policy.Group, sets 
 	return err
 }
 
-// moveFilter has ports that come from another namespace be filtered here before they come. Groups that are not known here let nothing pass.
+// moveFilter has ports that come from another namespace be filtered here before they
+// come. Groups that are not known here let nothing pass.
 func (s *space) moveFilter(r *run, from *space, taps []netlink.Link) error {
 	var names []string
 	for _, l := range taps {

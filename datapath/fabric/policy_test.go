@@ -31,7 +31,11 @@ func newFiltered(t testing.TB) *filtered {
 		t.Skip("this kernel cannot filter ports")
 	}
 	f := &filtered{world: newWorld(t), groups: map[string]policy.Group{}}
-	f.d = Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")}, Uplink: uplink("100.64.0.2", "fd00:6b75::2")}
+	f.d = Domain{
+		ID:      newID(),
+		Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")},
+		Uplink:  uplink("100.64.0.2", "fd00:6b75::2"),
+	}
 	f.apply(f.d)
 	return f
 }
@@ -124,7 +128,8 @@ func waitFor(want bool) time.Duration {
 	return patience
 }
 
-// patience is how long a test waits for what must not come; what must come it waits for much longer.
+// patience is how long a test waits for what must not come; what must come it waits for
+// much longer.
 const patience = 150 * time.Millisecond
 
 // passes tells whether a server of serve answers.
@@ -165,8 +170,9 @@ func (f *filtered) expect(what string, from netns.NsHandle, network, addr string
 	}
 }
 
-// The protocols for experiments (RFC 3692), one for what an experiment's port begins and one for what is begun towards it: without ports, and so for
-// all that is between two hosts one flow, which either began.
+// The protocols for experiments (RFC 3692), one for what an experiment's port begins and
+// one for what is begun towards it: without ports, and so for all that is between two
+// hosts one flow, which either began.
 var rawProtocol = map[policy.Direction]uint8{policy.Egress: 253, policy.Ingress: 254}
 
 // echoRaw answers every packet of these.
@@ -228,7 +234,9 @@ func TestFilter(t *testing.T) {
 	f := newFiltered(t)
 	f.group("web", append(anything(policy.Egress), bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 80, 81))...)...)
 	f.group("client", anything(policy.Egress)...)
-	server, client, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.6", "fd00:b::6")
+	server, client, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"),
+		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.6", "fd00:b::6")
 	free := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.7", "fd00:a::7")
 	for _, port := range []int{80, 82} {
 		f.serve(server.ns, port)
@@ -273,7 +281,8 @@ func target(network, host string, port int) string {
 	return net.JoinHostPort(host, fmt.Sprint(port))
 }
 
-// TestFilterRules tries each kind of rule in each direction and family: what it is to let pass, and what is next to it.
+// TestFilterRules tries each kind of rule in each direction and family: what it is to let
+// pass, and what is next to it.
 func TestFilterRules(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -287,7 +296,10 @@ func TestFilterRules(t *testing.T) {
 		}
 		f.echoRaw(ns)
 	}
-	hosts := map[string][2]string{"a": {"10.0.0.5", "fd00:a::5"}, "b": {"10.0.0.6", "fd00:a::6"}, "c": {"10.0.1.7", "fd00:b::7"}, "out": {neighbourAddr4, neighbourAddr6}}
+	hosts := map[string][2]string{
+		"a": {"10.0.0.5", "fd00:a::5"}, "b": {"10.0.0.6", "fd00:a::6"}, "c": {"10.0.1.7", "fd00:b::7"},
+		"out": {neighbourAddr4, neighbourAddr6},
+	}
 	spaces := map[string]netns.NsHandle{"a": a.ns, "b": b.ns, "c": c.ns, "out": f.neighbour}
 	echo := [2]uint8{8, 128}
 	u8 := func(v uint8) *uint8 { return &v }
@@ -302,7 +314,8 @@ func TestFilterRules(t *testing.T) {
 		try  []try
 	}{
 		{"any", func(policy.Direction, int) policy.Rule { return policy.Rule{} },
-			[]try{{"b", "tcp", 1000, true}, {"c", "udp", 1010, true}, {"out", "tcp", 1000, true}, {"b", "ping", 0, true}, {"c", "raw", 0, true}}},
+			[]try{{"b", "tcp", 1000, true}, {"c", "udp", 1010, true}, {"out", "tcp", 1000, true},
+				{"b", "ping", 0, true}, {"c", "raw", 0, true}}},
 		{"TCP", func(policy.Direction, int) policy.Rule { return policy.Rule{Protocol: 6} },
 			[]try{{"b", "tcp", 1000, true}, {"c", "tcp", 1011, true}, {"b", "udp", 1000, false}, {"c", "ping", 0, false}}},
 		{"UDP port", func(policy.Direction, int) policy.Rule { return policy.Rule{Protocol: 17, First: 1000, Last: 1000} },
@@ -324,7 +337,8 @@ func TestFilterRules(t *testing.T) {
 		},
 			[]try{{"b", "ping", 0, false}}},
 		{"a protocol's number", func(d policy.Direction, _ int) policy.Rule { return policy.Rule{Protocol: rawProtocol[d]} },
-			[]try{{"b", "raw", 0, true}, {"c", "raw", 0, true}, {"b", "tcp", 1000, false}, {"c", "ping", 0, false}}},
+			[]try{{"b", "raw", 0, true}, {"c", "raw", 0, true},
+				{"b", "tcp", 1000, false}, {"c", "ping", 0, false}}},
 		{"another protocol's number", func(d policy.Direction, _ int) policy.Rule { return policy.Rule{Protocol: 252} },
 			[]try{{"b", "raw", 0, false}}},
 		{"remote prefix", func(_ policy.Direction, six int) policy.Rule {
@@ -337,7 +351,8 @@ func TestFilterRules(t *testing.T) {
 			return policy.Rule{Remote: netip.MustParsePrefix([2]string{"0.0.0.0/0", "::/0"}[six])}
 		}, []try{{"b", "tcp", 1000, true}, {"out", "tcp", 1000, true}}},
 		{"remote group", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteGroup: "friends"} },
-			[]try{{"c", "tcp", 1000, true}, {"c", "ping", 0, true}, {"c", "raw", 0, true}, {"b", "tcp", 1000, false}, {"out", "udp", 1000, false}}},
+			[]try{{"c", "tcp", 1000, true}, {"c", "ping", 0, true}, {"c", "raw", 0, true},
+				{"b", "tcp", 1000, false}, {"out", "udp", 1000, false}}},
 		{"remote group, one port", func(policy.Direction, int) policy.Rule {
 			return policy.Rule{RemoteGroup: "friends", Protocol: 6, First: 1005, Last: 1005}
 		},
@@ -345,10 +360,15 @@ func TestFilterRules(t *testing.T) {
 		{"address group", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteSet: "places"} },
 			[]try{{"c", "tcp", 1000, true}, {"out", "udp", 1000, true}, {"out", "ping", 0, true}, {"b", "tcp", 1000, false}}},
 		{"none", func(policy.Direction, int) policy.Rule { return policy.Rule{RemoteGroup: "nobody"} },
-			[]try{{"b", "tcp", 1000, false}, {"c", "udp", 1000, false}, {"out", "tcp", 1000, false}, {"b", "ping", 0, false}, {"c", "raw", 0, false}}},
+			[]try{{"b", "tcp", 1000, false}, {"c", "udp", 1000, false}, {"out", "tcp", 1000, false},
+				{"b", "ping", 0, false}, {"c", "raw", 0, false}}},
 	}
 	// The outside reaches the ports by their own addresses: it needs routes.
-	f.sh(f.neighbour, "ip route add 10.0.0.0/16 via "+hostAddr4+"; ip route add fd00:a::/64 via "+hostAddr6+"; ip route add fd00:b::/64 via "+hostAddr6)
+	f.sh(
+		f.neighbour,
+		"ip route add 10.0.0.0/16 via "+hostAddr4+"; ip route add fd00:a::/64 via "+hostAddr6+
+			"; ip route add fd00:b::/64 via "+hostAddr6,
+	)
 	f.group("friends", append(anything(policy.Egress), anything(policy.Ingress)...)...)
 	f.join(&c, "friends")
 	f.set("places", "10.0.1.0/25", "10.0.1.7/32", "fd00:b::/64", neighbourAddr4+"/32", "2001:db8:51::/64")

@@ -22,24 +22,30 @@ import (
 func manyRules(n int) []policy.Rule {
 	list := anything(policy.Egress)
 	for i := range n - 1 {
-		list = append(list, policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_TCP, First: uint16(20000 + i), Last: uint16(20000 + i),
+		list = append(list, policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_TCP,
+			First: uint16(20000 + i), Last: uint16(20000 + i),
 			Remote: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i), 0}), 24)})
 	}
 	return append(list, policy.Rule{Direction: policy.Ingress})
 }
 
-// stateful is what connection tracking would do at the least, in the inet family and with br_netfilter.
-const stateful = "nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; }; add rule inet t f ct state established,related accept'"
+// stateful is what connection tracking would do at the least, in the inet family and with
+// br_netfilter.
+const stateful = "nft 'add table inet t; add chain inet t f { type filter hook forward " +
+	"priority 0; }; add rule inet t f ct state established,related accept'"
 
-// BenchmarkFilterThroughput sends between two ports of a network over a TCP connection ("stream") and as small datagrams, in turns without a filter, with a
-// hundred rules, and with connection tracking by br_netfilter instead; and gives the medians of the turns' ratios to no filter, of bytes that came by the
-// processor's time: both ends are in this process, and what the kernel does for them is in its account. Beside others' work that tells a difference of some
-// hundredths, which the clock on the wall does not.
+// BenchmarkFilterThroughput sends between two ports of a network over a TCP connection
+// ("stream") and as small datagrams, in turns without a filter, with a hundred rules, and
+// with connection tracking by br_netfilter instead; and gives the medians of the turns'
+// ratios to no filter, of bytes that came by the processor's time: both ends are in this
+// process, and what the kernel does for them is in its account. Beside others' work that
+// tells a difference of some hundredths, which the clock on the wall does not.
 func BenchmarkFilterThroughput(b *testing.B) {
 	for _, kind := range []string{"stream", "datagrams"} {
 		b.Run(kind, func(b *testing.B) {
 			f := newFiltered(b)
-			server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+			server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+				f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 			f.group("many", manyRules(100)...)
 			var got atomic.Int64
 			out, size := f.pour(kind, client, server, &got)
@@ -91,7 +97,8 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// pour opens what one port sends to another by, whose end takes all of it and counts; and says how much is best sent at once.
+// pour opens what one port sends to another by, whose end takes all of it and counts; and
+// says how much is best sent at once.
 func (f *filtered) pour(kind string, from, to container, got *atomic.Int64) (io.Writer, int) {
 	f.t.Helper()
 	if kind == "stream" {
@@ -126,7 +133,13 @@ func BenchmarkFilterRule(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				f.group("many", append(manyRules(9), policy.Rule{Direction: policy.Ingress, Protocol: unix.IPPROTO_UDP, First: uint16(i%60000 + 1), Last: 65535})...)
+				f.group(
+					"many",
+					append(manyRules(9), policy.Rule{
+						Direction: policy.Ingress, Protocol: unix.IPPROTO_UDP, First: uint16(i%60000 + 1),
+						Last: 65535,
+					})...,
+				)
 			}
 		})
 	}
@@ -137,7 +150,13 @@ func BenchmarkFilterMember(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("ports=%d", n), func(b *testing.B) {
 			f := newFiltered(b)
-			f.group("many", append(anything(policy.Egress), bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteGroup: "many"})...)...)
+			f.group(
+				"many",
+				append(
+					anything(policy.Egress),
+					bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteGroup: "many"})...,
+				)...,
+			)
 			f.crowd(n, "many")
 			one := benchPorts(f.d.Bridges[0].Network, 1)
 			one[0].Groups = []string{"many"}
@@ -166,7 +185,8 @@ func BenchmarkFilterConnect(b *testing.B) {
 	for _, rules := range []int{0, 100} {
 		b.Run(fmt.Sprintf("rules=%d", rules), func(b *testing.B) {
 			f := newFiltered(b)
-			server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+			server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+				f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 			f.serve(server.ns, 80)
 			if rules > 0 {
 				f.group("many", manyRules(rules)...)

@@ -18,19 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFilterControl sends, to a port that lets nothing in, what IP cannot do without: about listeners and neighbours it passes, but not as a way to talk
-// with whom one likes.
+// TestFilterControl sends, to a port that lets nothing in, what IP cannot do without:
+// about listeners and neighbours it passes, but not as a way to talk with whom one likes.
 func TestFilterControl(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
-	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"),
+		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	f.group("server", anything(policy.Egress)...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
 	f.join(&near, "client")
 	f.join(&far, "client")
-	// A query for all groups, and a solicitation for the server's address, whose checksum the kernel writes.
+	// A query for all groups, and a solicitation for the server's address, whose checksum
+	// the kernel writes.
 	query := []byte{0x11, 100, 0xee, 0x9b, 0, 0, 0, 0}
 	solicit := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, netip.MustParseAddr("fd00:a::5").AsSlice()...)
 	for _, c := range []struct {
@@ -84,18 +86,21 @@ func TestFilterControl(t *testing.T) {
 	}
 }
 
-// TestFilterFragments sends many datagrams in fragments, one after another: what is remembered of one is not in the way of the others.
+// TestFilterFragments sends many datagrams in fragments, one after another: what is
+// remembered of one is not in the way of the others.
 func TestFilterFragments(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
-	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	f.group("server", bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 500, 500))...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
 	f.join(&client, "client")
 	for _, hosts := range [][2]string{{"10.0.0.5", "10.0.0.6"}, {"fd00:a::5", "fd00:a::6"}} {
 		f.ping(client.ns, map[bool]string{true: "10.0.0.1", false: "fd00:a::1"}[hosts[0] == "10.0.0.5"])
-		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500), netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
+		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500),
+			netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
 		in, out := f.datagrams(server, there), f.datagrams(client, here)
 		b := make([]byte, 4000)
 		const many = 5000
@@ -110,11 +115,13 @@ func TestFilterFragments(t *testing.T) {
 	}
 }
 
-// TestFilterOneSided looks for how long connections are remembered: for days only if both sides have sent.
+// TestFilterOneSided looks for how long connections are remembered: for days only if both
+// sides have sent.
 func TestFilterOneSided(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
-	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	f.group("server", ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
@@ -124,7 +131,10 @@ func TestFilterOneSided(t *testing.T) {
 		s, err := f.f.openDomain(f.d.ID)
 		must(t, err)
 		defer s.close()
-		list, err := s.nft.GetSetElements(&nftables.Set{Table: &nftables.Table{Name: "kuryr_policy", Family: nftables.TableFamilyBridge}, Name: "flows_out4"})
+		list, err := s.nft.GetSetElements(&nftables.Set{
+			Table: &nftables.Table{Name: "kuryr_policy", Family: nftables.TableFamilyBridge},
+			Name:  "flows_out4",
+		})
 		must(t, err)
 		for _, e := range list {
 			if binary.BigEndian.Uint16(e.Key[16:]) == port {
@@ -157,12 +167,14 @@ func TestFilterOneSided(t *testing.T) {
 	}
 }
 
-// TestFilterLeftovers has ports with groups of their own come and go: what is left of them in the kernel is bounded.
+// TestFilterLeftovers has ports with groups of their own come and go: what is left of
+// them in the kernel is bounded.
 func TestFilterLeftovers(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	ctx := t.Context()
-	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	f.group("server", ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
@@ -185,11 +197,13 @@ func TestFilterLeftovers(t *testing.T) {
 	f.expect("after the clearing", client.ns, "tcp", "10.0.0.5:81", false)
 }
 
-// TestFilterChosenGroups gives two ports sets of groups that were chosen to have one number: each is judged by its own.
+// TestFilterChosenGroups gives two ports sets of groups that were chosen to have one
+// number: each is judged by its own.
 func TestFilterChosenGroups(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
-	one, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	one, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.7", "fd00:a::7")
 	for _, id := range strings.Split("ehijlnp", "") {
 		f.group(id)
@@ -202,7 +216,9 @@ func TestFilterChosenGroups(t *testing.T) {
 		f.serve(server.ns, 80)
 		f.serve(server.ns, 81)
 	}
-	for address, want := range map[string]bool{"10.0.0.5:80": true, "10.0.0.5:81": false, "10.0.0.6:80": false, "10.0.0.6:81": true} {
+	for address, want := range map[string]bool{
+		"10.0.0.5:80": true, "10.0.0.5:81": false, "10.0.0.6:80": false, "10.0.0.6:81": true,
+	} {
 		f.expect("by the rules of its groups", client.ns, "tcp", address, want)
 	}
 }

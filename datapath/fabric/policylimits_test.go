@@ -13,12 +13,14 @@ import (
 	"github.com/kuryr/kuryr/datapath/policy"
 )
 
-// TestLimits sends more at once than a limit's burst lets pass, in either direction, and looks for the mark of what is sent.
+// TestLimits sends more at once than a limit's burst lets pass, in either direction, and
+// looks for the mark of what is sent.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	ctx := context.Background()
-	limited, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	limited, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	const count, size = 400, 1000
 	// arrive counts how many of the datagrams come that one port sends to the other.
 	arrive := func(from, to container, host string, port uint16, limit bool) int {
@@ -30,7 +32,15 @@ func TestLimits(t *testing.T) {
 		in := f.datagrams(to, there)
 		defer in.Close()
 		must(t, in.SetReadBuffer(8<<20))
-		out := f.datagrams(from, netip.AddrPortFrom(map[bool]netip.Addr{true: netip.IPv4Unspecified(), false: netip.IPv6Unspecified()}[there.Addr().Is4()], port))
+		out := f.datagrams(
+			from,
+			netip.AddrPortFrom(
+				map[bool]netip.Addr{
+					true: netip.IPv4Unspecified(), false: netip.IPv6Unspecified(),
+				}[there.Addr().Is4()],
+				port,
+			),
+		)
 		defer out.Close()
 		for range count {
 			_, err := out.WriteToUDPAddrPort(make([]byte, size), there)
@@ -82,9 +92,14 @@ func TestLimits(t *testing.T) {
 	f.group("any", append(anything(policy.Egress), anything(policy.Ingress)...)...)
 	limit(policy.Limits{IngressKbps: 16, EgressKbps: 16}, "any")
 	expect("both, with groups", true, true)
-	state := State{Domains: []Domain{f.d}, Ports: map[string][]Port{f.d.ID: {was, other.port}}, Groups: []policy.Group{f.groups["any"]}}
-	for _, damage := range []string{"true", "nft flush ruleset", "nft flush map bridge kuryr_policy limits_out; nft flush map bridge kuryr_policy limits_in", "nft flush chain bridge kuryr_policy limit_out-" + TapName(was.ID) +
-		"; nft flush chain bridge kuryr_policy limit_in-" + TapName(was.ID)} {
+	state := State{
+		Domains: []Domain{f.d}, Ports: map[string][]Port{f.d.ID: {was, other.port}},
+		Groups: []policy.Group{f.groups["any"]},
+	}
+	for _, damage := range []string{"true", "nft flush ruleset",
+		"nft flush map bridge kuryr_policy limits_out; nft flush map bridge kuryr_policy limits_in",
+		"nft flush chain bridge kuryr_policy limit_out-" + TapName(was.ID) +
+			"; nft flush chain bridge kuryr_policy limit_in-" + TapName(was.ID)} {
 		f.sh(f.domain(f.d.ID), damage)
 		report, err := f.f.Reconcile(ctx, state)
 		must(t, err)
@@ -97,18 +112,27 @@ func TestLimits(t *testing.T) {
 	}
 	limit(policy.Limits{}, "any")
 	expect("no limits, with groups", false, false)
-	if out := f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy"); strings.Contains(out, "limit_out-") || strings.Contains(out, "too much") {
+	if out := f.sh(
+		f.domain(f.d.ID), "nft list table bridge kuryr_policy",
+	); strings.Contains(out, "limit_out-") || strings.Contains(out, "too much") {
 		t.Errorf("left: %s", out)
 	}
 
 	// marks, of ports with groups and without
-	f.sh(other.ns, "nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in ip dscp 46 counter; add rule inet t in ip6 dscp 46 counter; add rule inet t in counter'")
+	f.sh(
+		other.ns,
+		"nft 'add table inet t; add chain inet t in { type filter hook input priority 0; }; add "+
+			"rule inet t in ip dscp 46 counter; add rule inet t in ip6 dscp 46 counter; add rule inet "+
+			"t in counter'",
+	)
 	for _, groups := range [][]string{nil, {"any"}} {
 		limit(policy.Limits{DSCP: 46}, groups...)
 		for i, host := range []string{"10.0.1.7", "fd00:b::7"} {
 			f.expect("marked", limited.ns, "ping", host, true)
 			out := f.sh(other.ns, "nft list table inet t")
-			if m := regexp.MustCompile(`dscp ef counter packets (\d+)`).FindAllStringSubmatch(out, -1); len(m) != 2 || m[i][1] == "0" {
+			if m := regexp.MustCompile(
+				`dscp ef counter packets (\d+)`,
+			).FindAllStringSubmatch(out, -1); len(m) != 2 || m[i][1] == "0" {
 				t.Errorf("%v: nothing with the mark came: %s", groups, out)
 			}
 		}

@@ -21,8 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFilterLive changes rules below connections: one that no rule allows any more is cut in both directions, whoever sends; one that others
-// still allow is not disturbed, nor is any by what is added.
+// TestFilterLive changes rules below connections: one that no rule allows any more is cut
+// in both directions, whoever sends; one that others still allow is not disturbed, nor is
+// any by what is added.
 func TestFilterLive(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -42,7 +43,8 @@ func TestFilterLive(t *testing.T) {
 	for _, client := range []container{near, far} {
 		for _, host := range []string{"10.0.0.5", "fd00:a::5"} {
 			f.group("server", slices.Concat(anything(policy.Egress), web, other)...)
-			cut, kept := f.converse(client.ns, server.ns, net.JoinHostPort(host, "80")), f.converse(client.ns, server.ns, net.JoinHostPort(host, "81"))
+			cut, kept := f.converse(client.ns, server.ns, net.JoinHostPort(host, "80")),
+				f.converse(client.ns, server.ns, net.JoinHostPort(host, "81"))
 			alive := func(what string, c line, want bool) {
 				t.Helper()
 				// the server first: it never sends what begins a connection
@@ -55,7 +57,13 @@ func TestFilterLive(t *testing.T) {
 			}
 			alive("at first", cut, true)
 			alive("at first", kept, true)
-			f.group("server", slices.Concat(anything(policy.Egress), web, other, bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 5, 5)))...)
+			f.group(
+				"server",
+				slices.Concat(
+					anything(policy.Egress), web, other,
+					bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 5, 5)),
+				)...,
+			)
 			alive("a rule more", cut, true)
 			f.join(&server, "server", "extra")
 			alive("a group more that allows it too", cut, true)
@@ -114,7 +122,8 @@ func (f *filtered) forgetPackets() {
 	f.sh(f.domain(f.d.ID), b.String())
 }
 
-// redial makes a connection from a fixed port, and ends it with a reset so that the port is free again.
+// redial makes a connection from a fixed port, and ends it with a reset so that the port
+// is free again.
 func (f *filtered) redial(from, to container, address string) {
 	f.t.Helper()
 	var listener net.Listener
@@ -138,7 +147,8 @@ func (f *filtered) redial(from, to container, address string) {
 	_ = in.Close()
 }
 
-// TestFilterUndisturbed changes rules, members and ports' groups while both ends of a connection send, which they all allow: the filter drops nothing.
+// TestFilterUndisturbed changes rules, members and ports' groups while both ends of a
+// connection send, which they all allow: the filter drops nothing.
 func TestFilterUndisturbed(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -173,7 +183,12 @@ func TestFilterUndisturbed(t *testing.T) {
 		})
 	}
 	for i := range 30 {
-		f.group("web", append(anything(policy.Egress), web, ports(policy.Ingress, unix.IPPROTO_UDP, uint16(i+1), uint16(i+1)))...)
+		f.group(
+			"web",
+			append(
+				anything(policy.Egress), web, ports(policy.Ingress, unix.IPPROTO_UDP, uint16(i+1), uint16(i+1)),
+			)...,
+		)
 		f.join(&server, "web", "more")
 		f.join(&server, "more")
 		f.join(&client, "web")
@@ -193,25 +208,31 @@ func TestFilterUndisturbed(t *testing.T) {
 	}
 }
 
-// TestFilterDatagrams is TestFilterLive for UDP: a flow in which both sides send, and one in which one side does.
+// TestFilterDatagrams is TestFilterLive for UDP: a flow in which both sides send, and one
+// in which one side does.
 func TestFilterDatagrams(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
-	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"),
+		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	rule := bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 500, 500))
 	f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
 	f.join(&near, "client")
 	f.join(&far, "client")
-	for i, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}, {"10.0.0.5", "10.0.0.6"}, {"fd00:a::5", "fd00:a::6"}} {
+	for i, hosts := range [][2]string{
+		{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}, {"10.0.0.5", "10.0.0.6"},
+		{"fd00:a::5", "fd00:a::6"},
+	} {
 		client := far
 		if i > 1 {
 			client = near
 		}
 		f.group("server", slices.Concat(anything(policy.Egress), rule)...)
-		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500), netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
+		there, here := netip.AddrPortFrom(netip.MustParseAddr(hosts[0]), 500),
+			netip.AddrPortFrom(netip.MustParseAddr(hosts[1]), 501)
 		in, out := f.datagrams(server, there), f.datagrams(client, here)
 		alive := func(what string, want bool) {
 			t.Helper()
@@ -225,9 +246,19 @@ func TestFilterDatagrams(t *testing.T) {
 			}
 		}
 		alive("at first", true)
-		f.group("server", slices.Concat(anything(policy.Egress), rule, bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 5, 5)))...)
+		f.group(
+			"server",
+			slices.Concat(
+				anything(policy.Egress), rule, bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 5, 5)),
+			)...,
+		)
 		alive("a rule more", true)
-		f.group("server", slices.Concat(anything(policy.Egress), bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 5, 5)))...)
+		f.group(
+			"server",
+			slices.Concat(
+				anything(policy.Egress), bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 5, 5)),
+			)...,
+		)
 		alive("no rule left", false)
 		f.group("server", slices.Concat(anything(policy.Egress), rule)...)
 		alive("allowed again", true)
@@ -241,7 +272,12 @@ func TestFilterDatagrams(t *testing.T) {
 		}
 		// an error about a datagram to a port that nobody listens on
 		deaf := netip.AddrPortFrom(there.Addr(), 502)
-		f.group("server", slices.Concat(anything(policy.Egress), rule, bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 502, 502)))...)
+		f.group(
+			"server",
+			slices.Concat(
+				anything(policy.Egress), rule, bothFamilies(ports(policy.Ingress, unix.IPPROTO_UDP, 502, 502)),
+			)...,
+		)
 		var c net.Conn
 		nstest.Do(t, client.ns, func() { c, err = net.Dial("udp", deaf.String()) })
 		must(t, err)
@@ -283,16 +319,24 @@ func sends(from, to *net.UDPConn, addr netip.AddrPort, want bool) bool {
 	}
 }
 
-// TestFilterMembers grows and shrinks a remote group, by ports and by their allowed pairs, and an address group.
+// TestFilterMembers grows and shrinks a remote group, by ports and by their allowed
+// pairs, and an address group.
 func TestFilterMembers(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	ctx := context.Background()
 	server := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5")
-	one, two := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
+	one, two := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"),
+		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	f.serve(server.ns, 80)
 	f.set("places")
-	f.group("server", append(bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteGroup: "friends"}), bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteSet: "places"})...)...)
+	f.group(
+		"server",
+		append(
+			bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteGroup: "friends"}),
+			bothFamilies(policy.Rule{Direction: policy.Ingress, RemoteSet: "places"})...,
+		)...,
+	)
 	f.group("friends", anything(policy.Egress)...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server")
@@ -344,7 +388,8 @@ func TestFilterMembers(t *testing.T) {
 		t.Helper()
 		got := false
 		nstest.Do(t, one.ns, func() {
-			c, err := (&net.Dialer{Timeout: waitFor(want), LocalAddr: &net.TCPAddr{IP: vip.AsSlice()}}).Dial("tcp", "10.0.0.5:80")
+			d := net.Dialer{Timeout: waitFor(want), LocalAddr: &net.TCPAddr{IP: vip.AsSlice()}}
+			c, err := d.Dial("tcp", "10.0.0.5:80")
 			if got = err == nil; got {
 				_ = c.Close()
 			}
@@ -362,12 +407,15 @@ func TestFilterMembers(t *testing.T) {
 	says("the other member has it", true)
 	pair(&one, "client")
 	says("none has it any more", false)
-	if listing := f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy"); !strings.Contains(listing, "kuryr_policy") {
+	if listing := f.sh(
+		f.domain(f.d.ID), "nft list table bridge kuryr_policy",
+	); !strings.Contains(listing, "kuryr_policy") {
 		t.Error(listing)
 	}
 }
 
-// TestFilterOutside checks floating addresses and published ports of filtered ports, from outside and from neighbours.
+// TestFilterOutside checks floating addresses and published ports of filtered ports, from
+// outside and from neighbours.
 func TestFilterOutside(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -379,10 +427,22 @@ func TestFilterOutside(t *testing.T) {
 	f.serve(server.ns, 80)
 	f.serve(server.ns, 81)
 	must(t, f.f.UpdateForwards(ctx, f.d.ID, nil, []Forward{
-		{Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8080, To: netip.MustParseAddrPort("10.0.0.5:80")},
-		{Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8081, To: netip.MustParseAddrPort("10.0.0.5:81")},
-		{Address: netip.IPv6Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8080, To: netip.MustParseAddrPort("[fd00:a::5]:80")},
-		{Address: netip.IPv6Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8081, To: netip.MustParseAddrPort("[fd00:a::5]:81")},
+		{
+			Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8080,
+			To: netip.MustParseAddrPort("10.0.0.5:80"),
+		},
+		{
+			Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8081,
+			To: netip.MustParseAddrPort("10.0.0.5:81"),
+		},
+		{
+			Address: netip.IPv6Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8080,
+			To: netip.MustParseAddrPort("[fd00:a::5]:80"),
+		},
+		{
+			Address: netip.IPv6Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8081,
+			To: netip.MustParseAddrPort("[fd00:a::5]:81"),
+		},
 	}))
 	f.group("server", append(anything(policy.Egress), bothFamilies(ports(policy.Ingress, unix.IPPROTO_TCP, 80, 80))...)...)
 	f.join(&server, "server")
@@ -407,7 +467,8 @@ func TestFilterOutside(t *testing.T) {
 	}
 }
 
-// TestFilterOtherKinds sends frames that are neither IP nor ARP, which no rule can let pass, to a port that is filtered.
+// TestFilterOtherKinds sends frames that are neither IP nor ARP, which no rule can let
+// pass, to a port that is filtered.
 func TestFilterOtherKinds(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -417,7 +478,8 @@ func TestFilterOtherKinds(t *testing.T) {
 	must(t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{sender.port}, []Port{bare}))
 	f.group("any", slices.Concat(anything(policy.Ingress), anything(policy.Egress))...)
 	in, out, mac := newWire(t, receiver.ns), newWire(t, sender.ns), sender.port.MAC
-	other, arp, marker := ethernet(mac, 0x88cc, make([]byte, 46)), arpFrame(mac, mac, "10.0.0.6", "10.0.0.200"), udp4(mac, "10.0.0.6", 9)
+	other, arp, marker := ethernet(mac, 0x88cc, make([]byte, 46)),
+		arpFrame(mac, mac, "10.0.0.6", "10.0.0.200"), udp4(mac, "10.0.0.6", 9)
 	for _, filtered := range []bool{false, true} {
 		if filtered {
 			f.join(&receiver, "any")
@@ -432,23 +494,32 @@ func TestFilterOtherKinds(t *testing.T) {
 	}
 }
 
-// TestFilterReconcile damages the filter in every way and has it mended; what is as wanted is not touched.
+// TestFilterReconcile damages the filter in every way and has it mended; what is as
+// wanted is not touched.
 func TestFilterReconcile(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
 	ctx := context.Background()
-	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
+	server, client := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
+		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	f.set("places", "10.0.0.0/24", "fd00::/16")
-	f.group("server", append(anything(policy.Egress), policy.Rule{Direction: policy.Ingress, Protocol: 6, First: 80, Last: 90, RemoteGroup: "client"},
+	f.group("server", append(anything(policy.Egress), policy.Rule{
+		Direction: policy.Ingress, Protocol: 6, First: 80, Last: 90, RemoteGroup: "client",
+	},
 		policy.Rule{Direction: policy.Ingress, IPv6: true, RemoteSet: "places"})...)
 	f.group("client", anything(policy.Egress)...)
 	f.join(&server, "server", "client")
-	server.port.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("10.0.0.128/25")}, {Prefix: netip.MustParsePrefix("fd00:a::1:0/112")}}
+	server.port.Allowed = []AllowedAddress{
+		{Prefix: netip.MustParsePrefix("10.0.0.128/25")},
+		{Prefix: netip.MustParsePrefix("fd00:a::1:0/112")},
+	}
 	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{server.port}, []Port{server.port}))
 	f.join(&client, "client")
 	state := State{Domains: []Domain{f.d}, Ports: map[string][]Port{f.d.ID: {server.port, client.port}},
 		Groups: []policy.Group{f.groups["server"], f.groups["client"], {ID: "unused"}},
-		Sets:   []policy.Set{{ID: "places", Revision: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/16")}}}}
+		Sets: []policy.Set{{ID: "places", Revision: 1, Prefixes: []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/16"),
+		}}}}
 	ns := f.domain(f.d.ID)
 	static := func() string {
 		t.Helper()
@@ -456,7 +527,9 @@ func TestFilterReconcile(t *testing.T) {
 		skip := false
 		for line := range strings.Lines(f.sh(ns, "nft -s list table bridge kuryr_policy")) {
 			if text := strings.TrimSpace(line); strings.HasPrefix(text, "set ") || strings.HasPrefix(text, "chain ") {
-				skip = strings.Contains(text, "live_") || strings.Contains(text, "flows_") || strings.Contains(text, "closing") || strings.Contains(text, "answered") || strings.Contains(text, "fragments_") || strings.Contains(text, "chain epoch")
+				skip = strings.Contains(text, "live_") || strings.Contains(text, "flows_") ||
+					strings.Contains(text, "closing") || strings.Contains(text, "answered") ||
+					strings.Contains(text, "fragments_") || strings.Contains(text, "chain epoch")
 			}
 			if !skip {
 				kept = append(kept, line)
@@ -485,7 +558,8 @@ func TestFilterReconcile(t *testing.T) {
 		"nft flush set bridge kuryr_policy pairs4-client",
 		"nft add element bridge kuryr_policy members4-client '{ 1.2.3.4 }'",
 		"nft add element bridge kuryr_policy ports '{ \"tapx\" : 7 }'",
-		"nft add chain bridge kuryr_policy stray; nft add set bridge kuryr_policy stray '{ type mark; }'; nft add rule bridge kuryr_policy stray meta mark @stray accept",
+		"nft add chain bridge kuryr_policy stray; nft add set bridge kuryr_policy stray '{ type " +
+			"mark; }'; nft add rule bridge kuryr_policy stray meta mark @stray accept",
 	} {
 		f.sh(ns, damage)
 		diff, err := f.f.Diff(ctx, state)
@@ -548,7 +622,8 @@ func lines(listing string) string {
 	return strings.Join(list, "")
 }
 
-// TestFilterMoved moves a network with filtered ports to another router: they are filtered there from the first moment.
+// TestFilterMoved moves a network with filtered ports to another router: they are
+// filtered there from the first moment.
 func TestFilterMoved(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)

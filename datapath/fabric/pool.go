@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nftBuffer holds the acknowledgements of the largest transaction; the default buffer overflows at some hundred messages.
+// nftBuffer holds the acknowledgements of the largest transaction; the default buffer
+// overflows at some hundred messages.
 const nftBuffer = 16 << 20
 
 // nsKey is a namespace's identity; it is not given to another while a socket is open in it.
@@ -27,8 +28,9 @@ func keyOf(ns netns.NsHandle) (nsKey, error) {
 	return nsKey{st.Dev, st.Ino}, nil
 }
 
-// pool keeps nftables sockets open. Closing one makes the kernel free, under the lock that every transaction takes, what
-// earlier transactions deleted: some milliseconds, in which no port can be added anywhere.
+// pool keeps nftables sockets open. Closing one makes the kernel free, under the lock
+// that every transaction takes, what earlier transactions deleted: some milliseconds, in
+// which no port can be added anywhere.
 type pool struct {
 	mu   sync.Mutex
 	free map[nsKey][]*nftables.Conn
@@ -48,9 +50,10 @@ func (p *pool) get(ns netns.NsHandle, key nsKey) (*nftables.Conn, error) {
 
 // connect opens an nftables socket in a namespace.
 func connect(ns netns.NsHandle) (*nftables.Conn, error) {
-	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(), nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
-		return errors.Join(c.SetReadBuffer(nftBuffer), c.SetWriteBuffer(nftBuffer))
-	}))
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(),
+		nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
+			return errors.Join(c.SetReadBuffer(nftBuffer), c.SetWriteBuffer(nftBuffer))
+		}))
 	if err != nil {
 		return nil, fmt.Errorf("nftables socket: %w", err)
 	}
@@ -67,7 +70,8 @@ func (p *pool) put(key nsKey, c *nftables.Conn) {
 	p.free[key] = append(p.free[key], c)
 }
 
-// keep closes the sockets of all namespaces but those for which wanted is true: an open socket keeps a namespace alive.
+// keep closes the sockets of all namespaces but those for which wanted is true: an open
+// socket keeps a namespace alive.
 func (p *pool) keep(wanted func(nsKey) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

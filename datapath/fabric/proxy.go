@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy is a proxy neighbour entry of ours: the host answers for a floating address on one of its links.
+// proxy is a proxy neighbour entry of ours: the host answers for a floating address on
+// one of its links.
 type proxy struct {
 	link int
 	addr netip.Addr
@@ -72,7 +73,8 @@ func (s *space) changeProxy(kind, flags int, p proxy) error {
 	return err
 }
 
-// convergeProxies announces floating addresses on the links whose subnets hold them. An address of no subnet of the host is routed to it by others.
+// convergeProxies announces floating addresses on the links whose subnets hold them. An
+// address of no subnet of the host is routed to it by others.
 func (f *Fabric) convergeProxies(r *run, host *space, u *Uplink, c *claims) error {
 	if len(u.Floating) == 0 {
 		return nil

@@ -89,14 +89,19 @@ func at(address string, proto uint8, port uint16, to string, via uint16) Forward
 
 var bothProtocols = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
 
-// TestPublishedOnOneAddress has one port published on several addresses of the host, to containers of one router and of two.
+// TestPublishedOnOneAddress has one port published on several addresses of the host, to
+// containers of one router and of two.
 func TestPublishedOnOneAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := twoRouters()
 	w.apply(a)
 	w.apply(b)
-	w.sh(w.host, "ip addr add 198.51.100.3/24 dev ext0; ip addr add 2001:db8:51::3/64 dev ext0 nodad; ip addr add 198.51.100.4/24 dev ext0")
+	w.sh(
+		w.host,
+		"ip addr add 198.51.100.3/24 dev ext0; ip addr add 2001:db8:51::3/64 dev ext0 nodad; ip "+
+			"addr add 198.51.100.4/24 dev ext0",
+	)
 	w.sh(w.neighbour, "ip -6 route add default via "+hostAddr6)
 	one, two := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5"), w.plug(a.ID, a.Bridges[0], "10.0.0.6", "fd00:a::6")
 	three := w.plug(b.ID, b.Bridges[0], "10.0.0.5", "fd00:a::5")
@@ -108,7 +113,9 @@ func TestPublishedOnOneAddress(t *testing.T) {
 		inA = append(inA,
 			at(hostAddr4, p, 8080, "10.0.0.5:80", 8080), at(hostAddr6, p, 8080, "[fd00:a::5]:80", 8080),
 			at("127.0.0.1", p, 8080, "10.0.0.6:80", 40000), at("::1", p, 8080, "[fd00:a::6]:80", 40000))
-		inB = append(inB, at("198.51.100.3", p, 8080, "10.0.0.5:80", 8080), at("2001:db8:51::3", p, 8080, "[fd00:a::5]:80", 8080),
+		inB = append(inB, at("198.51.100.3", p, 8080, "10.0.0.5:80", 8080), at(
+			"2001:db8:51::3", p, 8080, "[fd00:a::5]:80", 8080,
+		),
 			at("0.0.0.0", p, 8081, "10.0.0.5:80", 9), at("::", p, 8081, "[fd00:a::5]:80", 9))
 	}
 	ctx := context.Background()
@@ -116,7 +123,10 @@ func TestPublishedOnOneAddress(t *testing.T) {
 		must(t, w.f.UpdateForwards(ctx, a.ID, nil, inA))
 		must(t, w.f.UpdateForwards(ctx, b.ID, nil, inB))
 	}
-	state := State{Domains: []Domain{a, b}, Ports: map[string][]Port{a.ID: {one.port, two.port}, b.ID: {three.port}}, Forwards: map[string][]Forward{a.ID: inA, b.ID: inB}}
+	state := State{
+		Domains: []Domain{a, b}, Ports: map[string][]Port{a.ID: {one.port, two.port}, b.ID: {three.port}},
+		Forwards: map[string][]Forward{a.ID: inA, b.ID: inB},
+	}
 	w.mustMatch(state)
 	check := func(when string) {
 		t.Helper()
@@ -167,7 +177,10 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	if got := w.asked(w.host, "tcp", "[::1]:8080"); got != "two fd00:6b75::1" {
 		t.Errorf("::1 after another router went: %q", got)
 	}
-	if out := w.sh(w.host, "nft list table inet kuryr; ip -6 route show table local"); strings.Contains(out, "198.51.100.3") || strings.Contains(out, "8081") || strings.Contains(out, UplinkName(b.ID)) {
+	if out := w.sh(
+		w.host, "nft list table inet kuryr; ip -6 route show table local",
+	); strings.Contains(out, "198.51.100.3") || strings.Contains(out, "8081") ||
+		strings.Contains(out, UplinkName(b.ID)) {
 		t.Errorf("the deleted router left in the host\n%s", out)
 	}
 	for range 2 {
@@ -202,7 +215,9 @@ func frame(src, dst net.HardwareAddr, from, to netip.Addr, port uint16) []byte {
 		}
 		return ^uint16(total)
 	}
-	binary.BigEndian.PutUint16(udp[6:], sum(from.AsSlice(), to.AsSlice(), []byte{0, unix.IPPROTO_UDP, 0, byte(len(udp))}, udp))
+	binary.BigEndian.PutUint16(udp[6:], sum(
+		from.AsSlice(), to.AsSlice(), []byte{0, unix.IPPROTO_UDP, 0, byte(len(udp))}, udp,
+	))
 	head := slices.Concat(dst, src)
 	if to.Is4() {
 		ip := []byte{0x45, 0, 0, byte(20 + len(udp)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
@@ -214,8 +229,9 @@ func frame(src, dst net.HardwareAddr, from, to netip.Addr, port uint16) []byte {
 	return slices.Concat(head, []byte{0x86, 0xdd}, ip, from.AsSlice(), to.AsSlice(), udp)
 }
 
-// TestLoopbackStaysLoopback has a neighbour send what only the host itself may: packets for 127.0.0.1 and ::1, and from them; and packets for an address
-// that nothing is published on.
+// TestLoopbackStaysLoopback has a neighbour send what only the host itself may: packets
+// for 127.0.0.1 and ::1, and from them; and packets for an address that nothing is
+// published on.
 func TestLoopbackStaysLoopback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -223,7 +239,11 @@ func TestLoopbackStaysLoopback(t *testing.T) {
 	w.apply(a)
 	w.sh(w.host, "ip addr add 198.51.100.3/24 dev ext0; ip addr add 2001:db8:51::3/64 dev ext0 nodad")
 	// As another's setup may have it: the kernel itself then takes such packets from the wire.
-	w.sh(w.host, "sysctl -qw net.ipv4.conf.ext0.route_localnet=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.ext0.rp_filter=0")
+	w.sh(
+		w.host,
+		"sysctl -qw net.ipv4.conf.ext0.route_localnet=1 net.ipv4.conf.all.rp_filter=0 "+
+			"net.ipv4.conf.ext0.rp_filter=0",
+	)
 	c := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5")
 	must(t, w.f.UpdateForwards(context.Background(), a.ID, nil, []Forward{
 		at("127.0.0.1", unix.IPPROTO_UDP, 53, "10.0.0.5:80", 53), at("::1", unix.IPPROTO_UDP, 53, "[fd00:a::5]:80", 53),
@@ -260,7 +280,10 @@ func TestLoopbackStaysLoopback(t *testing.T) {
 				return
 			}
 			defer unix.Close(fd)
-			f := frame(own.Attrs().HardwareAddr, host.Attrs().HardwareAddr, netip.MustParseAddr(from), netip.MustParseAddr(to), port)
+			f := frame(
+				own.Attrs().HardwareAddr, host.Attrs().HardwareAddr, netip.MustParseAddr(from),
+				netip.MustParseAddr(to), port,
+			)
 			err = unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: own.Attrs().Index, Halen: 6})
 		})
 		must(t, err)
@@ -291,8 +314,9 @@ func TestLoopbackStaysLoopback(t *testing.T) {
 	}
 }
 
-// TestPublishedSCTP sends the first packet of an association, as most kernels have no sockets for the rest: it must come to the container, at
-// the port within, from the client.
+// TestPublishedSCTP sends the first packet of an association, as most kernels have no
+// sockets for the rest: it must come to the container, at the port within, from the
+// client.
 func TestPublishedSCTP(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_closed"); err != nil {
@@ -304,10 +328,14 @@ func TestPublishedSCTP(t *testing.T) {
 	w.sh(w.neighbour, "ip -6 route add default via "+hostAddr6)
 	c := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5")
 	must(t, w.f.UpdateForwards(context.Background(), a.ID, nil, []Forward{
-		at("0.0.0.0", unix.IPPROTO_SCTP, 9000, "10.0.0.5:90", 9000), at("::", unix.IPPROTO_SCTP, 9000, "[fd00:a::5]:90", 9000),
-		at(hostAddr4, unix.IPPROTO_SCTP, 9001, "10.0.0.5:91", 40001), at(hostAddr6, unix.IPPROTO_SCTP, 9001, "[fd00:a::5]:91", 40001),
+		at("0.0.0.0", unix.IPPROTO_SCTP, 9000, "10.0.0.5:90", 9000),
+		at("::", unix.IPPROTO_SCTP, 9000, "[fd00:a::5]:90", 9000),
+		at(hostAddr4, unix.IPPROTO_SCTP, 9001, "10.0.0.5:91", 40001),
+		at(hostAddr6, unix.IPPROTO_SCTP, 9001, "[fd00:a::5]:91", 40001),
 	}))
-	for _, x := range []struct{ network, to, from string }{{"ip4:132", hostAddr4, neighbourAddr4}, {"ip6:132", hostAddr6, neighbourAddr6}} {
+	for _, x := range []struct{ network, to, from string }{
+		{"ip4:132", hostAddr4, neighbourAddr4}, {"ip6:132", hostAddr6, neighbourAddr6},
+	} {
 		var in net.PacketConn
 		var out net.Conn
 		var err, oerr error
@@ -336,7 +364,10 @@ func TestPublishedSCTP(t *testing.T) {
 				continue
 			}
 			if to := binary.BigEndian.Uint16(got[2:]); n != len(packet) || to != within || from.String() != x.from {
-				t.Errorf("%s port %d: %d bytes came to port %d from %s; want %d, %d, %s", x.to, port, n, to, from, len(packet), within, x.from)
+				t.Errorf(
+					"%s port %d: %d bytes came to port %d from %s; want %d, %d, %s", x.to, port, n, to, from,
+					len(packet), within, x.from,
+				)
 			}
 			sum := binary.LittleEndian.Uint32(got[8:])
 			clear(got[8:12])
@@ -348,7 +379,8 @@ func TestPublishedSCTP(t *testing.T) {
 	}
 }
 
-// TestOldTablesAreReplaced has the maps of an earlier version, which kept the port on the way to the router.
+// TestOldTablesAreReplaced has the maps of an earlier version, which kept the port on the
+// way to the router.
 func TestOldTablesAreReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -356,7 +388,10 @@ func TestOldTablesAreReplaced(t *testing.T) {
 	w.apply(a)
 	c := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5")
 	w.name(c.ns, "c", 80)
-	forwards := []Forward{at("0.0.0.0", unix.IPPROTO_TCP, 8080, "10.0.0.5:80", 8080), at("127.0.0.1", unix.IPPROTO_TCP, 8081, "10.0.0.5:80", 8081)}
+	forwards := []Forward{
+		at("0.0.0.0", unix.IPPROTO_TCP, 8080, "10.0.0.5:80", 8080),
+		at("127.0.0.1", unix.IPPROTO_TCP, 8081, "10.0.0.5:80", 8081),
+	}
 	old := `
 delete table inet kuryr
 table inet kuryr {
@@ -364,14 +399,24 @@ table inet kuryr {
 	map published6 { type inet_proto . inet_service : ipv6_addr; }
 	set floating4 { type ipv4_addr; }
 	set floating6 { type ipv6_addr; }
-	chain prerouting { type nat hook prerouting priority dstnat - 5; fib daddr type local dnat ip to meta l4proto . th dport map @published4; }
+	chain prerouting {
+		type nat hook prerouting priority dstnat - 5
+		fib daddr type local dnat ip to meta l4proto . th dport map @published4
+	}
 }`
 	w.sh(w.host, "nft -f - <<'EOF'"+old+"\nEOF")
-	w.sh(w.domain(a.ID), `nft delete set inet kuryr origin4; nft delete set inet kuryr origin6; nft add element inet kuryr published4 '{ tcp . 8080 : 10.0.0.5 . 80 }'`)
+	w.sh(
+		w.domain(a.ID),
+		`nft delete set inet kuryr origin4; nft delete set inet kuryr origin6; nft add element inet `+
+			`kuryr published4 '{ tcp . 8080 : 10.0.0.5 . 80 }'`,
+	)
 	if got := w.asked(w.neighbour, "tcp", hostAddr4+":8080"); got != "c "+neighbourAddr4 {
 		t.Fatalf("with the old tables %q", got)
 	}
-	state := State{Domains: []Domain{a}, Ports: map[string][]Port{a.ID: {c.port}}, Forwards: map[string][]Forward{a.ID: forwards}}
+	state := State{
+		Domains: []Domain{a}, Ports: map[string][]Port{a.ID: {c.port}},
+		Forwards: map[string][]Forward{a.ID: forwards},
+	}
 	if _, err := w.f.Reconcile(context.Background(), state); err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reconcile makes the kernel hold exactly what s says of what is ours, and touches nothing else; where nothing differs nothing is
-// changed, so no traffic is interrupted. s must be current: what other calls made that s does not know is removed. One domain that cannot
-// be mended does not hinder the others; its error is in the joined error.
+// Reconcile makes the kernel hold exactly what s says of what is ours, and touches
+// nothing else; where nothing differs nothing is changed, so no traffic is interrupted. s
+// must be current: what other calls made that s does not know is removed. One domain that
+// cannot be mended does not hinder the others; its error is in the joined error.
 func (f *Fabric) Reconcile(ctx context.Context, s State) (Report, error) {
 	return f.compare(ctx, s, false)
 }
@@ -29,7 +30,8 @@ func (f *Fabric) Diff(ctx context.Context, s State) ([]Difference, error) {
 	return report.Changed, err
 }
 
-// Down takes everything of ours out of the kernel: all namespaces of the store, and what is ours in the host's.
+// Down takes everything of ours out of the kernel: all namespaces of the store, and what
+// is ours in the host's.
 func (f *Fabric) Down(ctx context.Context) error {
 	f.gate.Lock()
 	defer f.gate.Unlock()
@@ -169,7 +171,10 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 		return c, errors.Join(routes, err)
 	}
 	// What is wrong with these hinders no forwarding. VIPs come when what they lead to is there.
-	rest := errors.Join(routes, f.compareFrontends(r, c.space, state.Frontends[d.ID]), c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])))
+	rest := errors.Join(
+		routes, f.compareFrontends(r, c.space, state.Frontends[d.ID]),
+		c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])),
+	)
 	if d.Uplink == nil {
 		return c, rest
 	}
@@ -188,8 +193,8 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))
 }
 
-// compareTaps fetches the domain's networks from other domains, puts its ports' links below their bridges, and removes links of ports
-// that do not exist.
+// compareTaps fetches the domain's networks from other domains, puts its ports' links
+// below their bridges, and removes links of ports that do not exist.
 func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
 	for _, b := range d.Bridges {
 		others, err := f.others(BridgeName(b.Network), d.ID)
@@ -228,13 +233,17 @@ func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
 		}
 		network, known := networks[name]
 		if !known {
-			if err := r.mend("port "+name, "", "present", func() error { return ignore(s.rt.LinkDel(l), unix.ENODEV) }); err != nil {
+			if err := r.mend(
+				"port "+name, "", "present", func() error { return ignore(s.rt.LinkDel(l), unix.ENODEV) },
+			); err != nil {
 				return err
 			}
 			continue
 		}
 		if master := bridges[BridgeName(network)]; master != 0 && l.Attrs().MasterIndex != master {
-			err := r.mend("port "+name, "below "+BridgeName(network), "not so", func() error { return s.rt.LinkSetMasterByIndex(l, master) })
+			err := r.mend("port "+name, "below "+BridgeName(network), "not so", func() error {
+				return s.rt.LinkSetMasterByIndex(l, master)
+			})
 			if err != nil {
 				return err
 			}
@@ -291,7 +300,10 @@ func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []pr
 		if strings.HasPrefix(l.Attrs().Name, dyingPrefix) {
 			continue
 		}
-		if err := r.mend("link "+l.Attrs().Name, "", "present", func() error { return ignore(host.rt.LinkDel(l), unix.ENODEV) }); err != nil {
+		if err := r.mend(
+			"link "+l.Attrs().Name, "", "present",
+			func() error { return ignore(host.rt.LinkDel(l), unix.ENODEV) },
+		); err != nil {
 			return err
 		}
 	}
@@ -307,7 +319,9 @@ func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []pr
 		if ours[route.LinkIndex] {
 			continue
 		}
-		err := r.mend("host route "+routeKey(route), "", "present", func() error { return ignore(host.rt.RouteDel(&route), unix.ESRCH, unix.ENODEV) })
+		err := r.mend("host route "+routeKey(route), "", "present", func() error {
+			return ignore(host.rt.RouteDel(&route), unix.ESRCH, unix.ENODEV)
+		})
 		if err != nil {
 			return err
 		}
@@ -318,7 +332,9 @@ func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []pr
 	}
 	for _, p := range have {
 		if !slices.Contains(proxies, p) {
-			err := r.mend("proxy neighbour "+p.String(), "", "present", func() error { return ignore(host.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT) })
+			err := r.mend("proxy neighbour "+p.String(), "", "present", func() error {
+				return ignore(host.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT)
+			})
 			if err != nil {
 				return err
 			}

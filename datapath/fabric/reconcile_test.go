@@ -29,8 +29,11 @@ func scene(w *world) (State, []container) {
 	a.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}
 	b.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.0.0.7")}}
 	state := State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{}, Forwards: map[string][]Forward{
-		a.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0}, {netip.IPv6Unspecified(), unix.IPPROTO_UDP, 53, netip.MustParseAddrPort("[fd00:a::5]:53"), 0},
-			at("127.0.0.1", unix.IPPROTO_TCP, 8081, "10.0.0.5:81", 40001), at("::1", unix.IPPROTO_TCP, 8081, "[fd00:a::5]:81", 40001)},
+		a.ID: {{
+			netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0,
+		}, {netip.IPv6Unspecified(), unix.IPPROTO_UDP, 53, netip.MustParseAddrPort("[fd00:a::5]:53"), 0},
+			at("127.0.0.1", unix.IPPROTO_TCP, 8081, "10.0.0.5:81", 40001),
+			at("::1", unix.IPPROTO_TCP, 8081, "[fd00:a::5]:81", 40001)},
 		b.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8081, netip.MustParseAddrPort("10.0.0.5:80"), 0}},
 	}}
 	var plugged []container
@@ -56,13 +59,22 @@ func (w *world) mustMatch(state State) {
 }
 
 const foreign = `
-ip link add kr-foreign type veth peer name krf2; ip link add br-foreign type bridge; ip link set br-foreign up; ip link set krf2 up
-ip addr add 203.0.113.1/24 dev br-foreign; ip route add 203.0.113.128/25 dev br-foreign; ip route add 192.0.2.0/24 dev br-foreign proto 77
+ip link add kr-foreign type veth peer name krf2; ip link add br-foreign type bridge
+ip link set br-foreign up; ip link set krf2 up
+ip addr add 203.0.113.1/24 dev br-foreign; ip route add 203.0.113.128/25 dev br-foreign
+ip route add 192.0.2.0/24 dev br-foreign proto 77
 ip neigh add proxy 203.0.113.9 dev br-foreign
-nft add table inet other; nft add chain inet other input '{ type filter hook input priority 0; }'; nft add table bridge kuryr`
+nft add table inet other; nft add chain inet other input '{ type filter hook input priority 0; }'
+nft add table bridge kuryr`
 
 func foreignImage(w *world) string {
-	return w.sh(w.host, "ip -o link show br-foreign | sed 's/state.*//'; ip -o link show kr-foreign | sed 's/state.*//'; ip addr show dev br-foreign | grep 203; ip route show dev br-foreign; ip neigh show proxy dev br-foreign; nft list table inet other; nft list table bridge kuryr; sysctl net.ipv4.ip_forward net.ipv4.conf.ext0.route_localnet")
+	return w.sh(
+		w.host,
+		"ip -o link show br-foreign | sed 's/state.*//'; ip -o link show kr-foreign | sed "+
+			"'s/state.*//'; ip addr show dev br-foreign | grep 203; ip route show dev br-foreign; ip "+
+			"neigh show proxy dev br-foreign; nft list table inet other; nft list table bridge kuryr; "+
+			"sysctl net.ipv4.ip_forward net.ipv4.conf.ext0.route_localnet",
+	)
 }
 
 func TestReconcileAfterDamage(t *testing.T) {
@@ -98,7 +110,9 @@ func TestReconcileAfterDamage(t *testing.T) {
 		{"uplink alias gone", func() { hit(w.host, "ip link set "+UplinkName(b.ID)+" alias ''") }},
 		{"uplink address gone", func() { hit(w.host, "ip addr flush dev "+UplinkName(b.ID)) }},
 		{"way back of ::1 gone", func() { hit(w.host, "ip -6 route flush table local proto 75") }},
-		{"way back of ::1 more", func() { hit(w.host, "ip -6 route add local ::1/128 dev ext0 table local metric 2049 proto 75") }},
+		{"way back of ::1 more", func() {
+			hit(w.host, "ip -6 route add local ::1/128 dev ext0 table local metric 2049 proto 75")
+		}},
 		{"host element of one address gone", func() { hit(w.host, "nft flush map inet kuryr published_at6") }},
 		{"router's origins gone", func() { hit(nsA, "nft flush set inet kuryr origin4") }},
 		{"host routes gone", func() { hit(w.host, "ip route flush dev "+UplinkName(a.ID)+" proto 75") }},
@@ -106,7 +120,12 @@ func TestReconcileAfterDamage(t *testing.T) {
 		{"router routes gone", func() { hit(nsB, "ip route flush proto 75") }},
 		{"bridge gone", func() { hit(nsA, "ip link del "+BridgeName(a.Bridges[0].Network)) }},
 		{"bridge changed", func() {
-			hit(nsB, "ip link set "+BridgeName(b.Bridges[0].Network)+" mtu 1280 address 02:00:00:00:00:09; ip addr add 10.9.9.9/24 dev "+BridgeName(b.Bridges[0].Network))
+			hit(
+				nsB,
+				"ip link set "+BridgeName(b.Bridges[0].Network)+
+					" mtu 1280 address 02:00:00:00:00:09; ip addr add 10.9.9.9/24 dev "+
+					BridgeName(b.Bridges[0].Network),
+			)
 		}},
 		{"sysctl changed", func() { hit(nsB, "sysctl -qw net.ipv4.ip_forward=0") }},
 		{"proxy neighbour gone", func() { hit(w.host, "ip neigh del proxy 198.51.100.50 dev ext0 || true") }},
@@ -167,7 +186,12 @@ func TestReconcileAfterDamage(t *testing.T) {
 	if names, _ := w.store.List(); len(names) != 0 {
 		t.Errorf("namespaces left: %v", names)
 	}
-	if left := w.sh(w.host, "ip link | grep kuryr || true; ip route show proto 75; ip -6 route show proto 75; ip -6 route show table local proto 75; nft list tables | grep 'inet kuryr' || true; ip neigh show proxy | grep 198 || true"); left != "" {
+	if left := w.sh(
+		w.host,
+		"ip link | grep kuryr || true; ip route show proto 75; ip -6 route show proto 75; ip -6 "+
+			"route show table local proto 75; nft list tables | grep 'inet kuryr' || true; ip neigh "+
+			"show proxy | grep 198 || true",
+	); left != "" {
 		t.Errorf("left in the host:\n%s", left)
 	}
 }
@@ -248,7 +272,8 @@ func TestMigration(t *testing.T) {
 	w.mustMatch(state)
 }
 
-// TestRefusedRoute has a static route that the kernel refuses: it is reported, and nothing else suffers.
+// TestRefusedRoute has a static route that the kernel refuses: it is reported, and
+// nothing else suffers.
 func TestRefusedRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,7 +287,9 @@ func TestRefusedRoute(t *testing.T) {
 	w.reaches(w.neighbour, "198.51.100.40", true)
 	w.sh(w.domain(d.ID), "nft flush ruleset")
 	w.sh(w.host, "nft flush ruleset")
-	report, err := w.f.Reconcile(context.Background(), State{Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {c.port}}})
+	report, err := w.f.Reconcile(context.Background(), State{
+		Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {c.port}},
+	})
 	if err == nil || len(report.Changed) == 0 {
 		t.Errorf("changed %v, error %v", report.Changed, err)
 	}
@@ -289,7 +316,10 @@ func TestParallel(t *testing.T) {
 	const n = 16
 	for i := range n {
 		go func() {
-			d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00::1/64")}, Uplink: uplink(fmt.Sprintf("100.64.1.%d", i+1))}
+			d := Domain{
+				ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00::1/64")},
+				Uplink: uplink(fmt.Sprintf("100.64.1.%d", i+1)),
+			}
 			for range 3 {
 				if _, err := w.f.ApplyDomain(context.Background(), d); err != nil {
 					done <- err

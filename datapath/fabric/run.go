@@ -13,7 +13,8 @@ type run struct {
 	dry    bool
 	domain string
 	diffs  []Difference
-	// hostAddrs, in a pass over everything, holds the host's addresses by link index, so that they are read once.
+	// hostAddrs, in a pass over everything, holds the host's addresses by link index, so
+	// that they are read once.
 	hostAddrs map[int][]string
 	// hostLoopbacks, in such a pass, tells which of the host's links have a route of ours to ::1.
 	hostLoopbacks map[int]bool
@@ -34,7 +35,8 @@ func (r *run) mend(object, want, have string, fix func() error) error {
 	return nil
 }
 
-// in returns a run whose differences are noted for another domain; the caller takes them over with join.
+// in returns a run whose differences are noted for another domain; the caller takes them
+// over with join.
 func (r *run) in(domain string) *run {
 	return &run{ctx: r.ctx, dry: r.dry, domain: domain, hostAddrs: r.hostAddrs, hostLoopbacks: r.hostLoopbacks}
 }

@@ -19,8 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace with its sockets open. It serves one call: opening costs 30 µs, and what is not kept open never
-// keeps a deleted namespace alive. Only the nftables socket comes from a pool.
+// space is a network namespace with its sockets open. It serves one call: opening costs
+// 30 µs, and what is not kept open never keeps a deleted namespace alive. Only the
+// nftables socket comes from a pool.
 type space struct {
 	ns  netns.NsHandle
 	rt  *netlink.Handle
@@ -78,7 +79,8 @@ func (s *space) close() {
 	_ = s.ns.Close()
 }
 
-// do runs f on a thread in the namespace, for what has no netlink message: files under /proc/sys/net.
+// do runs f on a thread in the namespace, for what has no netlink message: files under
+// /proc/sys/net.
 func (s *space) do(f func() error) error { return kuryrns.Do(s.ns, f) }
 
 // link finds a link by name; nil if there is none.
@@ -97,7 +99,8 @@ func (s *space) lacks(name string) bool {
 	return err == nil && link == nil
 }
 
-// links lists links; the kernel leaves out what is not of this kind ("" any) or not below this master (0 any).
+// links lists links; the kernel leaves out what is not of this kind ("" any) or not below
+// this master (0 any).
 func (s *space) links(kind string, master int) ([]netlink.Link, error) {
 	return dump(func() ([]netlink.Link, error) {
 		req := s.request(unix.RTM_GETLINK, unix.NLM_F_DUMP)
@@ -141,7 +144,8 @@ func (s *space) addrs() (map[int][]string, error) {
 	return byLink, nil
 }
 
-// routes lists the main table's routes of both families that have our protocol number; link 0 is any.
+// routes lists the main table's routes of both families that have our protocol number;
+// link 0 is any.
 func (s *space) routes(link int) ([]netlink.Route, error) {
 	var all []netlink.Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -197,7 +201,10 @@ func deserializeRoute(message []byte) (netlink.Route, error) {
 	if head.Family == unix.AF_INET6 {
 		bits = 128
 	}
-	route := netlink.Route{Family: int(head.Family), Protocol: netlink.RouteProtocol(head.Protocol), Table: int(head.Table), Scope: netlink.Scope(head.Scope), Type: int(head.Type)}
+	route := netlink.Route{
+		Family: int(head.Family), Protocol: netlink.RouteProtocol(head.Protocol), Table: int(head.Table),
+		Scope: netlink.Scope(head.Scope), Type: int(head.Type),
+	}
 	route.Dst = &net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(int(head.Dst_len), bits)}
 	for _, a := range attrs {
 		switch a.Attr.Type {
@@ -236,7 +243,8 @@ func (s *space) request(kind, flags int) *nl.NetlinkRequest {
 // sysctl is a file under /proc/sys/net and what should be in it.
 type sysctl struct{ path, want string }
 
-// sysctls makes files under /proc/sys/net say what they should. A file that is absent belongs to what this kernel cannot do.
+// sysctls makes files under /proc/sys/net say what they should. A file that is absent
+// belongs to what this kernel cannot do.
 func (s *space) sysctls(r *run, list []sysctl) error {
 	return s.do(func() error {
 		for _, c := range list {
@@ -249,7 +257,10 @@ func (s *space) sysctls(r *run, list []sysctl) error {
 				return err
 			}
 			if have := strings.TrimSpace(string(content)); have != c.want {
-				if err := r.mend("sysctl net/"+c.path, c.want, have, func() error { return os.WriteFile(path, []byte(c.want), 0) }); err != nil {
+				if err := r.mend(
+					"sysctl net/"+c.path, c.want, have,
+					func() error { return os.WriteFile(path, []byte(c.want), 0) },
+				); err != nil {
 					return err
 				}
 			}
@@ -283,7 +294,9 @@ func (s *space) syncAddrs(r *run, link netlink.Link, want []netip.Prefix, have [
 	}
 	for _, p := range want {
 		if !had[p.String()] {
-			if err := r.mend("address "+p.String()+" on "+name, p.String(), "", func() error { return s.addAddr(link, p) }); err != nil {
+			if err := r.mend(
+				"address "+p.String()+" on "+name, p.String(), "", func() error { return s.addAddr(link, p) },
+			); err != nil {
 				return err
 			}
 		}

@@ -9,9 +9,11 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// standIn takes the place of VLAN links in tests of what happens when, for kernels without them. A VXLAN link too is made on a link of another namespace in one
-// message, has a number that no second one may have, lies on a bridge and moves without its lower link, and goes when that goes. What it does not stand in
-// for: frames with tags; that legs stay when a tap moves to another namespace; that they go up and down with it.
+// standIn takes the place of VLAN links in tests of what happens when, for kernels
+// without them. A VXLAN link too is made on a link of another namespace in one message,
+// has a number that no second one may have, lies on a bridge and moves without its lower
+// link, and goes when that goes. What it does not stand in for: frames with tags; that
+// legs stay when a tap moves to another namespace; that they go up and down with it.
 var standIn = legKind{
 	name: "vxlan",
 	data: func(info *nl.RtAttr, tap, vlan int) {

@@ -22,7 +22,8 @@ type Support struct {
 	rates, connections bool // what the share table can limit for each port
 }
 
-// Supports tells what this kernel can: it is tried, once, in a network namespace that is thrown away, by which modules are loaded as they would be.
+// Supports tells what this kernel can: it is tried, once, in a network namespace that is
+// thrown away, by which modules are loaded as they would be.
 func (f *Fabric) Supports() Support { return supports() }
 
 var supports = sync.OnceValue(func() (can Support) {
@@ -79,5 +80,7 @@ func (k legKind) probe(ns netns.NsHandle) error {
 	if err != nil {
 		return err
 	}
-	return k.make(s, s, tap.Attrs().Index, bridge.Attrs().Index, Port{ID: "subport", Trunk: Trunk{Parent: "parent", VLAN: 1}})
+	return k.make(s, s, tap.Attrs().Index, bridge.Attrs().Index, Port{ID: "subport", Trunk: Trunk{
+		Parent: "parent", VLAN: 1,
+	}})
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/kuryr/kuryr/internal/backoff"
 )
 
-// tapWatch hears of links as they appear in any domain, so that legs follow their parents' taps. One socket in the host's namespace hears of all: each
-// domain's namespace has an id there (see introduce). It is open from the first subport on.
+// tapWatch hears of links as they appear in any domain, so that legs follow their
+// parents' taps. One socket in the host's namespace hears of all: each domain's namespace
+// has an id there (see introduce). It is open from the first subport on.
 type tapWatch struct {
 	once    sync.Once
 	err     error // why it could not be begun
@@ -34,7 +35,8 @@ type tapWatch struct {
 	news    chan struct{}   // has an element when there are some
 }
 
-// watchBuffer is room in bytes for what is told while it is not listened to; what is beyond is found by looking for all parents.
+// watchBuffer is room in bytes for what is told while it is not listened to; what is
+// beyond is found by looking for all parents.
 const watchBuffer = 1 << 20
 
 // watchTaps begins to listen, once.
@@ -72,8 +74,8 @@ func (w *tapWatch) close() {
 	w.running.Wait()
 }
 
-// introduce gives the domain's namespace an id in the host's, if it has none: only then what happens there is told here. The kernel forgets it with the
-// namespace.
+// introduce gives the domain's namespace an id in the host's, if it has none: only then
+// what happens there is told here. The kernel forgets it with the namespace.
 func (f *Fabric) introduce(host, s *space) error {
 	id, err := host.rt.GetNetNsIdByFd(int(s.ns))
 	if err == nil && id < 0 {
@@ -98,7 +100,11 @@ func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 			f.log.Debug("not all that happened to links was heard: all parents of subports are looked for", "err", err)
 			f.watch.tell(f.trunks.taps()...)
 			if !errors.Is(err, unix.ENOBUFS) {
-				f.log.Error("links are not listened for any more: subports are not reached through parents that are plugged from now on", "err", err)
+				f.log.Error(
+					"links are not listened for any more: subports are not reached through parents that are "+
+						"plugged from now on",
+					"err", err,
+				)
 				return
 			}
 			continue
@@ -111,7 +117,8 @@ func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 	}
 }
 
-// appeared is the name of the link that a message says is new in its namespace, made there or moved to it; "" for all other messages.
+// appeared is the name of the link that a message says is new in its namespace, made
+// there or moved to it; "" for all other messages.
 func appeared(kind uint16, payload []byte) string {
 	if kind != unix.RTM_NEWLINK || len(payload) < unix.SizeofIfInfomsg {
 		return ""

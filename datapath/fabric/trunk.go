@@ -20,7 +20,10 @@ const maxVLAN = 4094
 
 func (t Trunk) validate() error {
 	if len(t.Parent) < shortID || len(t.Network) < shortID || t.VLAN > maxVLAN || t.VLAN < 1 {
-		return fmt.Errorf("VLAN %d of port %q of network %q: want 1 to %d and two UUIDs", t.VLAN, t.Parent, t.Network, maxVLAN)
+		return fmt.Errorf(
+			"VLAN %d of port %q of network %q: want 1 to %d and two UUIDs", t.VLAN, t.Parent, t.Network,
+			maxVLAN,
+		)
 	}
 	return nil
 }
@@ -28,7 +31,8 @@ func (t Trunk) validate() error {
 // Subport tells whether the port is reached through another.
 func (p Port) Subport() bool { return p.Trunk != Trunk{} }
 
-// trunks remembers the subports, since the kernel does not know of a leg whose tap is not there yet.
+// trunks remembers the subports, since the kernel does not know of a leg whose tap is not
+// there yet.
 type trunks struct {
 	mu    sync.Mutex
 	legs  map[string]leg                 // by port
@@ -95,8 +99,8 @@ func (t *trunks) forgetDomain(domain string) {
 	}
 }
 
-// moved has the subports of a network be in another domain, and gives the taps that they are on: who began to make their legs where they were is to
-// begin anew.
+// moved has the subports of a network be in another domain, and gives the taps that they
+// are on: who began to make their legs where they were is to begin anew.
 func (t *trunks) moved(bridge, from, to string) (taps []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +157,8 @@ func subports(ports []Port) []Port {
 	return slices.DeleteFunc(slices.Clone(ports), func(p Port) bool { return !p.Subport() })
 }
 
-// raiseLegs has the legs of a domain's subports stand whose parents have taps. The caller holds the domain's lock, and s is its namespace.
+// raiseLegs has the legs of a domain's subports stand whose parents have taps. The caller
+// holds the domain's lock, and s is its namespace.
 func (f *Fabric) raiseLegs(r *run, s *space, ports []Port) error {
 	byParent := map[Trunk][]Port{}
 	for _, p := range subports(ports) {
@@ -175,8 +180,8 @@ func (f *Fabric) raiseLegs(r *run, s *space, ports []Port) error {
 	return errors.Join(errs...)
 }
 
-// withTap calls do with the tap of a parent and the namespace it is in, if there is one. While the parent's network moves it may be in two, and the tap in
-// either.
+// withTap calls do with the tap of a parent and the namespace it is in, if there is one.
+// While the parent's network moves it may be in two, and the tap in either.
 func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) error {
 	domains, err := f.others(BridgeName(parent.Network), "")
 	if err != nil {
@@ -193,7 +198,8 @@ func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) erro
 		tap, err := home.link(TapName(parent.Parent))
 		if err == nil && tap != nil {
 			err = do(home, tap.Attrs().Index)
-			if errors.Is(err, unix.ENODEV) && home.lacks(TapName(parent.Parent)) { // its container ended meanwhile: legs go with their tap
+			if errors.Is(err, unix.ENODEV) && home.lacks(TapName(parent.Parent)) {
+				// its container ended meanwhile: legs go with their tap
 				err = nil
 			}
 		}
@@ -205,7 +211,8 @@ func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) erro
 	return nil
 }
 
-// joinTrunks gives the subports among a domain's ports their legs, now or when their parents' taps appear.
+// joinTrunks gives the subports among a domain's ports their legs, now or when their
+// parents' taps appear.
 func (f *Fabric) joinTrunks(r *run, s *space, add []Port) error {
 	f.trunks.note(r.domain, add)
 	if len(subports(add)) == 0 || f.legless() {
@@ -226,8 +233,10 @@ func (f *Fabric) leaveTrunks(r *run, s *space, remove, add []Port) error {
 	return f.legs.fell(r, s, gone)
 }
 
-// compareLegs has the legs of all subports stand whose parents have taps, and takes away those in domains that are not wanted: they would keep their VLANs
-// from others until their domain goes, which is last. Those of unwanted ports are gone by now, as all links of such ports are.
+// compareLegs has the legs of all subports stand whose parents have taps, and takes away
+// those in domains that are not wanted: they would keep their VLANs from others until
+// their domain goes, which is last. Those of unwanted ports are gone by now, as all links
+// of such ports are.
 func (f *Fabric) compareLegs(r *run, state State, wanted map[string]bool) error {
 	any := false
 	for _, ports := range state.Ports {
@@ -274,7 +283,9 @@ func (f *Fabric) compareLegs(r *run, state State, wanted map[string]bool) error 
 		if err != nil {
 			return err
 		}
-		return f.legs.fellLinks(r, s, slices.DeleteFunc(legs, func(l netlink.Link) bool { return !strings.HasPrefix(l.Attrs().Name, tapPrefix) }))
+		return f.legs.fellLinks(r, s, slices.DeleteFunc(legs, func(l netlink.Link) bool {
+			return !strings.HasPrefix(l.Attrs().Name, tapPrefix)
+		}))
 	})
 	return errors.Join(err, inEach(true, func(r *run, s *space) error { return f.raiseLegs(r, s, state.Ports[r.domain]) }))
 }

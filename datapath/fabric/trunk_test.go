@@ -18,10 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The message that makes a leg says all of it: name, MAC, tap, the namespace and bridge it goes to, VLAN. And it does not put it up.
+// The message that makes a leg says all of it: name, MAC, tap, the namespace and bridge
+// it goes to, VLAN. And it does not put it up.
 func TestLegMessage(t *testing.T) {
 	t.Parallel()
-	p := Port{ID: "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", MAC: net.HardwareAddr{0x02, 1, 2, 3, 4, 5}, Trunk: Trunk{VLAN: 300}}
+	p := Port{
+		ID: "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", MAC: net.HardwareAddr{0x02, 1, 2, 3, 4, 5},
+		Trunk: Trunk{VLAN: 300},
+	}
 	text := vlanKind.message(&space{}, 17, 4, 9, p).Serialize()
 	head := nl.DeserializeIfInfomsg(text[unix.SizeofNlMsghdr:])
 	if head.Flags != 0 || head.Change != 0 || head.Index != 0 {
@@ -54,7 +58,9 @@ func TestLegMessage(t *testing.T) {
 			t.Errorf("%s: the message is %x", what, text)
 		}
 	}
-	for mac, want := range map[string]string{"fe:00:00:00:00:01": "fa:00:00:00:00:01", "fa:16:3e:00:00:01": "fe:16:3e:00:00:01", "": ""} {
+	for mac, want := range map[string]string{
+		"fe:00:00:00:00:01": "fa:00:00:00:00:01", "fa:16:3e:00:00:01": "fe:16:3e:00:00:01", "": "",
+	} {
 		own, _ := net.ParseMAC(mac)
 		if got := legMAC(own).String(); got != want {
 			t.Errorf("the leg of %q has MAC %q, want %q", mac, got, want)
@@ -97,7 +103,8 @@ func needVLANs(t testing.TB) {
 	}
 }
 
-// eachKind runs a test with VLAN links, where the kernel has them, and with what stands in for them.
+// eachKind runs a test with VLAN links, where the kernel has them, and with what stands
+// in for them.
 func eachKind(t *testing.T, test func(t *testing.T, w *world)) {
 	for _, k := range []legKind{vlanKind, standIn} {
 		t.Run(k.name, func(t *testing.T) {
@@ -119,7 +126,9 @@ func (w *world) tap(domain string, p Port) container {
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
 	nstest.Do(w.t, w.domain(domain), func() {
-		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: TapName(p.ID), MTU: 1500, TxQLen: -1}, PeerName: "eth0", PeerHardwareAddr: p.MAC,
+		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{
+			Name: TapName(p.ID), MTU: 1500, TxQLen: -1,
+		}, PeerName: "eth0", PeerHardwareAddr: p.MAC,
 			PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(c.ns))})
 	})
 	must(w.t, err)
@@ -139,7 +148,8 @@ func (w *world) leg(when, domain string, p Port, want bool) {
 	var seen string
 	for range 300 {
 		seen, _ = w.try(w.domain(domain), "ip -o -d link show "+TapName(p.ID))
-		there := strings.Contains(seen, "master "+BridgeName(p.Network)) && strings.Contains(seen, ",UP") && strings.Contains(seen, "alias "+aliasTrunk+p.Trunk.Parent) &&
+		there := strings.Contains(seen, "master "+BridgeName(p.Network)) &&
+			strings.Contains(seen, ",UP") && strings.Contains(seen, "alias "+aliasTrunk+p.Trunk.Parent) &&
 			strings.Contains(seen, fmt.Sprintf("id %d ", p.Trunk.VLAN)) && strings.Contains(seen, "NOARP")
 		if there == want && (want || strings.Contains(seen, "does not exist")) {
 			return
@@ -165,7 +175,9 @@ func (w *world) noneDiffers(state State) {
 func lone(addrs ...string) (Domain, Bridge) {
 	d := Domain{ID: newID()}
 	b := bridge(addrs...)
-	b.Network, b.MTU = d.ID, 1400 // less than what stands in for a VLAN link has: bridges that have no MTU of their own take the least
+	// less than what stands in for a VLAN link has: bridges that have no MTU of their own
+	// take the least
+	b.Network, b.MTU = d.ID, 1400
 	d.Bridges = []Bridge{b}
 	return d, b
 }
@@ -188,7 +200,8 @@ func (w *world) update(domain string, remove, add []Port) {
 	must(w.t, w.f.UpdatePorts(context.Background(), domain, remove, add))
 }
 
-// A subport's link is there while its parent's is, whichever is asked for first, in whatever domains they are.
+// A subport's link is there while its parent's is, whichever is asked for first, in
+// whatever domains they are.
 func TestLegsFollowTaps(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, w *world) {
@@ -197,7 +210,8 @@ func TestLegsFollowTaps(t *testing.T) {
 		w.apply(home)
 		w.apply(other)
 		parent := aPort(parents, 1, "10.1.0.5")
-		here, there := subportOf(aPort(parents, 2, "10.1.0.6"), parent, 11), subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
+		here, there := subportOf(aPort(parents, 2, "10.1.0.6"), parent, 11),
+			subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
 		w.update(home.ID, nil, []Port{parent, here})
 		w.update(other.ID, nil, []Port{there})
 		w.leg("without a parent", home.ID, here, false)
@@ -246,7 +260,8 @@ func TestLegsFollowTaps(t *testing.T) {
 	})
 }
 
-// Networks move with what is on them: a subport's with its link, and a parent's with the tap that subports' links are of.
+// Networks move with what is on them: a subport's with its link, and a parent's with the
+// tap that subports' links are of.
 func TestLegsMove(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, w *world) {
@@ -268,7 +283,8 @@ func TestLegsMove(t *testing.T) {
 		router.Bridges = append(router.Bridges[:1:1], others)
 		w.apply(router)
 		w.leg("its network is on a router", router.ID, sub, true)
-		told := func(from, to string, ports ...Port) { // as the provider does, for the guard moves with links, which subports need not have
+		told := func(from, to string, ports ...Port) {
+			// as the provider does, for the guard moves with links, which subports need not have
 			w.update(from, ports, nil)
 			w.update(to, nil, ports)
 		}
@@ -292,11 +308,14 @@ func TestLegsMove(t *testing.T) {
 		w.leg("apart, and unplugged", other.ID, sub, false)
 		w.tap(home.ID, parent)
 		w.leg("apart, and plugged again", other.ID, sub, true)
-		w.noneDiffers(State{Domains: []Domain{router, home, other}, Ports: map[string][]Port{home.ID: {parent}, other.ID: {sub}}})
+		w.noneDiffers(State{Domains: []Domain{router, home, other}, Ports: map[string][]Port{
+			home.ID: {parent}, other.ID: {sub},
+		}})
 	})
 }
 
-// A process that knows nothing makes what is missing, takes away what is not wanted, mends what is wrong, and from then on hears of taps.
+// A process that knows nothing makes what is missing, takes away what is not wanted,
+// mends what is wrong, and from then on hears of taps.
 func TestLegsReconcile(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, w *world) {
@@ -313,9 +332,11 @@ func TestLegsReconcile(t *testing.T) {
 			w.update(home.ID, nil, []Port{p})
 			w.tap(home.ID, p)
 		}
-		kept, removed := subportOf(aPort(others, 3, "10.2.0.6"), parent, 12), subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
+		kept, removed := subportOf(aPort(others, 3, "10.2.0.6"), parent, 12),
+			subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
 		wrong := subportOf(aPort(others, 5, "10.2.0.8"), parent, 14)
-		holder := subportOf(aPort(lost, 6, "10.4.0.6"), parent, 15) // of a domain that is not wanted, with the VLAN of one that is
+		// of a domain that is not wanted, with the VLAN of one that is
+		holder := subportOf(aPort(lost, 6, "10.4.0.6"), parent, 15)
 		w.update(other.ID, nil, []Port{kept, removed, wrong})
 		w.update(gone.ID, nil, []Port{holder})
 		for _, p := range []Port{kept, removed, wrong} {
@@ -329,7 +350,9 @@ func TestLegsReconcile(t *testing.T) {
 		late := subportOf(aPort(others, 7, "10.2.0.9"), parent, 15)
 		veth := subportOf(aPort(others, 8, "10.2.0.10"), second, 17)
 		w.sh(w.domain(other.ID), fmt.Sprintf("ip link add %s type veth peer name other0", TapName(veth.ID)))
-		state := State{Domains: []Domain{home, other}, Ports: map[string][]Port{home.ID: {parent, second}, other.ID: {kept, righted, late, veth}}}
+		state := State{Domains: []Domain{home, other}, Ports: map[string][]Port{
+			home.ID: {parent, second}, other.ID: {kept, righted, late, veth},
+		}}
 		var f *Fabric
 		var err error
 		nstest.Do(t, w.host, func() { f, err = New(w.f.config) })
@@ -368,7 +391,8 @@ func TestLegsReconcile(t *testing.T) {
 	})
 }
 
-// Two subports cannot have one VLAN of a parent: the second is refused by name, comes when the first is gone, and harms none.
+// Two subports cannot have one VLAN of a parent: the second is refused by name, comes
+// when the first is gone, and harms none.
 func TestLegRefused(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, w *world) {
@@ -378,18 +402,24 @@ func TestLegRefused(t *testing.T) {
 		w.apply(other)
 		parent := aPort(parents, 1, "10.1.0.5")
 		w.tap(home.ID, parent)
-		first, second := subportOf(aPort(parents, 2, "10.1.0.6"), parent, 12), subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
+		first, second := subportOf(aPort(parents, 2, "10.1.0.6"), parent, 12),
+			subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
 		third := subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
 		w.update(home.ID, nil, []Port{first})
 		err := w.f.UpdatePorts(context.Background(), other.ID, nil, []Port{second, third})
-		if err == nil || !strings.Contains(err.Error(), "VLAN 12 of "+TapName(parent.ID)) || !strings.Contains(err.Error(), second.ID) {
+		if err == nil || !strings.Contains(err.Error(), "VLAN 12 of "+TapName(parent.ID)) ||
+			!strings.Contains(err.Error(), second.ID) {
 			t.Errorf("a VLAN given twice: %v", err)
 		}
 		w.leg("its neighbour is refused", other.ID, third, true)
 		w.update(home.ID, []Port{first}, nil)
 		w.update(other.ID, nil, []Port{second, third})
 		w.leg("the VLAN is free", other.ID, second, true)
-		for _, bad := range []Trunk{{Parent: parent.ID, Network: parents.Network}, {Parent: parent.ID, Network: parents.Network, VLAN: 4095}, {Parent: parent.ID, VLAN: 5}, {VLAN: 5}} {
+		for _, bad := range []Trunk{
+			{Parent: parent.ID, Network: parents.Network},
+			{Parent: parent.ID, Network: parents.Network, VLAN: 4095}, {Parent: parent.ID, VLAN: 5},
+			{VLAN: 5},
+		} {
 			p := third
 			p.Trunk = bad
 			if err := w.f.UpdatePorts(context.Background(), other.ID, nil, []Port{p}); err == nil {
@@ -428,7 +458,8 @@ func TestLegless(t *testing.T) {
 	})
 }
 
-// A container may end, and its tap go, between Kuryr's look for the tap and what it then does with it: that is no failure. Others are.
+// A container may end, and its tap go, between Kuryr's look for the tap and what it then
+// does with it: that is no failure. Others are.
 func TestTapGoesMeanwhile(t *testing.T) {
 	nstest.Require(t)
 	t.Parallel()

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// untag makes of a parent's interface what the subport is in a namespace of its own, as a virtual machine in the container would have it.
+// untag makes of a parent's interface what the subport is in a namespace of its own, as a
+// virtual machine in the container would have it.
 func (w *world) untag(parent container, sub Port, network Bridge) container {
 	w.t.Helper()
 	c := container{ns: nstest.New(w.t), port: sub}
@@ -24,8 +25,9 @@ func (w *world) untag(parent container, sub Port, network Bridge) container {
 	nstest.Do(w.t, parent.ns, func() {
 		var link netlink.Link
 		if link, err = netlink.LinkByName("eth0"); err == nil {
-			err = netlink.LinkAdd(&netlink.Vlan{VlanId: sub.Trunk.VLAN, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LinkAttrs: netlink.LinkAttrs{Name: "sub0",
-				HardwareAddr: sub.MAC, ParentIndex: link.Attrs().Index, Namespace: netlink.NsFd(int(c.ns)), TxQLen: -1}})
+			err = netlink.LinkAdd(&netlink.Vlan{VlanId: sub.Trunk.VLAN,
+				VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LinkAttrs: netlink.LinkAttrs{Name: "sub0",
+					HardwareAddr: sub.MAC, ParentIndex: link.Attrs().Index, Namespace: netlink.NsFd(int(c.ns)), TxQLen: -1}})
 		}
 	})
 	must(w.t, err)
@@ -57,7 +59,8 @@ func to(mac net.HardwareAddr, frame []byte) []byte {
 	return append(append([]byte{}, mac...), frame[6:]...)
 }
 
-// What a parent's interface sends and gets with a tag is a port of the subport's network, guarded and filtered as one; what has none is the parent's.
+// What a parent's interface sends and gets with a tag is a port of the subport's network,
+// guarded and filtered as one; what has none is the parent's.
 func TestTrunkTraffic(t *testing.T) {
 	t.Parallel()
 	needVLANs(t)
@@ -132,7 +135,8 @@ func TestTrunkTraffic(t *testing.T) {
 		}
 	}
 
-	// A neighbour of the parent without guard may send tags, but none of the parent's subports gets them, and nobody gets the parent's own.
+	// A neighbour of the parent without guard may send tags, but none of the parent's
+	// subports gets them, and nobody gets the parent's own.
 	loose := neighbour.port
 	loose.Guard = false
 	w.update(home.ID, []Port{neighbour.port}, []Port{loose})

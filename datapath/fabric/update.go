@@ -18,9 +18,11 @@ import (
 // ErrPublished says that a port of the host already leads elsewhere.
 var ErrPublished = errors.New("published by another router or to another container")
 
-// UpdatePorts tells the guard and the filter of a domain about ports; the ports' links need not exist yet. A subport gets its link, at once or when its
-// parent gets its own. Adding what is there and removing what is absent is fine. The error is os.ErrNotExist if the domain has no namespace, or its filter
-// does not know a port's groups, and ports are to be added.
+// UpdatePorts tells the guard and the filter of a domain about ports; the ports' links
+// need not exist yet. A subport gets its link, at once or when its parent gets its own.
+// Adding what is there and removing what is absent is fine. The error is os.ErrNotExist
+// if the domain has no namespace, or its filter does not know a port's groups, and ports
+// are to be added.
 func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []Port) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -79,10 +81,11 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	return nil
 }
 
-// UpdateForwards changes a router's forwardings, and the host's part of those that concern addresses of the host. A forwarding is
-// its whole value: to change where a port leads, remove the old value and add the new one. Adding what is there and removing what is
-// absent is fine. The errors are os.ErrNotExist if the domain has no uplink, and ErrPublished if a port to be added, or a
-// value to be removed, is another's.
+// UpdateForwards changes a router's forwardings, and the host's part of those that
+// concern addresses of the host. A forwarding is its whole value: to change where a port
+// leads, remove the old value and add the new one. Adding what is there and removing what
+// is absent is fine. The errors are os.ErrNotExist if the domain has no uplink, and
+// ErrPublished if a port to be added, or a value to be removed, is another's.
 func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add []Forward) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -129,7 +132,8 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 	if err != nil {
 		return err
 	}
-	// The host first: there a port may be another router's, and then nothing is changed. Until the router knows the port too, it refuses.
+	// The host first: there a port may be another router's, and then nothing is changed.
+	// Until the router knows the port too, it refuses.
 	if err := f.host.updateOrMend(r, host, goneThere, there); err != nil {
 		return fmt.Errorf("forwardings of domain %s in the host: %w", domain, published(err))
 	}
@@ -138,7 +142,11 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 		return fmt.Errorf("forwardings of domain %s: %w", domain, published(err))
 	}
 	failpoint.Here("fabric.forwards.router")
-	return forgetForwards(host, s, slices.DeleteFunc(slices.Clone(remove), func(w Forward) bool { return slices.Contains(add, w) }), add, u)
+	return forgetForwards(
+		host, s,
+		slices.DeleteFunc(slices.Clone(remove), func(w Forward) bool { return slices.Contains(add, w) }),
+		add, u,
+	)
 }
 
 func published(err error) error {
@@ -153,7 +161,10 @@ func (w Forward) validate() error {
 	case !w.Address.IsValid() || !w.To.IsValid() || w.Address.Is4() != w.To.Addr().Is4():
 		return fmt.Errorf("forwarding of %s to %s: want two addresses of one family", w.Address, w.To)
 	case w.Protocol != unix.IPPROTO_TCP && w.Protocol != unix.IPPROTO_UDP && w.Protocol != unix.IPPROTO_SCTP:
-		return fmt.Errorf("forwarding of %s to %s: protocol %d: want 6 (TCP), 17 (UDP) or 132 (SCTP)", w.Address, w.To, w.Protocol)
+		return fmt.Errorf(
+			"forwarding of %s to %s: protocol %d: want 6 (TCP), 17 (UDP) or 132 (SCTP)", w.Address, w.To,
+			w.Protocol,
+		)
 	case w.Via != 0 && (w.Address.IsMulticast() || w.Address.Zone() != ""):
 		return fmt.Errorf("forwarding of %s to %s: want an address that a host can have", w.Address, w.To)
 	case w.Port == 0 || w.To.Port() == 0:

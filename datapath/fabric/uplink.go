@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// convergeUplink makes the pair between router and host with all that hangs on it, and notes what the host's table is to hold for it.
+// convergeUplink makes the pair between router and host with all that hangs on it, and
+// notes what the host's table is to hold for it.
 func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]string, c *claims) error {
 	u, s, name := d.Uplink, c.space, UplinkName(d.ID)
 	inside, err := s.link(uplinkName)
@@ -49,7 +50,8 @@ func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]s
 	}
 	failpoint.Here("fabric.uplink.made")
 	if outside.Attrs().Alias == "" && !r.dry {
-		// Only a link that is not finished: from here on it has no address but ours. EAFNOSUPPORT: this kernel has no IPv6, or none on so small an MTU.
+		// Only a link that is not finished: from here on it has no address but ours.
+		// EAFNOSUPPORT: this kernel has no IPv6, or none on so small an MTU.
 		if err := ignore(host.rt.LinkSetIP6AddrGenMode(outside, nl6AddrGenNone), unix.EAFNOSUPPORT); err != nil {
 			return fmt.Errorf("address generation of %s: %w", name, err)
 		}
@@ -98,14 +100,15 @@ func makePair(r *run, host, s *space, d Domain, inside netlink.Link) error {
 		mtu = defaultMTU
 	}
 	name := UplinkName(d.ID)
-	// The name may still belong to an earlier incarnation, whose namespace the kernel has not cleaned up yet. Each turn either
-	// makes the link or deletes what stood in its way.
+	// The name may still belong to an earlier incarnation, whose namespace the kernel has
+	// not cleaned up yet. Each turn either makes the link or deletes what stood in its way.
 	for range 16 {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
 		err := host.rt.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu, TxQLen: -1}, PeerName: uplinkName, PeerNamespace: netlink.NsFd(int(s.ns)), PeerMTU: uint32(mtu), PeerTxQLen: -1,
+			LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu, TxQLen: -1}, PeerName: uplinkName,
+			PeerNamespace: netlink.NsFd(int(s.ns)), PeerMTU: uint32(mtu), PeerTxQLen: -1,
 		})
 		if !errors.Is(err, unix.EEXIST) {
 			return err
@@ -117,7 +120,8 @@ func makePair(r *run, host, s *space, d Domain, inside netlink.Link) error {
 		if old == nil {
 			continue
 		}
-		if alias := old.Attrs().Alias; old.Type() != "veth" || alias != "" && alias != aliasRouter+d.ID && alias != aliasDying+d.ID {
+		if alias := old.Attrs().Alias; old.Type() != "veth" ||
+			alias != "" && alias != aliasRouter+d.ID && alias != aliasDying+d.ID {
 			return fmt.Errorf("the host has a foreign link %s (%s, alias %q)", name, old.Type(), alias)
 		}
 		if err := ignore(host.rt.LinkDel(old), unix.ENODEV); err != nil {
@@ -127,14 +131,17 @@ func makePair(r *run, host, s *space, d Domain, inside netlink.Link) error {
 	return fmt.Errorf("link %s keeps existing: %w", name, unix.EEXIST)
 }
 
-func (f *Fabric) convergeUplinkAddrs(r *run, host, s *space, u *Uplink, outside, inside netlink.Link, addrs map[int][]string) error {
+func (f *Fabric) convergeUplinkAddrs(
+	r *run, host, s *space, u *Uplink, outside, inside netlink.Link, addrs map[int][]string,
+) error {
 	var ours, theirs []netip.Prefix
 	if a := u.addr(true); a.IsValid() {
 		ours = append(ours, netip.PrefixFrom(hostEnd(f.config.Uplink4), 32))
 		theirs = append(theirs, netip.PrefixFrom(a, 32))
 	}
 	if a := u.addr(false); a.IsValid() {
-		// The global one is for what the host itself sends to containers: they cannot answer to a link-local address.
+		// The global one is for what the host itself sends to containers: they cannot answer to
+		// a link-local address.
 		ours = append(ours, hostLinkLocal, netip.PrefixFrom(hostEnd(f.config.Uplink6), 128))
 		theirs = append(theirs, routerLinkLocal, netip.PrefixFrom(a, 128))
 	}
@@ -143,7 +150,8 @@ func (f *Fabric) convergeUplinkAddrs(r *run, host, s *space, u *Uplink, outside,
 			return err
 		}
 	} else {
-		// All of the host's addresses are not read for one link; adding what is there already costs one message.
+		// All of the host's addresses are not read for one link; adding what is there already
+		// costs one message.
 		for _, p := range ours {
 			if err := host.addAddr(outside, p); err != nil {
 				return fmt.Errorf("address %s on %s: %w", p, outside.Attrs().Name, err)
@@ -152,7 +160,8 @@ func (f *Fabric) convergeUplinkAddrs(r *run, host, s *space, u *Uplink, outside,
 	}
 	have := addrs[inside.Attrs().Index]
 	if !r.dry {
-		// While up0 has its old address, a killed run can still be told which of the host's elements were this router's.
+		// While up0 has its old address, a killed run can still be told which of the host's
+		// elements were this router's.
 		if err := f.readdress(r, host, s, have, u); err != nil {
 			return err
 		}
@@ -200,8 +209,8 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 	return nil
 }
 
-// convergeHostRoutes makes the host's routes into the router: to its uplink addresses, its floating addresses, and to the networks
-// that the host may reach.
+// convergeHostRoutes makes the host's routes into the router: to its uplink addresses,
+// its floating addresses, and to the networks that the host may reach.
 func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink.Link, c *claims) error {
 	index := link.Attrs().Index
 	list, err := host.routes(index)
@@ -213,10 +222,16 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 		have[routeKey(route)] = route
 	}
 	direct := func(a netip.Addr) netlink.Route {
-		return netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: index, Scope: netlink.SCOPE_LINK, Protocol: protocol}
+		return netlink.Route{
+			Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: index, Scope: netlink.SCOPE_LINK,
+			Protocol: protocol,
+		}
 	}
 	via := func(p netip.Prefix) netlink.Route {
-		return netlink.Route{Dst: ipNet(p.Masked()), Gw: u.addr(p.Addr().Is4()).AsSlice(), LinkIndex: index, Flags: int(netlink.FLAG_ONLINK), Protocol: protocol}
+		return netlink.Route{
+			Dst: ipNet(p.Masked()), Gw: u.addr(p.Addr().Is4()).AsSlice(), LinkIndex: index,
+			Flags: int(netlink.FLAG_ONLINK), Protocol: protocol,
+		}
 	}
 	ensure := func(route netlink.Route) error {
 		key := routeKey(route)
@@ -234,7 +249,9 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 	}
 	failpoint.Here("fabric.uplink.route")
 	for _, fl := range u.Floating {
-		if err := f.alone(func() error { return ensure(via(netip.PrefixFrom(fl.External, fl.External.BitLen()))) }); err != nil {
+		if err := f.alone(
+			func() error { return ensure(via(netip.PrefixFrom(fl.External, fl.External.BitLen()))) },
+		); err != nil {
 			return err
 		}
 	}
@@ -276,17 +293,21 @@ func (f *Fabric) alone(do func() error) error {
 	return do()
 }
 
-// dropHostRoute removes a route into a router. A floating address's goes last, as it is what tells of the rest.
+// dropHostRoute removes a route into a router. A floating address's goes last, as it is
+// what tells of the rest.
 func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 	dst := prefixOf(route.Dst)
 	if route.Gw == nil || !dst.IsSingleIP() {
 		return ignore(host.rt.RouteDel(&route), unix.ESRCH)
 	}
 	return f.alone(func() error {
-		// Another router may have taken the address since the routes were listed: its route then stands in this one's place, and the rest is that
-		// router's too.
+		// Another router may have taken the address since the routes were listed: its route
+		// then stands in this one's place, and the rest is that router's too.
 		list, err := host.routes(route.LinkIndex)
-		if err != nil || !slices.ContainsFunc(list, func(have netlink.Route) bool { return routeKey(have) == routeKey(route) }) {
+		if err != nil ||
+			!slices.ContainsFunc(
+				list, func(have netlink.Route) bool { return routeKey(have) == routeKey(route) },
+			) {
 			return err
 		}
 		if err := f.host.updateOrMend(r, host, []nft.Element{floatingElement(dst.Addr())}, nil); err != nil {
@@ -300,7 +321,8 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 	})
 }
 
-// takeRange adds the host's route to a network behind a router, unless the host already knows a way to some of it; then it returns why not.
+// takeRange adds the host's route to a network behind a router, unless the host already
+// knows a way to some of it; then it returns why not.
 func (f *Fabric) takeRange(r *run, host *space, p netip.Prefix, route netlink.Route) (string, error) {
 	f.reach.Lock()
 	defer f.reach.Unlock()
@@ -328,7 +350,8 @@ func (f *Fabric) takeRange(r *run, host *space, p netip.Prefix, route netlink.Ro
 	return "", r.mend("host route "+routeKey(route), "present", "", func() error { return host.rt.RouteReplace(&route) })
 }
 
-// release takes a router's things out of the host: published ports, floating addresses, the link. s is nil if the namespace is gone.
+// release takes a router's things out of the host: published ports, floating addresses,
+// the link. s is nil if the namespace is gone.
 func (f *Fabric) release(r *run, host, s *space, id string) error {
 	if s != nil {
 		inside, err := s.link(uplinkName)
@@ -365,7 +388,8 @@ func (f *Fabric) release(r *run, host, s *space, id string) error {
 	return r.mend("uplink "+link.Attrs().Name, "", "present", func() error { return f.bury(r, host, link, id) })
 }
 
-// bury takes a link out of use at once and leaves its deletion, which takes 20 ms, to a goroutine. The name is free when bury returns.
+// bury takes a link out of use at once and leaves its deletion, which takes 20 ms, to a
+// goroutine. The name is free when bury returns.
 func (f *Fabric) bury(r *run, host *space, link netlink.Link, id string) error {
 	routes, err := host.routes(link.Attrs().Index)
 	if err != nil {

@@ -14,15 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A VIP is a route of the domain's namespace to itself, of which a namespace has room for any number at the cost of one each: the kernel answers ARP for it on every
-// bridge, and refuses at once what the balancing, which comes before, did not take. It is no address of any link: nothing is sent from it. Neighbour discovery of
-// IPv6 heeds no such route, so there a proxy neighbour on the VIP's own network answers.
+// A VIP is a route of the domain's namespace to itself, of which a namespace has room for
+// any number at the cost of one each: the kernel answers ARP for it on every bridge, and
+// refuses at once what the balancing, which comes before, did not take. It is no address
+// of any link: nothing is sent from it. Neighbour discovery of IPv6 heeds no such route,
+// so there a proxy neighbour on the VIP's own network answers.
 
 // loopbackIndex is the loopback link's in every namespace.
 const loopbackIndex = 1
 
-// UpdateVIPs has the domain answer at addresses no more, and at others. Adding what is there and removing what is absent is fine. The error is os.ErrNotExist if
-// the domain has no namespace, or lacks a VIP's network, and there is something to be added.
+// UpdateVIPs has the domain answer at addresses no more, and at others. Adding what is
+// there and removing what is absent is fine. The error is os.ErrNotExist if the domain
+// has no namespace, or lacks a VIP's network, and there is something to be added.
 func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VIP) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -65,15 +68,19 @@ func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VI
 }
 
 func vipRoute(a netip.Addr) *netlink.Route {
-	route := &netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: loopbackIndex, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: protocol}
+	route := &netlink.Route{
+		Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: loopbackIndex, Table: unix.RT_TABLE_LOCAL,
+		Type: unix.RTN_LOCAL, Protocol: protocol,
+	}
 	if a.Is4() {
 		route.Scope = netlink.SCOPE_HOST
 	}
 	return route
 }
 
-// heedProxies has the kernel answer, at once, for the proxy neighbours of VIPs, on their bridges alone: were it all links' setting (ipv6 all.proxy_ndp), the kernel would look for a proxy
-// neighbour of each packet it forwards, among those of all namespaces.
+// heedProxies has the kernel answer, at once, for the proxy neighbours of VIPs, on their
+// bridges alone: were it all links' setting (ipv6 all.proxy_ndp), the kernel would look
+// for a proxy neighbour of each packet it forwards, among those of all namespaces.
 func (s *space) heedProxies(r *run, list []VIP) error {
 	var need []sysctl
 	seen := map[string]bool{}
@@ -83,7 +90,10 @@ func (s *space) heedProxies(r *run, list []VIP) error {
 		}
 		seen[v.Network] = true
 		bridge := BridgeName(v.Network)
-		need = append(need, sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"}, sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"})
+		need = append(
+			need, sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"},
+			sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},
+		)
 	}
 	if len(need) == 0 {
 		return nil
@@ -172,12 +182,16 @@ func (s *space) compareVIPs(r *run, want []VIP) error {
 		}
 	}
 	for a := range have {
-		if err := r.mend("VIP "+a.String(), "", "present", func() error { return s.dropVIP(VIP{Addr: a}, false) }); err != nil {
+		if err := r.mend(
+			"VIP "+a.String(), "", "present", func() error { return s.dropVIP(VIP{Addr: a}, false) },
+		); err != nil {
 			return err
 		}
 	}
 	for p := range answered {
-		err := r.mend("proxy neighbour "+p.String(), "", "present", func() error { return ignore(s.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT) })
+		err := r.mend("proxy neighbour "+p.String(), "", "present", func() error {
+			return ignore(s.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT)
+		})
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// Finding is something about the host that stops, or may stop, Kuryr's packets, or lets them go where they shall not.
+// Finding is something about the host that stops, or may stop, Kuryr's packets, or lets
+// them go where they shall not.
 type Finding struct {
 	// What is wrong, and Mend what the operator can do, each one sentence without a full stop.
 	What, Mend string
@@ -22,8 +23,9 @@ type Finding struct {
 // repair is the remedy for all that EnableForwarding and OpenDoors do.
 const repair = "`kuryr doctor --fix`, or start `kuryr up` if it does not run"
 
-// Check looks at everything this package cares for and changes nothing; v4 and v6 say which families are in use. No findings means that
-// packets of Kuryr's links pass the host, as far as can be known, and do not reach what Docker hides.
+// Check looks at everything this package cares for and changes nothing; v4 and v6 say
+// which families are in use. No findings means that packets of Kuryr's links pass the
+// host, as far as can be known, and do not reach what Docker hides.
 func (h *Host) Check(ctx context.Context, v4, v6 bool) ([]Finding, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +67,11 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 		return nil, err
 	}
 	if r.Switching != nil {
-		found = append(found, Finding{What: "Kuryr was killed while it turned IPv6 forwarding, and links may have other settings than before", Mend: repair})
+		found = append(found, Finding{
+			What: "Kuryr was killed while it turned IPv6 forwarding, and links may have other settings " +
+				"than before",
+			Mend: repair,
+		})
 	}
 	for _, s := range []struct {
 		use  bool
@@ -77,7 +83,10 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 		dotted := dottedSysctl(s.name)
 		switch value, err := readSysctl(s.name); {
 		case errors.Is(err, fs.ErrNotExist):
-			found = append(found, Finding{What: "the kernel has no " + dotted + ", so this address family is off", Mend: "boot without ipv6.disable=1, or use networks of the other family only"})
+			found = append(found, Finding{
+				What: "the kernel has no " + dotted + ", so this address family is off",
+				Mend: "boot without ipv6.disable=1, or use networks of the other family only",
+			})
 		case err != nil:
 			return found, err
 		case value == "0":
@@ -87,7 +96,8 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 	return found, nil
 }
 
-// checkTable also tells whether iptables can show the table, so that nothing more need be asked about it.
+// checkTable also tells whether iptables can show the table, so that nothing more need be
+// asked about it.
 func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error) {
 	rs, err := f.read(ctx)
 	if errors.Is(err, errUnreadable) {
@@ -101,18 +111,29 @@ func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error
 	switch {
 	case len(p.restore) == 0:
 	case len(p.want) == 0:
-		found = append(found, Finding{What: fmt.Sprintf("rules of Kuryr are left in %s's filter table that are no longer needed", f.program), Mend: repair, Note: true})
+		found = append(found, Finding{
+			What: fmt.Sprintf(
+				"rules of Kuryr are left in %s's filter table that are no longer needed", f.program,
+			),
+			Mend: repair, Note: true,
+		})
 	case p.chain == "":
 		found = append(found, Finding{
-			What: fmt.Sprintf("containers on Kuryr networks may reach what containers on Docker's bridges do not publish: Kuryr's rule is missing or out of place in %s's filter table", f.program), Mend: repair})
+			What: fmt.Sprintf("containers on Kuryr networks may reach what containers on Docker's "+
+				"bridges do not publish: Kuryr's rule is missing or out of place in %s's filter table",
+				f.program), Mend: repair})
 	default:
 		found = append(found, Finding{
-			What: fmt.Sprintf("%s drops what it does not know in FORWARD (%s), and Kuryr's rules are missing or out of place in chain %s", f.program, p.owner, p.chain), Mend: repair})
+			What: fmt.Sprintf("%s drops what it does not know in FORWARD (%s), and Kuryr's rules are "+
+				"missing or out of place in chain %s", f.program, p.owner, p.chain), Mend: repair})
 	}
 	if len(p.want) > 0 && f.legacy(ctx) {
 		found = append(found, Finding{
-			What: f.program + " is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts its own back only at its next start, or Docker's",
-			Mend: "use the nftables one (`update-alternatives --config " + f.program + "`), or restart Kuryr after changes of the firewall", Note: true})
+			What: f.program +
+				" is the legacy one: when its rules are flushed the kernel tells nobody, and Kuryr puts " +
+				"its own back only at its next start, or Docker's",
+			Mend: "use the nftables one (`update-alternatives --config " + f.program +
+				"`), or restart Kuryr after changes of the firewall", Note: true})
 	}
 	return found, true, nil
 }
@@ -129,12 +150,22 @@ func (h *Host) checkZone(ctx context.Context) ([]Finding, error) {
 	}
 	switch zone {
 	case "":
-		return []Finding{{What: fmt.Sprintf("firewalld runs and has %s in no zone, so it rejects what containers send out", h.link), Mend: repair}}, nil
+		return []Finding{{
+			What: fmt.Sprintf(
+				"firewalld runs and has %s in no zone, so it rejects what containers send out", h.link,
+			),
+			Mend: repair,
+		}}, nil
 	case trustedZone:
 	default:
 		return []Finding{{
-			Note: true, What: fmt.Sprintf("firewalld has %s in zone %s, which is respected; packets pass as far as that zone lets them", h.link, zone),
-			Mend: fmt.Sprintf("if containers reach nothing: `firewall-cmd --permanent --zone=%s --remove-interface=%s`, then `firewall-cmd --reload`", zone, h.link)}}, nil
+			Note: true,
+			What: fmt.Sprintf(
+				"firewalld has %s in zone %s, which is respected; packets pass as far as that zone lets them",
+				h.link, zone,
+			),
+			Mend: fmt.Sprintf("if containers reach nothing: `firewall-cmd --permanent --zone=%s "+
+				"--remove-interface=%s`, then `firewall-cmd --reload`", zone, h.link)}}, nil
 	}
 	admits, err := f.admitsFrom(ctx, zone)
 	if err != nil || admits {
@@ -143,7 +174,8 @@ func (h *Host) checkZone(ctx context.Context) ([]Finding, error) {
 	policy := "`firewall-cmd --permanent --policy kuryr "
 	return []Finding{{
 		Note: true, What: "firewalld rejects connections from outside to floating addresses (published ports do pass)",
-		Mend: "if floating addresses shall be reached from outside: `firewall-cmd --permanent --new-policy kuryr`, " + policy + "--add-ingress-zone ANY`, " +
+		Mend: "if floating addresses shall be reached from outside: `firewall-cmd " +
+			"--permanent --new-policy kuryr`, " + policy + "--add-ingress-zone ANY`, " +
 			policy + "--add-egress-zone " + zone + "`, " + policy + "--set-target ACCEPT`, `firewall-cmd --reload`"}}, nil
 }
 
@@ -158,7 +190,8 @@ func (h *Host) checkForeign(want func(*nftables.Chain) bool) ([]Finding, error) 
 		at := s.family + " " + s.table + " " + s.chain
 		found = append(found, Finding{
 			What: "the nftables chain " + at + " drops what it does not know, and does not name Kuryr's links",
-			Mend: fmt.Sprintf("add to it: `nft insert rule %s iifname '\"%s\"' accept` and `nft insert rule %s oifname '\"%s\"' accept`, also in the file it is loaded from", at, wild, at, wild)})
+			Mend: fmt.Sprintf("add to it: `nft insert rule %s iifname '\"%s\"' accept` and `nft insert "+
+				"rule %s oifname '\"%s\"' accept`, also in the file it is loaded from", at, wild, at, wild)})
 	}
 	return found, nil
 }

@@ -34,7 +34,10 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}
-	for _, at := range []string{"host.enable4.recorded", "host.turn6.recorded", "host.turn6.raised", "host.turn6.switched", "host.turn6.flags", "host.turn6.lowered"} {
+	for _, at := range []string{
+		"host.enable4.recorded", "host.turn6.recorded", "host.turn6.raised", "host.turn6.switched",
+		"host.turn6.flags", "host.turn6.lowered",
+	} {
 		t.Run("enable "+at, func(t *testing.T) {
 			s, h := newSite(t), quietHost(t)
 			learn(t, s, "2001:db8:a::")
@@ -77,7 +80,8 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 // what was recorded.
 func nextProcess(h *Host) *Host { return New(Config{Dir: h.dir, Logger: h.log}) }
 
-// checkAfterCrash checks that forwarding is on, that the routes by advertisement outlived it, and that all can be put back.
+// checkAfterCrash checks that forwarding is on, that the routes by advertisement outlived
+// it, and that all can be put back.
 func (s site) checkAfterCrash(t *testing.T, h *Host, before map[string]string) {
 	t.Helper()
 	if route, onLink, _ := learnt(t, s.host, "2001:db8:a::"); !route || !onLink {

@@ -13,9 +13,11 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// What Docker makes in the filter table for a bridge docker0 with one container that publishes its TCP ports, and for an --internal
-// bridge br-int, in the order its code leaves: its jumps at FORWARD's top, whatever was there before. The capitals FORBIDDEN (an address that
-// the operator forbade in DOCKER-USER), PUBLISHED and INTERNAL stand for addresses.
+// What Docker makes in the filter table for a bridge docker0 with one container that
+// publishes its TCP ports, and for an --internal bridge br-int, in the order its code
+// leaves: its jumps at FORWARD's top, whatever was there before. The capitals FORBIDDEN
+// (an address that the operator forbade in DOCKER-USER), PUBLISHED and INTERNAL stand for
+// addresses.
 var dockerVersions = map[string]string{
 	// Docker 20.10 to 27: what is not published is left to FORWARD's policy.
 	"20.10": `*filter
@@ -99,7 +101,8 @@ var (
 	replace6 = strings.NewReplacer("FORBIDDEN", "2001:db8::99/128", "PUBLISHED", "fd17::3/128", "INTERNAL", "fd18::/64")
 )
 
-// likeDocker makes the rules of a Docker version in both families, and the policy that Docker sets when it turned forwarding on itself.
+// likeDocker makes the rules of a Docker version in both families, and the policy that
+// Docker sets when it turned forwarding on itself.
 func likeDocker(t *testing.T, ns netns.NsHandle, version string) {
 	t.Helper()
 	rules := dockerVersions[version]
@@ -108,13 +111,15 @@ func likeDocker(t *testing.T, ns netns.NsHandle, version string) {
 		"ip6tables-restore --noflush <<'EOF'\n"+replace6.Replace(rules)+"EOF\n")
 }
 
-// dockers are the containers of Docker beside a site: on docker0 (its second address is the one that is published), and on br-int.
+// dockers are the containers of Docker beside a site: on docker0 (its second address is
+// the one that is published), and on br-int.
 type dockers struct {
 	site
 	bridge, internal netns.NsHandle
 }
 
-// dockerSite adds Docker's bridges. The host's addresses on kr0 and up0 publish Docker's container, those on docker0 and br-int Kuryr's.
+// dockerSite adds Docker's bridges. The host's addresses on kr0 and up0 publish Docker's
+// container, those on docker0 and br-int Kuryr's.
 func dockerSite(t *testing.T) (dockers, *Host) {
 	t.Helper()
 	s, h := forwardingSite(t)
@@ -165,14 +170,16 @@ func (d dockers) wantApart(t *testing.T, when string) {
 	}
 }
 
-// dropsTheRest is an operator's DOCKER-USER that lets Docker's bridges pass and refuses everything else.
+// dropsTheRest is an operator's DOCKER-USER that lets Docker's bridges pass and refuses
+// everything else.
 const dropsTheRest = `for p in iptables ip6tables; do
 	$p -D DOCKER-USER -j RETURN 2>/dev/null || true
 	for l in docker0 br-int; do $p -A DOCKER-USER -i $l -j RETURN; $p -A DOCKER-USER -o $l -j RETURN; done
 	$p -A DOCKER-USER -j DROP
 done`
 
-// Whatever the version and the policy, Kuryr's containers and Docker's are as far apart as two networks of Docker's.
+// Whatever the version and the policy, Kuryr's containers and Docker's are as far apart
+// as two networks of Docker's.
 func TestApartFromDockersBridges(t *testing.T) {
 	t.Parallel()
 	const policyAccepts = "iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT"
@@ -232,7 +239,8 @@ func TestApartFromDockersBridges(t *testing.T) {
 	}
 }
 
-// An operator's accept of everything at FORWARD's top puts our rule before Docker's: it must not cut answers and published ports then.
+// An operator's accept of everything at FORWARD's top puts our rule before Docker's: it
+// must not cut answers and published ports then.
 func TestGuardOutOfOrder(t *testing.T) {
 	t.Parallel()
 	d, h := dockerSite(t)
@@ -253,7 +261,8 @@ func TestGuardOutOfOrder(t *testing.T) {
 	}
 }
 
-// Without our rule the tests above would see what it is there for: the old door, and the open policy, let unpublished ports be reached.
+// Without our rule the tests above would see what it is there for: the old door, and the
+// open policy, let unpublished ports be reached.
 func TestDockersBridgesWithoutGuard(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{

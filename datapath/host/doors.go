@@ -44,10 +44,12 @@ type Door struct {
 	State State
 }
 
-// OpenDoors makes or repairs what lets the packets of our links through the host's firewalls and what keeps them from Docker's own bridges
-// (see guardRule), takes away what is no longer needed, and returns the doors that are needed (none where nothing filters). In each family's filter table it is one transaction by the
-// iptables programs themselves, so that they can still show it. Each firewall is tried even when another fails; the
-// errors are joined. Idempotent: a second call changes nothing.
+// OpenDoors makes or repairs what lets the packets of our links through the host's
+// firewalls and what keeps them from Docker's own bridges (see guardRule), takes away
+// what is no longer needed, and returns the doors that are needed (none where nothing
+// filters). In each family's filter table it is one transaction by the iptables programs
+// themselves, so that they can still show it. Each firewall is tried even when another
+// fails; the errors are joined. Idempotent: a second call changes nothing.
 func (h *Host) OpenDoors(ctx context.Context) ([]Door, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,8 +75,11 @@ func (h *Host) OpenDoors(ctx context.Context) ([]Door, error) {
 func (h *Host) openTable(ctx context.Context, f family) (*Door, error) {
 	rs, err := f.read(ctx)
 	if errors.Is(err, errUnreadable) {
-		// The table was written with nft. It concerns us only if it shuts, and then nobody but its author can open it.
-		if shut, err2 := h.shutChains(func(c *nftables.Chain) bool { return f.owns(c.Table) }); err2 == nil && len(shut) == 0 {
+		// The table was written with nft. It concerns us only if it shuts, and then nobody but
+		// its author can open it.
+		if shut, err2 := h.shutChains(
+			func(c *nftables.Chain) bool { return f.owns(c.Table) },
+		); err2 == nil && len(shut) == 0 {
 			return nil, nil
 		}
 	}
@@ -111,8 +116,8 @@ func (h *Host) openTable(ctx context.Context, f family) (*Door, error) {
 	return d, nil
 }
 
-// CloseDoors takes away every rule and zone entry of ours, and nothing else. Idempotent. Call it when Kuryr leaves the host and
-// nobody is in Watch.
+// CloseDoors takes away every rule and zone entry of ours, and nothing else. Idempotent.
+// Call it when Kuryr leaves the host and nobody is in Watch.
 func (h *Host) CloseDoors(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

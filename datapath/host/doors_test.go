@@ -43,7 +43,9 @@ func TestDoorsBesideDocker(t *testing.T) {
 	}
 	// iptables still shows the chain; Docker's verdicts, and what the operator forbade, come first.
 	want := `-i br-int -o br-int -j ACCEPT
--A FORWARD -i kr+ -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -m comment --comment kuryr -j DOCKER-ISOLATION-STAGE-2
+` +
+		"-A FORWARD -i kr+ -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT " +
+		"-m comment --comment kuryr -j DOCKER-ISOLATION-STAGE-2" + `
 -A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT
 -A FORWARD -o kr+ -m comment --comment kuryr -j ACCEPT
 `
@@ -155,7 +157,8 @@ func TestWatchComesToRest(t *testing.T) {
 		return err
 	})
 	defer m.Close()
-	// Long enough for several rounds, were there a loop. Rules that were made just before are looked at once more meanwhile.
+	// Long enough for several rounds, were there a loop. Rules that were made just before
+	// are looked at once more meanwhile.
 	if err := m.SetReadDeadline(time.Now().Add(4 * atMost)); err != nil {
 		t.Fatal(err)
 	}
@@ -168,13 +171,18 @@ func TestDoorsBesidePolicy(t *testing.T) {
 	for _, c := range []struct{ name, rules string }{
 		{"policy", "iptables -P FORWARD DROP; ip6tables -P FORWARD DROP"},
 		{"last rule", "iptables -A FORWARD -i lo -j ACCEPT; iptables -A FORWARD -j REJECT; ip6tables -A FORWARD -j DROP"},
-		{"own chain", "for p in iptables ip6tables; do $p -N end; $p -A end -j LOG; $p -A end -j DROP; $p -A FORWARD -j end; done"},
+		{
+			"own chain",
+			"for p in iptables ip6tables; do $p -N end; $p -A end -j LOG; $p -A end -j DROP; $p -A " +
+				"FORWARD -j end; done",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, h := forwardingSite(t)
 			sh(t, s.host, c.rules)
 			before := saved(t, s.host)
-			if got, want := h.openIn(t, s.host), "forward-policy FORWARD opened ipv4\nforward-policy FORWARD opened ipv6"; got != want {
+			if got, want := h.openIn(t, s.host), "forward-policy FORWARD opened ipv4\nforward-policy "+
+				"FORWARD opened ipv6"; got != want {
 				t.Fatalf("doors\n%s\nwant\n%s", got, want)
 			}
 			s.wantPaths(t, "doors open", true)
@@ -206,14 +214,30 @@ func TestForeignNftables(t *testing.T) {
 		name, table string
 		drops       bool
 	}{
-		{"policy", "inet mine { chain fw { type filter hook forward priority 0; policy drop; ct state established accept; }; }", true},
-		{"last rule", "inet mine { chain fw { type filter hook forward priority 0; ct state established accept; counter reject; }; }", true},
+		{
+			"policy",
+			"inet mine { chain fw { type filter hook forward priority 0; policy drop; ct state " +
+				"established accept; }; }",
+			true,
+		},
+		{
+			"last rule",
+			"inet mine { chain fw { type filter hook forward priority 0; ct state established accept; " +
+				"counter reject; }; }",
+			true,
+		},
 		{"iptables' name", "ip filter { chain fw { type filter hook forward priority 0; policy drop; }; }", true},
-		{"open", "inet mine { chain fw { type filter hook forward priority 0; policy accept; iifname \"eth9\" drop; }; }", false},
+		{
+			"open",
+			"inet mine { chain fw { type filter hook forward priority 0; policy accept; iifname " +
+				"\"eth9\" drop; }; }",
+			false,
+		},
 		// Docker 29's nftables backend, cut short: what is not its own bridge's passes.
 		{"docker-bridges", `ip docker-bridges {
 			chain filter-forward-in__docker0 { ct state established,related accept; drop; };
-			chain filter-FORWARD { type filter hook forward priority filter; policy accept; oifname vmap { "docker0" : jump filter-forward-in__docker0 }; }; }`, false},
+			chain filter-FORWARD { type filter hook forward priority filter; policy accept;
+				oifname vmap { "docker0" : jump filter-forward-in__docker0 }; }; }`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			needs(t, "nft")
@@ -252,7 +276,8 @@ func TestForeignNftables(t *testing.T) {
 	}
 }
 
-// Native rules in iptables' table make it unreadable for iptables: we must say so, not make it worse.
+// Native rules in iptables' table make it unreadable for iptables: we must say so, not
+// make it worse.
 func TestUnreadableTable(t *testing.T) {
 	needs(t, "nft")
 	s, h := forwardingSite(t)
@@ -260,7 +285,8 @@ func TestUnreadableTable(t *testing.T) {
 	before := sh(t, s.host, "nft list ruleset")
 	in(t, s.host, func() error {
 		doors, err := h.OpenDoors(t.Context())
-		if !errors.Is(err, errUnreadable) || !slices.ContainsFunc(doors, func(d Door) bool { return d.State == StateRefused }) {
+		if !errors.Is(err, errUnreadable) ||
+			!slices.ContainsFunc(doors, func(d Door) bool { return d.State == StateRefused }) {
 			t.Errorf("doors %v, error %v", doors, err)
 		}
 		return nil
@@ -285,7 +311,8 @@ func TestOpenDoorsKeepsDeadline(t *testing.T) {
 	})
 }
 
-// TestWatchTellsOfItsTable: a flush of everything takes Kuryr's own table along, and whoever keeps it is told.
+// TestWatchTellsOfItsTable: a flush of everything takes Kuryr's own table along, and
+// whoever keeps it is told.
 func TestWatchTellsOfItsTable(t *testing.T) {
 	s, h := forwardingSite(t)
 	needs(t, "nft")

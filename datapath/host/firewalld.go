@@ -14,8 +14,9 @@ import (
 	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
-// trustedZone is the zone of firewalld's own whose target is ACCEPT. A zone of our own would need a change of the permanent
-// configuration and a reload, in which everybody's runtime changes are lost; an interface is added to this one at run time.
+// trustedZone is the zone of firewalld's own whose target is ACCEPT. A zone of our own
+// would need a change of the permanent configuration and a reload, in which everybody's
+// runtime changes are lost; an interface is added to this one at run time.
 const trustedZone = "trusted"
 
 const (
@@ -30,7 +31,8 @@ type firewalld struct {
 	object dbus.BusObject
 }
 
-// connectFirewalld returns nil where there is no system bus or no firewalld on it; it starts nothing. The caller closes what is returned.
+// connectFirewalld returns nil where there is no system bus or no firewalld on it; it
+// starts nothing. The caller closes what is returned.
 func connectFirewalld(ctx context.Context) (*firewalld, error) {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {
@@ -66,7 +68,8 @@ func (f *firewalld) zoneOf(ctx context.Context, link string) (string, error) {
 	return zone, nil
 }
 
-// admitsFrom tells whether a policy lets packets that nobody asked for go from other zones to zone. Answers and published ports pass anyway.
+// admitsFrom tells whether a policy lets packets that nobody asked for go from other
+// zones to zone. Answers and published ports pass anyway.
 func (f *firewalld) admitsFrom(ctx context.Context, zone string) (bool, error) {
 	var policies []string
 	if err := f.call(ctx, firewalldPolicy+".getPolicies").Store(&policies); err != nil {
@@ -87,7 +90,8 @@ func (f *firewalld) admitsFrom(ctx context.Context, zone string) (bool, error) {
 	return false, nil
 }
 
-// refusal tells whether firewalld refused a call for this reason of its own, such as "ALREADY_ENABLED".
+// refusal tells whether firewalld refused a call for this reason of its own, such as
+// "ALREADY_ENABLED".
 func refusal(err error, reason string) bool {
 	var e dbus.Error
 	if !errors.As(err, &e) || len(e.Body) == 0 {
@@ -97,7 +101,8 @@ func refusal(err error, reason string) bool {
 	return strings.HasPrefix(text, reason)
 }
 
-// openZone puts our links into the trusted zone, as the wildcard they are. A zone the operator has given them is respected.
+// openZone puts our links into the trusted zone, as the wildcard they are. A zone the
+// operator has given them is respected.
 func (h *Host) openZone(ctx context.Context) (*Door, error) {
 	f, err := connectFirewalld(ctx)
 	if f == nil {
@@ -149,7 +154,8 @@ func (h *Host) closeZone(ctx context.Context) error {
 	if f != nil { // else it has forgotten by itself, being a runtime change
 		defer f.close()
 		err := f.call(ctx, firewalldZone+".removeInterface", r.Zone, h.link).Err
-		if err != nil && !refusal(err, "NOT_ENABLED") && !refusal(err, "UNKNOWN_INTERFACE") && !refusal(err, "ZONE_CONFLICT") {
+		if err != nil && !refusal(err, "NOT_ENABLED") && !refusal(err, "UNKNOWN_INTERFACE") &&
+			!refusal(err, "ZONE_CONFLICT") {
 			return fmt.Errorf("firewalld: remove %s from zone %s: %w", h.link, r.Zone, err)
 		}
 		h.log.Info("door through a firewall closed", "owner", OwnerFirewalld, "zone", r.Zone)

@@ -15,10 +15,13 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-const busConfig = `<busconfig><type>system</type><listen>unix:path=%s</listen><auth>EXTERNAL</auth><policy context="default">
-<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/><allow send_type="method_call"/></policy></busconfig>`
+const busConfig = `<busconfig><type>system</type><listen>unix:path=%s</listen><auth>EXTERNAL</auth>
+<policy context="default">
+<allow user="*"/><allow own="*"/><allow send_destination="*"/>
+<allow receive_sender="*"/><allow send_type="method_call"/></policy></busconfig>`
 
-// startBus starts a private message bus in the namespace and makes it the system bus of this process and its children.
+// startBus starts a private message bus in the namespace and makes it the system bus of
+// this process and its children.
 func startBus(t *testing.T, ns netns.NsHandle) {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +61,8 @@ func startFirewalld(t *testing.T, ns netns.NsHandle) (stop func()) {
 	return stop
 }
 
-// firewalldSite is a forwarding site with a running firewalld, the real one, on a private message bus and a copy of its configuration.
+// firewalldSite is a forwarding site with a running firewalld, the real one, on a private
+// message bus and a copy of its configuration.
 func firewalldSite(t *testing.T) (site, *Host) {
 	t.Helper()
 	s, h := busSite(t)
@@ -118,7 +122,8 @@ func TestDoorsBesideFirewalld(t *testing.T) {
 		}
 	}
 	checkOut("door open")
-	// A published port passes; an address of ours that is reached untranslated does not, and Check says what helps.
+	// A published port passes; an address of ours that is reached untranslated does not, and
+	// Check says what helps.
 	sh(t, s.host, `nft -f - <<'EOF'
 table ip publish { chain pre { type nat hook prerouting priority dstnat; ip daddr 192.0.2.77 dnat to 10.9.0.2; }; }
 EOF
@@ -140,7 +145,8 @@ ip addr add 192.0.2.77/32 dev up0`)
 		return strings.Contains(sh(t, s.host, "firewall-cmd --zone=trusted --list-interfaces"), "kr+")
 	}
 	eventually(t, "our links in the zone", inZone)
-	// The mend for floating addresses is a permanent change and a reload, in which our runtime change is lost.
+	// The mend for floating addresses is a permanent change and a reload, in which our
+	// runtime change is lost.
 	if connects(t, s.outside, s.inside, inside4) {
 		t.Error("firewalld lets packets in that Check says it rejects")
 	}

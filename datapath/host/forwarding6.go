@@ -39,11 +39,14 @@ func (h *Host) restore6(r *record) error {
 
 // turn6 sets net.ipv6.conf.all.forwarding and nothing else.
 //
-// The kernel (addrconf_fixup_forwarding) also sets default.forwarding and every link's flag, and when the value is not 0 it
-// removes the routes learnt from router advertisements on links whose accept_ra is not 2 (rt6_purge_dflt_routers). So links with
-// accept_ra 1 get 2 first; then the switch; then the flags go back, which must precede the last step because writing a flag that is not 0
-// purges too; then accept_ra goes back. All of it is in the record before the first write. While this lasts (about a
-// millisecond) no link accepts advertisements that did not before, and none that did stops.
+// The kernel (addrconf_fixup_forwarding) also sets default.forwarding and every link's
+// flag, and when the value is not 0 it removes the routes learnt from router
+// advertisements on links whose accept_ra is not 2 (rt6_purge_dflt_routers). So links
+// with accept_ra 1 get 2 first; then the switch; then the flags go back, which must
+// precede the last step because writing a flag that is not 0 purges too; then accept_ra
+// goes back. All of it is in the record before the first write. While this lasts (about a
+// millisecond) no link accepts advertisements that did not before, and none that did
+// stops.
 func (h *Host) turn6(r *record, to string) error {
 	s := &switching{To: to, Links: map[string]link6{}}
 	var err error
@@ -72,7 +75,8 @@ func (h *Host) finish6(r *record) error {
 		return err
 	}
 	if was != s.To {
-		// After a kill there may be links the record does not know. Before the switch they are as they shall be.
+		// After a kill there may be links the record does not know. Before the switch they are
+		// as they shall be.
 		added, err := s.addLinks()
 		if err != nil {
 			return err
@@ -162,7 +166,8 @@ func (s *switching) setAcceptRA(from, to string) error {
 	return nil
 }
 
-// putFlagsBack gives every link its forwarding flag again; one that came since the switch gets what new links got before.
+// putFlagsBack gives every link its forwarding flag again; one that came since the switch
+// gets what new links got before.
 func (s *switching) putFlagsBack() error {
 	// The default first, so that a link made from here on needs nothing.
 	if err := setSysctl(flag6(defaultLinks), s.Default); err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// advertise sends one real router advertisement from eth0 of a namespace: router lifetime 1800 s and one on-link, autonomous prefix.
+// advertise sends one real router advertisement from eth0 of a namespace: router lifetime
+// 1800 s and one on-link, autonomous prefix.
 func advertise(t *testing.T, ns netns.NsHandle, prefix string) {
 	t.Helper()
 	in(t, ns, func() error {
@@ -46,7 +47,8 @@ func advertise(t *testing.T, ns netns.NsHandle, prefix string) {
 	})
 }
 
-// learnt tells whether the host has an IPv6 default route from an advertisement, and its own address and on-link route in the prefix.
+// learnt tells whether the host has an IPv6 default route from an advertisement, and its
+// own address and on-link route in the prefix.
 func learnt(t *testing.T, host netns.NsHandle, prefix string) (route, onLink, address bool) {
 	t.Helper()
 	p := netip.PrefixFrom(netip.MustParseAddr(prefix), 64)
@@ -129,7 +131,8 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 		in(t, s.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
 	}
 	for k, v := range differences(before, sysctls(t, s.host)) {
-		coupled := k == ipForward || strings.HasPrefix(k, "ipv4/conf/") && strings.HasSuffix(k, "/forwarding") || k == redirects4
+		coupled := k == ipForward || strings.HasPrefix(k, "ipv4/conf/") &&
+			strings.HasSuffix(k, "/forwarding") || k == redirects4
 		if k != forwarding6 && !coupled {
 			t.Errorf("enabling changed %s: %s", k, v)
 		}
@@ -141,7 +144,11 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	s.wantPaths(t, "after the switch, with the links' flags off", true)
 
 	// A link made later gets what it got before.
-	sh(t, s.host, `ip link add new0 type veth peer name new1; test $(cat /proc/sys/net/ipv6/conf/new0/forwarding) = 0; ip link del new0`)
+	sh(
+		t, s.host,
+		`ip link add new0 type veth peer name new1; test $(cat `+
+			`/proc/sys/net/ipv6/conf/new0/forwarding) = 0; ip link del new0`,
+	)
 
 	for range 2 {
 		in(t, s.host, func() error { return h.restored(t) })
@@ -159,7 +166,8 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	}
 }
 
-// TestPlainSwitchLosesRoutes shows that the kernel does what turn6 works around; when this fails, turn6 can go.
+// TestPlainSwitchLosesRoutes shows that the kernel does what turn6 works around; when
+// this fails, turn6 can go.
 func TestPlainSwitchLosesRoutes(t *testing.T) {
 	s := newSite(t)
 	learn(t, s, "2001:db8:a::")

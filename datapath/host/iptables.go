@@ -36,8 +36,9 @@ var errUnreadable = errors.New("the filter table has rules that iptables cannot 
 // owns tells whether an nftables table is the family's filter table.
 func (f family) owns(t *nftables.Table) bool { return t.Name == "filter" && t.Family == f.nft }
 
-// read returns the family's filter table; nil where there is no such program, or no such family in the kernel.
-// It makes nothing: `iptables -S` shows an absent table without creating it.
+// read returns the family's filter table; nil where there is no such program, or no such
+// family in the kernel. It makes nothing: `iptables -S` shows an absent table without
+// creating it.
 func (f family) read(ctx context.Context) (*ruleset, error) {
 	path, ok := f.find(ctx, "")
 	if !ok {
@@ -48,7 +49,9 @@ func (f family) read(ctx context.Context) (*ruleset, error) {
 	case err == nil:
 	case strings.Contains(err.Error(), "is incompatible"):
 		return nil, fmt.Errorf("%s: %w (%w)", f.name, errUnreadable, err)
-	case strings.Contains(err.Error(), "do you need to insmod"), strings.Contains(err.Error(), "Protocol not supported"), strings.Contains(err.Error(), "family not supported"):
+	case strings.Contains(err.Error(), "do you need to insmod"),
+		strings.Contains(err.Error(), "Protocol not supported"),
+		strings.Contains(err.Error(), "family not supported"):
 		return nil, nil
 	default:
 		return nil, err
@@ -70,7 +73,8 @@ func (f family) apply(ctx context.Context, lines []string) error {
 	return err
 }
 
-// legacy tells whether the family's program keeps its rules outside nftables, where the kernel tells nobody of changes.
+// legacy tells whether the family's program keeps its rules outside nftables, where the
+// kernel tells nobody of changes.
 func (f family) legacy(ctx context.Context) bool {
 	path, ok := f.find(ctx, "")
 	if !ok {
@@ -98,7 +102,10 @@ func run(ctx context.Context, input, path string, args ...string) (string, error
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+		return "", fmt.Errorf(
+			"%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err,
+			strings.TrimSpace(complaint.String()),
+		)
 	}
 	return out.String(), nil
 }

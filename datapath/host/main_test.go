@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(nstest.Main(m))
 }
 
-// The test binary, started with these, does one operation in the network namespace it was started in, and may be killed at a failpoint.
+// The test binary, started with these, does one operation in the network namespace it was
+// started in, and may be killed at a failpoint.
 const (
 	childOp  = "KURYR_HOST_TEST_OP"
 	childDir = "KURYR_HOST_TEST_DIR"
@@ -99,7 +100,8 @@ func needs(t *testing.T, programs ...string) {
 	}
 }
 
-// site is a host between an inside (a Kuryr router) and an outside. The host's links are kr0 and up0.
+// site is a host between an inside (a Kuryr router) and an outside. The host's links are
+// kr0 and up0.
 type site struct {
 	host, inside, outside netns.NsHandle
 }
@@ -124,7 +126,8 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// join connects the host with a neighbour, whose end is eth0 and whose default routes go to the host.
+// join connects the host with a neighbour, whose end is eth0 and whose default routes go
+// to the host.
 func (s site) join(t *testing.T, name string, peer netns.NsHandle, host4, peer4, host6, peer6 string) {
 	t.Helper()
 	sh(t, peer, `for f in /proc/sys/net/ipv6/conf/*/accept_dad; do echo 0 > $f; done`)
@@ -175,10 +178,12 @@ func connects(t *testing.T, from, to netns.NsHandle, addr netip.Addr) bool {
 	return connectsVia(t, from, to, addr, addr, patient)
 }
 
-// The first packet may be lost to address resolution on a slow machine, the second comes after a second. Where nothing shall come through, less will do.
+// The first packet may be lost to address resolution on a slow machine, the second comes
+// after a second. Where nothing shall come through, less will do.
 const patient, hasty = 2500 * time.Millisecond, 400 * time.Millisecond
 
-// connectsVia is connects where the address that is dialled is translated on the way to the one listened on.
+// connectsVia is connects where the address that is dialled is translated on the way to
+// the one listened on.
 func connectsVia(t *testing.T, from, to netns.NsHandle, addr, dialled netip.Addr, limit time.Duration) bool {
 	t.Helper()
 	var l net.Listener

@@ -18,8 +18,9 @@ type shutChain struct {
 	chain  string
 }
 
-// shutChains returns the chains of nftables' forward hook, among those that want tells, that drop what meets no rule and have no rules that
-// accept our links' packets. A table has no door for others here, so we only tell the operator.
+// shutChains returns the chains of nftables' forward hook, among those that want tells,
+// that drop what meets no rule and have no rules that accept our links' packets. A table
+// has no door for others here, so we only tell the operator.
 func (h *Host) shutChains(want func(*nftables.Chain) bool) ([]shutChain, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -32,7 +33,8 @@ func (h *Host) shutChains(want func(*nftables.Chain) bool) ([]shutChain, error) 
 	var shut []shutChain
 	for _, c := range chains {
 		family := nftFamily(c.Table.Family)
-		if family == "" || c.Type != nftables.ChainTypeFilter || c.Hooknum == nil || *c.Hooknum != *nftables.ChainHookForward || !want(c) {
+		if family == "" || c.Type != nftables.ChainTypeFilter || c.Hooknum == nil ||
+			*c.Hooknum != *nftables.ChainHookForward || !want(c) {
 			continue
 		}
 		rules, err := conn.GetRules(c.Table, c)

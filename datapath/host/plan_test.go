@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-const isolation = "-N DOCKER-ISOLATION-STAGE-1\n-N DOCKER-ISOLATION-STAGE-2\n-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN\n"
+const isolation = "-N DOCKER-ISOLATION-STAGE-1\n-N DOCKER-ISOLATION-STAGE-2\n-A " +
+	"DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN\n"
 
 const forwardToUser = "-P FORWARD DROP\n-N DOCKER-USER\n-N ufw-before-forward\n"
 
@@ -26,20 +27,67 @@ func TestPlanChain(t *testing.T) {
 		{"docker's chains under an open policy", "-P FORWARD ACCEPT\n-N DOCKER-USER\n-A FORWARD -j DOCKER-USER", "", ""},
 		{"policy", "-P FORWARD DROP", OwnerPolicy, "-I FORWARD 1 "},
 		{"after what is there", "-P FORWARD DROP\n-A FORWARD -i eth0 -j DROP", OwnerPolicy, "-I FORWARD 2 "},
-		{"docker, before the return", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j RETURN", OwnerDocker, "-I FORWARD 2 "},
+		{
+			"docker, before the return",
+			forwardToUser +
+				"-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j RETURN",
+			OwnerDocker, "-I FORWARD 2 ",
+		},
 		{"docker, no return", forwardToUser + "-A FORWARD -j DOCKER-USER", OwnerDocker, "-I FORWARD 2 "},
-		{"docker's chain drops", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j DROP", OwnerDocker, "-I DOCKER-USER 2 -i kr+ -m comment --comment kuryr -j RETURN"},
-		{"docker's chain drops under an open policy", "-P FORWARD ACCEPT\n-N DOCKER-USER\n-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -j DROP", OwnerDocker, "-I DOCKER-USER 1 "},
-		{"docker's isolation", forwardToUser + isolation + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-ISOLATION-STAGE-1", OwnerDocker, "-I FORWARD 3 " + guardRule("kr+")},
-		{"docker's isolation under an open policy", "-P FORWARD ACCEPT\n" + isolation + "-A FORWARD -j DOCKER-ISOLATION-STAGE-1", "", "-I FORWARD 2 " + guardRule("kr+")},
-		{"docker's isolation emptied", "-P FORWARD ACCEPT\n-N DOCKER-ISOLATION-STAGE-2\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN", "", ""},
-		{"docker's isolation and ufw", forwardToUser + isolation + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward\n-A ufw-before-forward -i lo -j ACCEPT", OwnerUFW, "-I ufw-before-forward 2 " + guardRule("kr+")},
-		{"docker and ufw", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward", OwnerUFW, "-I ufw-before-forward 1 "},
+		{
+			"docker's chain drops",
+			forwardToUser +
+				"-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -s 1.2.3.4 -j DROP\n-A DOCKER-USER -j DROP",
+			OwnerDocker, "-I DOCKER-USER 2 -i kr+ -m comment --comment kuryr -j RETURN",
+		},
+		{
+			"docker's chain drops under an open policy",
+			"-P FORWARD ACCEPT\n-N DOCKER-USER\n-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -j DROP",
+			OwnerDocker, "-I DOCKER-USER 1 ",
+		},
+		{
+			"docker's isolation",
+			forwardToUser + isolation + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-ISOLATION-STAGE-1",
+			OwnerDocker, "-I FORWARD 3 " + guardRule("kr+"),
+		},
+		{
+			"docker's isolation under an open policy",
+			"-P FORWARD ACCEPT\n" + isolation + "-A FORWARD -j DOCKER-ISOLATION-STAGE-1", "",
+			"-I FORWARD 2 " + guardRule("kr+"),
+		},
+		{
+			"docker's isolation emptied",
+			"-P FORWARD ACCEPT\n-N DOCKER-ISOLATION-STAGE-2\n-A DOCKER-ISOLATION-STAGE-2 -j RETURN", "", "",
+		},
+		{
+			"docker's isolation and ufw",
+			forwardToUser + isolation +
+				"-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward\n-A ufw-before-forward -i lo " +
+				"-j ACCEPT",
+			OwnerUFW, "-I ufw-before-forward 2 " + guardRule("kr+"),
+		},
+		{
+			"docker and ufw", forwardToUser + "-A FORWARD -j DOCKER-USER\n-A FORWARD -j ufw-before-forward",
+			OwnerUFW, "-I ufw-before-forward 1 ",
+		},
 		{"docker's chain left behind", forwardToUser, OwnerPolicy, "-I FORWARD 1 "},
-		{"docker's chain out of reach", forwardToUser + "-A FORWARD -j REJECT\n-A FORWARD -j DOCKER-USER", OwnerPolicy, "-I FORWARD 1 "},
-		{"docker's chain only for some", forwardToUser + "-A FORWARD -i docker0 -j DOCKER-USER", OwnerPolicy, "-I FORWARD 2 "},
-		{"ufw", forwardToUser + "-A FORWARD -j ufw-before-forward\n-A ufw-before-forward -j ufw-user-forward", OwnerUFW, "-I ufw-before-forward 2 "},
-		{"a rule left over", "-P FORWARD ACCEPT\n-A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT", "", "-D FORWARD -i kr+ "},
+		{
+			"docker's chain out of reach", forwardToUser + "-A FORWARD -j REJECT\n-A FORWARD -j DOCKER-USER",
+			OwnerPolicy, "-I FORWARD 1 ",
+		},
+		{
+			"docker's chain only for some", forwardToUser + "-A FORWARD -i docker0 -j DOCKER-USER",
+			OwnerPolicy, "-I FORWARD 2 ",
+		},
+		{
+			"ufw",
+			forwardToUser + "-A FORWARD -j ufw-before-forward\n-A ufw-before-forward -j ufw-user-forward",
+			OwnerUFW, "-I ufw-before-forward 2 ",
+		},
+		{
+			"a rule left over", "-P FORWARD ACCEPT\n-A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT",
+			"", "-D FORWARD -i kr+ ",
+		},
 	} {
 		rs, err := parseRuleset(c.text)
 		if err != nil {
@@ -95,15 +143,23 @@ func carryOut(t *rapid.T, text string, lines []string) string {
 }
 
 func foreign(text string) string {
-	return strings.Join(slices.DeleteFunc(strings.Split(text, "\n"), func(row string) bool { return strings.Contains(row, "--comment kuryr") }), "\n")
+	return strings.Join(
+		slices.DeleteFunc(strings.Split(text, "\n"), func(row string) bool {
+			return strings.Contains(row, "--comment kuryr")
+		}),
+		"\n",
+	)
 }
 
-// Whatever the table: a plan carried out leaves nothing more to do, touches no foreign rule, and is in force.
+// Whatever the table: a plan carried out leaves nothing more to do, touches no foreign
+// rule, and is in force.
 func TestPlanConverges(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		chains := []string{"FORWARD", "DOCKER-USER", "ufw-before-forward", "other"}
-		text := "-P FORWARD " + rapid.SampledFrom([]string{"ACCEPT", "DROP"}).Draw(t, "policy") + "\n-N DOCKER-USER\n-N ufw-before-forward\n-N other" +
+		text := "-P FORWARD " + rapid.SampledFrom([]string{
+			"ACCEPT", "DROP",
+		}).Draw(t, "policy") + "\n-N DOCKER-USER\n-N ufw-before-forward\n-N other" +
 			rapid.SampledFrom([]string{"", "\n" + strings.TrimSuffix(isolation, "\n")}).Draw(t, "isolation")
 		for range rapid.IntRange(0, 12).Draw(t, "rules") {
 			from := rapid.IntRange(0, 3).Draw(t, "chain")
@@ -113,7 +169,9 @@ func TestPlanConverges(t *testing.T) {
 			case 0:
 				spec = "-i eth0 " + spec
 			case 1:
-				spec = rapid.SampledFrom(append(doorRules("kr+", "ACCEPT"), doorRules("kr+", "RETURN")[0], guardRule("kr+"))).Draw(t, "ours")
+				spec = rapid.SampledFrom(append(
+					doorRules("kr+", "ACCEPT"), doorRules("kr+", "RETURN")[0], guardRule("kr+"),
+				)).Draw(t, "ours")
 			}
 			text += "\n-A " + chains[from] + " " + spec
 		}
@@ -133,7 +191,8 @@ func TestPlanConverges(t *testing.T) {
 		if p := newPlan(again, "kr+", "ufw-before-forward"); len(p.restore) > 0 {
 			t.Fatalf("still to do %q in\n%s", p.restore, after)
 		}
-		// As a packet of ours sees it: with our rules unconditional, nothing that dropped by default drops.
+		// As a packet of ours sees it: with our rules unconditional, nothing that dropped by
+		// default drops.
 		seen, err := parseRuleset(strings.ReplaceAll(after, "-i kr+ -m comment --comment kuryr", "-m comment --comment seen"))
 		if err != nil {
 			t.Fatal(err)

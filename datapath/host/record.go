@@ -17,12 +17,13 @@ import (
 
 const recordVersion = 1
 
-// record is what we changed in this namespace and how it was before. It is written before the change, so that it may name a change
-// that was never made, but never lacks one that was.
+// record is what we changed in this namespace and how it was before. It is written before
+// the change, so that it may name a change that was never made, but never lacks one that
+// was.
 type record struct {
 	Version int `json:"version"`
-	// Instance is the boot and the namespace the rest is about. The kernel forgets switches and zones with either, so a record
-	// of another instance says nothing.
+	// Instance is the boot and the namespace the rest is about. The kernel forgets switches
+	// and zones with either, so a record of another instance says nothing.
 	Instance string `json:"instance"`
 	// IPv4 and IPv6 are set while the family's switch is on because of us.
 	IPv4 *before4 `json:"ipv4,omitempty"`
@@ -33,8 +34,8 @@ type record struct {
 	Zone string `json:"firewalld_zone,omitempty"`
 }
 
-// before4 is what turning net.ipv4.ip_forward off again would not bring back by itself: the kernel then
-// sets every flag below to its own idea of a host.
+// before4 is what turning net.ipv4.ip_forward off again would not bring back by itself:
+// the kernel then sets every flag below to its own idea of a host.
 type before4 struct {
 	Forwarding string            `json:"forwarding"`
 	Redirects  string            `json:"accept_redirects"`
@@ -49,7 +50,8 @@ type before6 struct {
 	Users      []string `json:"users,omitempty"`
 }
 
-// switching is a turn of net.ipv6.conf.all.forwarding under way: where to, and what to put back afterwards.
+// switching is a turn of net.ipv6.conf.all.forwarding under way: where to, and what to
+// put back afterwards.
 type switching struct {
 	To      string           `json:"to"`
 	Default string           `json:"default_forwarding"`
@@ -83,10 +85,15 @@ func (h *Host) load() (*record, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the record of changes to this host, %s, is damaged (%w): "+
-			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as they shall be without Kuryr, then remove the file", h.recordPath(), err)
+			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as they shall be without Kuryr, "+
+			"then remove the file", h.recordPath(), err)
 	}
 	if r.Version > recordVersion {
-		return nil, fmt.Errorf("the record of changes to this host, %s, has version %d, this Kuryr knows %d: use the newer Kuryr", h.recordPath(), r.Version, recordVersion)
+		return nil, fmt.Errorf(
+			"the record of changes to this host, %s, has version %d, this Kuryr knows %d: use the "+
+				"newer Kuryr",
+			h.recordPath(), r.Version, recordVersion,
+		)
 	}
 	if r.Instance != instance {
 		return fresh, nil

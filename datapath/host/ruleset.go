@@ -24,9 +24,11 @@ type ruleset struct {
 
 // rule is one line "-A chain …".
 type rule struct {
-	// spec is the text after "-A chain ", in the tool's own quoting, which "-D chain spec" and iptables-restore take back.
+	// spec is the text after "-A chain ", in the tool's own quoting, which "-D chain spec"
+	// and iptables-restore take back.
 	spec string
-	// conditions are the words that restrict the rule: all but comment, target and the target's options.
+	// conditions are the words that restrict the rule: all but comment, target and the
+	// target's options.
 	conditions []string
 	comment    string
 	// target is empty for a rule that only counts.
@@ -88,7 +90,8 @@ func parseRule(words []string) rule {
 	return r
 }
 
-// splitWords splits a line at blanks; double quotes hold a word together, and a backslash takes the next byte as it is.
+// splitWords splits a line at blanks; double quotes hold a word together, and a backslash
+// takes the next byte as it is.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -131,7 +134,8 @@ const (
 	dropped
 )
 
-// outcome follows the unconditional rules of a chain. What it cannot know (a packet queued to a program) counts as accepted.
+// outcome follows the unconditional rules of a chain. What it cannot know (a packet
+// queued to a program) counts as accepted.
 func (rs *ruleset) outcome(chain string) outcome {
 	return rs.follow(chain, rs.known())
 }
@@ -152,7 +156,9 @@ func (rs *ruleset) known() map[string]outcome {
 
 // drops tells whether a user-defined chain exists and has a rule that drops.
 func (rs *ruleset) drops(chain string) bool {
-	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool { return r.target == "DROP" && !r.ours(rs.link) })
+	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool {
+		return r.target == "DROP" && !r.ours(rs.link)
+	})
 }
 
 func (rs *ruleset) follow(chain string, known map[string]outcome) outcome {
@@ -177,7 +183,8 @@ func (rs *ruleset) follow(chain string, known map[string]outcome) outcome {
 	return o
 }
 
-// effect returns what an unconditional rule does, and whether the chain's later rules are then out of reach.
+// effect returns what an unconditional rule does, and whether the chain's later rules are
+// then out of reach.
 func (rs *ruleset) effect(r rule, known map[string]outcome) (outcome, bool) {
 	switch r.target {
 	case "ACCEPT", "QUEUE", "NFQUEUE":
@@ -204,7 +211,8 @@ func (rs *ruleset) policyOutcome(chain string) outcome {
 	return passesOn
 }
 
-// end returns the index, among the foreign rules of a chain, of the first one that leaves the later ones out of reach.
+// end returns the index, among the foreign rules of a chain, of the first one that leaves
+// the later ones out of reach.
 func (rs *ruleset) end(chain string) int {
 	known := rs.known()
 	n := 0

@@ -29,7 +29,10 @@ func TestParseRuleset(t *testing.T) {
 		rules: map[string][]rule{
 			"FORWARD": {{spec: "-j DOCKER-USER", target: "DOCKER-USER"}, {}},
 			"DOCKER-USER": {
-				{spec: "-i kr+ -m comment --comment kuryr -j ACCEPT", conditions: []string{"-i", "kr+"}, comment: "kuryr", target: "ACCEPT"},
+				{
+					spec: "-i kr+ -m comment --comment kuryr -j ACCEPT", conditions: []string{"-i", "kr+"},
+					comment: "kuryr", target: "ACCEPT",
+				},
 				{spec: `! -i eth0 -m comment --comment "not -j \"kuryr\\ \' x" -g OTHER`, conditions: []string{"!", "-i", "eth0"},
 					comment: `not -j "kuryr\ ' x`, target: "OTHER", isGoto: true},
 				{spec: `-m comment --comment kuryr -j LOG --log-prefix "a -j DROP "`, comment: "kuryr", target: "LOG"},
@@ -67,17 +70,30 @@ func TestOutcome(t *testing.T) {
 		{"policy accept", "-P FORWARD ACCEPT", accepted, 0},
 		{"policy drop", "-P FORWARD DROP", dropped, 0},
 		{"conditional drop is its author's will", "-P FORWARD ACCEPT\n-A FORWARD -i eth0 -j DROP", accepted, 1},
-		{"last rule rejects", "-P FORWARD ACCEPT\n-A FORWARD -i lo -j ACCEPT\n-A FORWARD -j REJECT --reject-with icmp-port-unreachable", dropped, 1},
+		{
+			"last rule rejects",
+			"-P FORWARD ACCEPT\n-A FORWARD -i lo -j ACCEPT\n-A FORWARD -j REJECT --reject-with " +
+				"icmp-port-unreachable",
+			dropped, 1,
+		},
 		{"accept before policy", "-P FORWARD DROP\n-A FORWARD -j ACCEPT\n-A FORWARD -j DROP", accepted, 0},
 		{"return to policy", "-P FORWARD DROP\n-A FORWARD -j RETURN\n-A FORWARD -j ACCEPT", dropped, 0},
 		{"log decides nothing", "-P FORWARD ACCEPT\n-A FORWARD -j LOG\n-A FORWARD", accepted, 2},
 		{"chain drops", "-P FORWARD ACCEPT\n-N a\n-N b\n-A FORWARD -j a\n-A a -j b\n-A b -j DROP", dropped, 0},
-		{"chain returns", "-P FORWARD ACCEPT\n-N a\n-A FORWARD -j a\n-A FORWARD -j DROP\n-A a -j RETURN\n-A a -j ACCEPT", dropped, 1},
+		{
+			"chain returns",
+			"-P FORWARD ACCEPT\n-N a\n-A FORWARD -j a\n-A FORWARD -j DROP\n-A a -j RETURN\n-A a -j ACCEPT",
+			dropped, 1,
+		},
 		{"goto does not come back", "-P FORWARD ACCEPT\n-N a\n-A FORWARD -g a\n-A FORWARD -j DROP", accepted, 0},
 		{"goto a chain that drops", "-P FORWARD ACCEPT\n-N a\n-A a -j DROP\n-A FORWARD -g a", dropped, 0},
 		{"queue", "-P FORWARD DROP\n-A FORWARD -j NFQUEUE --queue-num 1", accepted, 0},
 		{"loop", "-P FORWARD DROP\n-N a\n-N b\n-A FORWARD -j a\n-A a -j b\n-A b -j a", dropped, 1},
-		{"ours do not count", "-P FORWARD DROP\n-A FORWARD -m comment --comment kuryr -i kr+ -j ACCEPT\n-A FORWARD -j DROP", dropped, 0},
+		{
+			"ours do not count",
+			"-P FORWARD DROP\n-A FORWARD -m comment --comment kuryr -i kr+ -j ACCEPT\n-A FORWARD -j DROP",
+			dropped, 0,
+		},
 	} {
 		rs, err := parseRuleset(c.text)
 		if err != nil {
@@ -115,8 +131,14 @@ func TestOutcomeOfManyChains(t *testing.T) {
 }
 
 func FuzzParseRuleset(f *testing.F) {
-	f.Add("-P FORWARD DROP\n-N DOCKER-USER\n-N DOCKER-ISOLATION-STAGE-2\n-A FORWARD -j DOCKER-USER\n-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-USER -j DROP")
-	f.Add("-P FORWARD DROP\n-N a\n-A FORWARD -g a\n-A a -m comment --comment \"x \\\" y\" -j REJECT\n-A a [unsupported revision]")
+	f.Add(
+		"-P FORWARD DROP\n-N DOCKER-USER\n-N DOCKER-ISOLATION-STAGE-2\n-A FORWARD -j " +
+			"DOCKER-USER\n-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP\n-A DOCKER-USER -j DROP",
+	)
+	f.Add(
+		"-P FORWARD DROP\n-N a\n-A FORWARD -g a\n-A a -m comment --comment \"x \\\" y\" -j " +
+			"REJECT\n-A a [unsupported revision]",
+	)
 	f.Add("-P FORWARD DROP\n-N FORWARD\n-A FORWARD -j FORWARD\n-A FORWARD -i kr+ -m comment --comment kuryr -j ACCEPT")
 	f.Fuzz(func(t *testing.T, text string) {
 		rs, err := parseRuleset(text)

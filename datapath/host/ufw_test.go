@@ -36,7 +36,8 @@ func TestDoorsBesideUFW(t *testing.T) {
 	sh(t, s.host, "ufw --force enable")
 	before := saved(t, s.host)
 	s.wantPaths(t, "ufw alone", false)
-	if got, want := h.openIn(t, s.host), "ufw ufw-before-forward opened ipv4\nufw ufw6-before-forward opened ipv6"; got != want {
+	if got, want := h.openIn(t, s.host), "ufw ufw-before-forward opened ipv4\nufw "+
+		"ufw6-before-forward opened ipv6"; got != want {
 		t.Fatalf("doors\n%s\nwant\n%s", got, want)
 	}
 	s.wantPaths(t, "doors open", true)
@@ -52,7 +53,9 @@ func TestDoorsBesideUFW(t *testing.T) {
 
 	h.watchIn(t, s.host)
 	back := func() bool {
-		return strings.Count(sh(t, s.host, "iptables -S ufw-before-forward; ip6tables -S ufw6-before-forward"), comment) == 4 &&
+		return strings.Count(
+			sh(t, s.host, "iptables -S ufw-before-forward; ip6tables -S ufw6-before-forward"), comment,
+		) == 4 &&
 			strings.Count(saved(t, s.host), comment) == 4
 	}
 	eventually(t, "rules in ufw's chains", back)
@@ -62,7 +65,9 @@ func TestDoorsBesideUFW(t *testing.T) {
 
 	// What the operator forbids with ufw stays forbidden.
 	sh(t, s.host, "ufw route deny in on kr0 to "+outside4.String())
-	eventually(t, "rules in ufw's chains after a new rule", func() bool { return strings.Count(saved(t, s.host), comment) == 4 })
+	eventually(t, "rules in ufw's chains after a new rule", func() bool {
+		return strings.Count(saved(t, s.host), comment) == 4
+	})
 	if connects(t, s.inside, s.outside, outside4) {
 		t.Error("ufw's own deny has no effect on Kuryr's links")
 	}

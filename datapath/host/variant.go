@@ -10,11 +10,14 @@ import (
 	"strings"
 )
 
-// procNet is where the kernel tells of the host's legacy tables. /proc/net is the first thread's, which may be visiting another namespace.
+// procNet is where the kernel tells of the host's legacy tables. /proc/net is the first
+// thread's, which may be visiting another namespace.
 const procNet = "/proc/thread-self/net"
 
-// find gives the path of the family's program, or of the one beside it with the suffix. Where there is none by the plain name, which is
-// the host's own choice, but both variants (Docker's managed plugin brings them along), it is the one that the host's rules are made with.
+// find gives the path of the family's program, or of the one beside it with the suffix.
+// Where there is none by the plain name, which is the host's own choice, but both
+// variants (Docker's managed plugin brings them along), it is the one that the host's
+// rules are made with.
 func (f family) find(ctx context.Context, suffix string) (string, bool) {
 	if path, ok := findProgram(f.program + suffix); ok {
 		return path, true
@@ -25,8 +28,9 @@ func (f family) find(ctx context.Context, suffix string) (string, bool) {
 	return findProgram(f.program + "-nft" + suffix)
 }
 
-// madeByLegacy tells whether the filter table's rules are kept outside nftables: the legacy one has something in it, and Docker's
-// chains are not in the other. It makes no table, since the kernel is first asked which there are.
+// madeByLegacy tells whether the filter table's rules are kept outside nftables: the
+// legacy one has something in it, and Docker's chains are not in the other. It makes no
+// table, since the kernel is first asked which there are.
 func (f family) madeByLegacy(ctx context.Context, procNet string) bool {
 	tables, err := os.ReadFile(procNet + "/" + strings.TrimSuffix(f.program, "tables") + "_tables_names")
 	if err != nil || !slices.Contains(strings.Fields(string(tables)), "filter") {

@@ -14,13 +14,16 @@ import (
 )
 
 const (
-	// quiet is how long a firewall must have been left alone before the doors are looked at: its owner writes in many steps.
+	// quiet is how long a firewall must have been left alone before the doors are looked at:
+	// its owner writes in many steps.
 	quiet = 50 * time.Millisecond
-	// atMost is the longest a door may stay shut under changes that never pause; it also bounds the work, to one look in that time.
+	// atMost is the longest a door may stay shut under changes that never pause; it also
+	// bounds the work, to one look in that time.
 	atMost = 500 * time.Millisecond
 	// lookTimeout is the deadline of one look; firewalld does not answer while it reloads.
 	lookTimeout = 30 * time.Second
-	// retries is how often a look that failed is repeated, after 1, 2, 4 … seconds; then only the next event helps.
+	// retries is how often a look that failed is repeated, after 1, 2, 4 … seconds; then
+	// only the next event helps.
 	retries = 5
 )
 
@@ -157,8 +160,9 @@ func (d *debounce) stop() {
 	d.timer, d.first = nil, time.Time{}
 }
 
-// monitor is a socket in nftables' notification group. It is read here, not by the nftables library, because that
-// takes every rule of every table apart, of which we need a name.
+// monitor is a socket in nftables' notification group. It is read here, not by the
+// nftables library, because that takes every rule of every table apart, of which we need
+// a name.
 type monitor struct{ *os.File }
 
 func openMonitor() (*monitor, error) {
@@ -177,8 +181,8 @@ func openMonitor() (*monitor, error) {
 	return &monitor{os.NewFile(uintptr(fd), "nftables notifications")}, nil
 }
 
-// run puts a token into changed or lost, which hold one each, when what it hears concerns doors or our own table; it returns when the
-// socket is closed or broken.
+// run puts a token into changed or lost, which hold one each, when what it hears concerns
+// doors or our own table; it returns when the socket is closed or broken.
 func (m *monitor) run(changed, lost chan<- struct{}) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -186,7 +190,8 @@ func (m *monitor) run(changed, lost chan<- struct{}) error {
 		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
-		// ENOBUFS: there was more than the socket holds, so we do not know what we missed. A full buffer: likewise.
+		// ENOBUFS: there was more than the socket holds, so we do not know what we missed. A
+		// full buffer: likewise.
 		doors, own := true, true
 		if err == nil && n < len(buf) {
 			doors, own = concerns(buf[:n])
@@ -284,8 +289,9 @@ func turnsSwitch(b []byte) bool {
 	return false
 }
 
-// concerns tells whether one of the netlink messages is about a table, chain or rule of an iptables filter table or of firewalld's, and
-// whether one takes a table, chain or rule of ours away. What it cannot take apart concerns us in both ways.
+// concerns tells whether one of the netlink messages is about a table, chain or rule of
+// an iptables filter table or of firewalld's, and whether one takes a table, chain or
+// rule of ours away. What it cannot take apart concerns us in both ways.
 func concerns(b []byte) (doors, own bool) {
 	const header, genHeader, attrHeader = unix.NLMSG_HDRLEN, 4, 4
 	for len(b) >= header {
@@ -300,7 +306,8 @@ func concerns(b []byte) (doors, own bool) {
 			continue
 		}
 		switch kind & 0xff {
-		case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN,
+			unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		default:
 			continue
 		}
@@ -318,7 +325,8 @@ func concerns(b []byte) (doors, own bool) {
 		case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
 			own = own || table == ownTable && family == unix.NFPROTO_INET
 		}
-		doors = doors || table == "firewalld" || table == "filter" && (family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6)
+		doors = doors || table == "firewalld" ||
+			table == "filter" && (family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6)
 	}
 	return doors, own
 }

@@ -39,7 +39,10 @@ func TestConcerns(t *testing.T) {
 		{"nothing", nil, false, false},
 		{"our own table grows", ours, false, false},
 		{"our own table goes", gone, false, true},
-		{"a table of our name in another family goes", message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_IPV4, "kuryr"), false, false},
+		{
+			"a table of our name in another family goes",
+			message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_IPV4, "kuryr"), false, false,
+		},
 		{"an element of our own table goes", message(unix.NFT_MSG_DELSETELEM, unix.NFPROTO_INET, "kuryr"), false, false},
 		{"iptables -F", flush, true, false},
 		{"ip6tables -P", message(unix.NFT_MSG_NEWCHAIN, unix.NFPROTO_IPV6, "filter"), true, false},
@@ -62,7 +65,10 @@ func FuzzConcerns(f *testing.F) {
 	f.Add(message(unix.NFT_MSG_DELRULE, unix.NFPROTO_IPV4, "filter"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// A message that concerns us must be found whatever whole message comes before it.
-		both := append(message(unix.NFT_MSG_NEWSET, unix.NFPROTO_INET, string(b)), message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_IPV6, "filter")...)
+		both := append(
+			message(unix.NFT_MSG_NEWSET, unix.NFPROTO_INET, string(b)),
+			message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_IPV6, "filter")...,
+		)
 		if doors, _ := concerns(both); !doors && len(b) < 1<<15 {
 			t.Error("missed")
 		}

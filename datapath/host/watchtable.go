@@ -13,11 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitorBuffer is how much the kernel keeps of announcements that are not read yet, in bytes. A first load of a large table announces each of its elements.
+// monitorBuffer is how much the kernel keeps of announcements that are not read yet, in
+// bytes. A first load of a large table announces each of its elements.
 const monitorBuffer = 8 << 20
 
-// WatchTable calls gone whenever a table of the inet family with this name was deleted, be it by `nft flush ruleset` or a restart of nftables.service, until ctx ends; it returns nil then. One that is
-// not there when it begins was deleted too. It sleeps until the kernel announces changes. Where there were more of them than it could hear, it calls gone too. Another error means that the kernel lets us not listen.
+// WatchTable calls gone whenever a table of the inet family with this name was deleted,
+// be it by `nft flush ruleset` or a restart of nftables.service, until ctx ends; it
+// returns nil then. One that is not there when it begins was deleted too. It sleeps until
+// the kernel announces changes. Where there were more of them than it could hear, it
+// calls gone too. Another error means that the kernel lets us not listen.
 func WatchTable(ctx context.Context, name string, gone func()) error {
 	monitor, err := openMonitor()
 	if err != nil {
@@ -26,7 +30,9 @@ func WatchTable(ctx context.Context, name string, gone func()) error {
 	defer monitor.Close()
 	defer context.AfterFunc(ctx, func() { _ = monitor.Close() })()
 	if raw, err := monitor.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer) })
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, monitorBuffer)
+		})
 	}
 	there, err := hasTable(name)
 	if err != nil {
@@ -63,7 +69,8 @@ func hasTable(name string) (bool, error) {
 	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }), nil
 }
 
-// deletes tells whether one of the netlink messages says that the table was deleted. What it cannot take apart may say so.
+// deletes tells whether one of the netlink messages says that the table was deleted. What
+// it cannot take apart may say so.
 func deletes(b []byte, name string) bool {
 	const header, genHeader, attrHeader = unix.NLMSG_HDRLEN, 4, 4
 	for len(b) >= header {

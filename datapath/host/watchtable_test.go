@@ -15,7 +15,8 @@ import (
 
 func TestDeletes(t *testing.T) {
 	t.Parallel()
-	gone, other := message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_INET, "kuryr_lb"), message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_INET, "kuryr")
+	gone, other := message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_INET, "kuryr_lb"),
+		message(unix.NFT_MSG_DELTABLE, unix.NFPROTO_INET, "kuryr")
 	for name, row := range map[string]struct {
 		text []byte
 		want bool

@@ -25,12 +25,14 @@ func (w flows) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	to, _ := netip.AddrFromSlice(f.Forward.DstIP)
 	to = to.Unmap()
 	return f.Forward.Protocol == unix.IPPROTO_UDP && slices.ContainsFunc(w.changed, func(m Mapping) bool {
-		return m.Port == f.Forward.DstPort && m.To.Addr().Is4() == to.Is4() && (m.face() == to || m.face().IsUnspecified() && slices.Contains(w.own, to))
+		return m.Port == f.Forward.DstPort && m.To.Addr().Is4() == to.Is4() &&
+			(m.face() == to || m.face().IsUnspecified() && slices.Contains(w.own, to))
 	})
 }
 
-// forget has connection tracking forget UDP flows to ports that changed hands: where a flow leads is decided by its first packet, so that who never pauses would be sent
-// to where the port led before, for ever. Flows of other protocols end by themselves.
+// forget has connection tracking forget UDP flows to ports that changed hands: where a
+// flow leads is decided by its first packet, so that who never pauses would be sent to
+// where the port led before, for ever. Flows of other protocols end by themselves.
 func forget(changed []Mapping) error {
 	changed = slices.DeleteFunc(changed, func(m Mapping) bool { return m.Protocol != sdn.UDP })
 	if len(changed) == 0 {

@@ -50,7 +50,10 @@ func newWorld(t testing.TB) *world {
 		}
 	})
 	t.Cleanup(func() { w.table.Close() })
-	w.cable(w.client, "out", []string{hostAddr + "/24", otherAddr + "/24", hostAddr6 + "/64"}, []string{"192.0.2.2/24", "2001:db8::2/64"})
+	w.cable(
+		w.client, "out", []string{hostAddr + "/24", otherAddr + "/24", hostAddr6 + "/64"},
+		[]string{"192.0.2.2/24", "2001:db8::2/64"},
+	)
 	w.pod("a", 1)
 	w.pod("b", 2)
 	for _, far := range []struct {
@@ -62,7 +65,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// settled waits until a new link passes what goes by it, which with IPv6 is a moment after it is up.
+// settled waits until a new link passes what goes by it, which with IPv6 is a moment
+// after it is up.
 func (w *world) settled(from netns.NsHandle, addr string) {
 	w.t.Helper()
 	for end := time.Now().Add(20 * time.Second); w.asks(from, "tcp", addr) == ""; {
@@ -109,7 +113,10 @@ func (w *world) cable(to netns.NsHandle, name string, near, far []string) {
 func (w *world) pod(name string, n int) {
 	w.t.Helper()
 	ns := nstest.New(w.t)
-	w.cable(ns, "pod"+name, []string{fmt.Sprintf("10.0.%d.1/24", n), fmt.Sprintf("fd00:%d::1/64", n)}, []string{fmt.Sprintf("10.0.%d.2/24", n), fmt.Sprintf("fd00:%d::2/64", n)})
+	w.cable(
+		ns, "pod"+name, []string{fmt.Sprintf("10.0.%d.1/24", n), fmt.Sprintf("fd00:%d::1/64", n)},
+		[]string{fmt.Sprintf("10.0.%d.2/24", n), fmt.Sprintf("fd00:%d::2/64", n)},
+	)
 	for _, family := range []string{"4", "6"} {
 		var l net.Listener
 		var u net.PacketConn
@@ -190,10 +197,14 @@ const (
 	podA6, podB6 = "[fd00:1::2]:80", "[fd00:2::2]:80"
 )
 
-// What is led is reached from elsewhere, from the host by its addresses and by its loopback, and what is taken away is not.
+// What is led is reached from elsewhere, from the host by its addresses and by its
+// loopback, and what is taken away is not.
 func TestLeads(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.set("a", to("", sdn.TCP, 8080, podA), to("", sdn.TCP, 8080, podA6), to("", sdn.UDP, 8080, podA), to("", sdn.UDP, 8080, podA6)))
+	must(t, w.set(
+		"a", to("", sdn.TCP, 8080, podA), to("", sdn.TCP, 8080, podA6), to("", sdn.UDP, 8080, podA),
+		to("", sdn.UDP, 8080, podA6),
+	))
 	must(t, w.set("b", to(otherAddr, sdn.TCP, 8081, podB), to(hostAddr6, sdn.TCP, 8081, podB6)))
 	for _, network := range []string{"tcp", "udp"} {
 		w.answers(w.client, network, hostAddr+":8080", "a")
@@ -283,7 +294,8 @@ func TestRefuses(t *testing.T) {
 	w.answers(w.client, "tcp", hostAddr+":8080", "a")
 }
 
-// The next process leads what it is told and no more, whatever it finds, and what somebody tears away is there again with the next change.
+// The next process leads what it is told and no more, whatever it finds, and what
+// somebody tears away is there again with the next change.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.set("a", to("", sdn.TCP, 8080, podA)))

@@ -29,7 +29,9 @@ func crowd(n int) []Frontend {
 
 func member2(i int) Frontend {
 	a := func(first byte) netip.Addr { return netip.AddrFrom4([4]byte{10, first, byte(i >> 8), byte(i)}) }
-	return Frontend{Key: Key{a(100), sdn.TCP, 80}, Endpoints: []netip.AddrPort{netip.AddrPortFrom(a(50), 8080), netip.AddrPortFrom(a(51), 8080)}}
+	return Frontend{Key: Key{a(100), sdn.TCP, 80}, Endpoints: []netip.AddrPort{
+		netip.AddrPortFrom(a(50), 8080), netip.AddrPortFrom(a(51), 8080),
+	}}
 }
 
 var sizes = []int{1000, 10000, 30000}
@@ -68,7 +70,8 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkChange makes one change beside many frontends, in turns with the same beside the fewest, and gives the ratio of the medians.
+// BenchmarkChange makes one change beside many frontends, in turns with the same beside
+// the fewest, and gives the ratio of the medians.
 func BenchmarkChange(b *testing.B) {
 	ctx := context.Background()
 	tables := map[int]*Table{}
@@ -88,8 +91,13 @@ func BenchmarkChange(b *testing.B) {
 		name     string
 		do, undo func(*Table) error
 	}{
-		{"add", func(t *Table) error { return t.Apply(ctx, []Frontend{one}, nil) }, func(t *Table) error { return t.Apply(ctx, nil, []Key{one.Key}) }},
-		{"endpoint", func(t *Table) error { return t.Apply(ctx, []Frontend{changed}, nil) }, func(t *Table) error { return t.Apply(ctx, []Frontend{member2(7)}, nil) }},
+		{"add", func(t *Table) error { return t.Apply(ctx, []Frontend{one}, nil) }, func(t *Table) error {
+			return t.Apply(ctx, nil, []Key{one.Key})
+		}},
+		{
+			"endpoint", func(t *Table) error { return t.Apply(ctx, []Frontend{changed}, nil) },
+			func(t *Table) error { return t.Apply(ctx, []Frontend{member2(7)}, nil) },
+		},
 	}
 	for _, step := range steps {
 		for _, n := range sizes {
@@ -118,7 +126,8 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// BenchmarkConnect is a connection by way of a frontend beside 30,000 others, in turns with one straight to the endpoint: on one bridge, and from outside.
+// BenchmarkConnect is a connection by way of a frontend beside 30,000 others, in turns
+// with one straight to the endpoint: on one bridge, and from outside.
 func BenchmarkConnect(b *testing.B) {
 	w := newWorld(b)
 	w.serve("b", 8080)
@@ -145,8 +154,10 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughput sends and gets by way of a frontend, in turns with straight to the endpoint at its balanced port, and at one that is not balanced. It gives the ratios of
-// the medians, of bytes by time and by time of the processor, which says more where others use it too; a ratio above 1 is better than straight.
+// BenchmarkThroughput sends and gets by way of a frontend, in turns with straight to the
+// endpoint at its balanced port, and at one that is not balanced. It gives the ratios of
+// the medians, of bytes by time and by time of the processor, which says more where
+// others use it too; a ratio above 1 is better than straight.
 func BenchmarkThroughput(b *testing.B) {
 	const size = 64 << 20
 	w := newWorld(b)

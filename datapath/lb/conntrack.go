@@ -16,8 +16,10 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// conntrack is a socket to the kernel's connection tracking (linux/netfilter/nfnetlink_conntrack.h). The library that others use for it can only bring all entries here; with a
-// filter (Linux 5.8; an older one brings all) the kernel brings those that are asked for.
+// conntrack is a socket to the kernel's connection tracking
+// (linux/netfilter/nfnetlink_conntrack.h). The library that others use for it can only
+// bring all entries here; with a filter (Linux 5.8; an older one brings all) the kernel
+// brings those that are asked for.
 type conntrack struct{ *netlink.Conn }
 
 const (
@@ -41,13 +43,15 @@ const (
 
 // flow is an entry of connection tracking.
 type flow struct {
-	client, to, answerer, answered netip.AddrPort // the sender of the first packet and whereto; the sender of answers and whereto
+	// the sender of the first packet and whereto; the sender of answers and whereto
+	client, to, answerer, answered netip.AddrPort
 	protocol                       sdn.Protocol
 	status                         uint32
 	id                             []byte // by which it is deleted, and not another that has come in its place
 }
 
-// ask is which flows are wanted: all of a protocol and a family, or those to an address, if it is not unspecified, and a port.
+// ask is which flows are wanted: all of a protocol and a family, or those to an address,
+// if it is not unspecified, and a port.
 type ask struct {
 	nft.Version
 	protocol sdn.Protocol
@@ -64,7 +68,8 @@ func af(v nft.Version) byte {
 // head is struct nfgenmsg.
 func head(v nft.Version) []byte { return []byte{af(v), unix.NFNETLINK_V0, 0, 0} }
 
-// settles are the bits of status of which one is enough for a flow of the protocol to go on as it is, whatever frontends come.
+// settles are the bits of status of which one is enough for a flow of the protocol to go
+// on as it is, whatever frontends come.
 func settles(p sdn.Protocol) uint32 {
 	switch p {
 	case sdn.TCP:
@@ -75,13 +80,15 @@ func settles(p sdn.Protocol) uint32 {
 	return 0
 }
 
-// each calls f with the flows that are wanted, of TCP and SCTP with those that nothing settles, and perhaps with others.
+// each calls f with the flows that are wanted, of TCP and SCTP with those that nothing
+// settles, and perhaps with others.
 func (c conntrack) each(a ask, f func(flow)) error {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	flags := uint32(byNumber)
 	e.Nested(attrOriginal, func(e *netlink.AttributeEncoder) error {
-		// Of IPv6 the kernel would bring those to any other address (its comparison is the wrong way round, as of Linux 6.18).
+		// Of IPv6 the kernel would bring those to any other address (its comparison is the
+		// wrong way round, as of Linux 6.18).
 		if to := a.to.Addr(); to.Is4() && !to.IsUnspecified() {
 			flags |= byTo
 			e.Nested(attrIP, func(e *netlink.AttributeEncoder) error {
@@ -113,7 +120,10 @@ func (c conntrack) each(a ask, f func(flow)) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackGet, Flags: netlink.Request | netlink.Dump}, Data: append(head(a.Version), body...)})
+	list, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: conntrackGet, Flags: netlink.Request | netlink.Dump},
+		Data:   append(head(a.Version), body...),
+	})
 	if err != nil {
 		return fmt.Errorf("read connection tracking: %w", err)
 	}
@@ -142,7 +152,10 @@ func (c conntrack) forgetThose(a ask, stale func(flow) bool) error {
 // forget deletes flows. One that has ended meanwhile is fine.
 func (c conntrack) forget(v nft.Version, list []flow) error {
 	for _, w := range list {
-		_, err := c.Execute(netlink.Message{Header: netlink.Header{Type: conntrackDelete, Flags: netlink.Request | netlink.Acknowledge}, Data: append(head(v), w.id...)})
+		_, err := c.Execute(netlink.Message{
+			Header: netlink.Header{Type: conntrackDelete, Flags: netlink.Request | netlink.Acknowledge},
+			Data:   append(head(v), w.id...),
+		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("delete from connection tracking: %w", err)
 		}
@@ -150,7 +163,8 @@ func (c conntrack) forget(v nft.Version, list []flow) error {
 	return nil
 }
 
-// parseFlow reads a message of connection tracking. Flows in zones, such as Open vSwitch's for its ports, are not ours to forget.
+// parseFlow reads a message of connection tracking. Flows in zones, such as Open
+// vSwitch's for its ports, are not ours to forget.
 func parseFlow(b []byte) (w flow, ok bool) {
 	if len(b) < 4 {
 		return w, false

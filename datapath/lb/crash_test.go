@@ -17,7 +17,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A child that is started with this in its environment balances for a while, in the namespace it is in.
+// A child that is started with this in its environment balances for a while, in the
+// namespace it is in.
 const asChild = "KURYR_LB_LIFE"
 
 func init() {
@@ -39,20 +40,25 @@ var (
 	ends   = key("10.96.0.13", sdn.UDP)
 )
 
-// live is two lives of a process: in the first it begins, in the second it takes over and then takes away.
+// live is two lives of a process: in the first it begins, in the second it takes over and
+// then takes away.
 func live() error {
 	ctx := context.Background()
 	t := New(Config{Bridges: "br-"})
 	if len(os.Getenv(asChild)) == 1 {
 		return t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "c"), to(drains, "a"), to(ends, "a")})
 	}
-	if err := t.Restore(ctx, []Frontend{to(goes, "a"), to(stays, "a"), to(firmly, "a", "b", "c"), to(drains, "c").without("a"), to(ends, "c").without("a")}); err != nil {
+	if err := t.Restore(ctx, []Frontend{
+		to(goes, "a"), to(stays, "a"), to(firmly, "a", "b", "c"), to(drains, "c").without("a"),
+		to(ends, "c").without("a"),
+	}); err != nil {
 		return err
 	}
 	return t.Apply(ctx, []Frontend{to(stays, "c"), to(ends, "c")}, []Key{goes})
 }
 
-// Wherever a process is killed its successor has the kernel as told, flows of UDP among it, and nobody who asks meanwhile is let down.
+// Wherever a process is killed its successor has the kernel as told, flows of UDP among
+// it, and nobody who asks meanwhile is let down.
 func TestKilled(t *testing.T) {
 	for _, point := range []string{"lb.restore.told", "lb.flows.forgotten", "lb.apply.told", "lb.flows.forgotten:2"} {
 		t.Run(point, func(t *testing.T) {

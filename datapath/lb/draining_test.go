@@ -18,8 +18,9 @@ func (f Frontend) without(pods ...string) Frontend {
 	return f
 }
 
-// A flow of UDP stays with an endpoint that drains, on the client's own bridge too, and whichever process is told so; new ones go to others, of a client that is remembered too. When
-// the endpoint has gone, be it while nobody looked, the flow goes to another.
+// A flow of UDP stays with an endpoint that drains, on the client's own bridge too, and
+// whichever process is told so; new ones go to others, of a client that is remembered
+// too. When the endpoint has gone, be it while nobody looked, the flow goes to another.
 func TestDraining(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -106,7 +107,8 @@ func TestDrainingInside(t *testing.T) {
 	w.whole()
 }
 
-// Where no bridge is balanced on the kernel is told nothing of what drains. Connection tracking is looked through only where a flow may lead elsewhere.
+// Where no bridge is balanced on the kernel is told nothing of what drains. Connection
+// tracking is looked through only where a flow may lead elsewhere.
 func TestDrainingCostsLittle(t *testing.T) {
 	w := newWorld(t)
 	config := w.config()
@@ -145,12 +147,14 @@ func TestDrainingCostsLittle(t *testing.T) {
 	}
 }
 
-// What drains is checked as endpoints are, but for how many there may be, as the kernel does not hold them.
+// What drains is checked as endpoints are, but for how many there may be, as the kernel
+// does not hold them.
 func TestDrainingIsChecked(t *testing.T) {
 	f := to(key(vip4, sdn.UDP), "a")
 	for _, wrong := range []string{"[fd00::1]:80", "10.0.1.2:0", "127.0.0.1:80", "224.0.0.1:80"} {
 		f.Draining = []netip.AddrPort{netip.MustParseAddrPort(wrong)}
-		if err := New(Config{}).Restore(context.Background(), []Frontend{f}); !sdn.IsInvalid(err) || sdn.FieldOf(err) != "draining" {
+		if err := New(Config{}).Restore(context.Background(), []Frontend{f}); !sdn.IsInvalid(err) ||
+			sdn.FieldOf(err) != "draining" {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -18,15 +18,20 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Who calls a frontend of TCP or SCTP before it is there, and has no answer, leaves an entry in connection tracking that leads nowhere, for two minutes and longer where the client calls again: its
-// next attempts, and later connections from that port, go the same way past the frontend, and are refused when the address is the namespace's own. So what came before a frontend is forgotten when it
-// comes. The kernel goes through all it tracks for that, of all namespaces, which takes it ten milliseconds where it tracks nothing. Hence it is done behind the change, for all frontends that came
-// meanwhile at once.
+// Who calls a frontend of TCP or SCTP before it is there, and has no answer, leaves an
+// entry in connection tracking that leads nowhere, for two minutes and longer where the
+// client calls again: its next attempts, and later connections from that port, go the
+// same way past the frontend, and are refused when the address is the namespace's own. So
+// what came before a frontend is forgotten when it comes. The kernel goes through all it
+// tracks for that, of all namespaces, which takes it ten milliseconds where it tracks
+// nothing. Hence it is done behind the change, for all frontends that came meanwhile at
+// once.
 
 // lookShare is how much longer than a look took it is until the next one begins.
 const lookShare = 19
 
-// called are the frontends of TCP and SCTP that came, of which what was sent before is to be forgotten yet.
+// called are the frontends of TCP and SCTP that came, of which what was sent before is to
+// be forgotten yet.
 type called struct {
 	mu    sync.Mutex
 	keys  map[Key]bool
@@ -35,7 +40,8 @@ type called struct {
 	next  time.Time // before which no look begins
 }
 
-// cameEarly tells whether an entry is of what was sent to one of the frontends before it was there. own are the namespace's addresses.
+// cameEarly tells whether an entry is of what was sent to one of the frontends before it
+// was there. own are the namespace's addresses.
 func cameEarly(f flow, keys map[Key]bool, own map[netip.Addr]bool) bool {
 	if f.status&settles(f.protocol) != 0 {
 		return false
@@ -48,7 +54,8 @@ func cameEarly(f flow, keys map[Key]bool, own map[netip.Addr]bool) bool {
 	return keys[key] && own[f.to.Addr()]
 }
 
-// came notes frontends that came, and begins to look for what was sent before. It is called with the Table's lock held.
+// came notes frontends that came, and begins to look for what was sent before. It is
+// called with the Table's lock held.
 func (t *Table) came(keys []Key) {
 	c := &t.called
 	c.mu.Lock()
@@ -69,7 +76,8 @@ func (t *Table) came(keys []Key) {
 	c.ended.Go(func() { t.look(ctx) })
 }
 
-// lookNoMore ends the look that is to come or at work, and leaves what was not forgotten to the next one. It is called with the Table's lock held.
+// lookNoMore ends the look that is to come or at work, and leaves what was not forgotten
+// to the next one. It is called with the Table's lock held.
 func (t *Table) lookNoMore() {
 	c := &t.called
 	c.mu.Lock()
@@ -106,7 +114,10 @@ func (t *Table) look(ctx context.Context) {
 		}
 		maps.Copy(c.keys, keys)
 		if ctx.Err() == nil {
-			t.config.log().Warn("who called frontends before they came may find no way to them for two minutes", "table", t.config.name(), "error", err)
+			t.config.log().Warn(
+				"who called frontends before they came may find no way to them for two minutes",
+				"table", t.config.name(), "error", err,
+			)
 		}
 		break
 	}

@@ -23,7 +23,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// fromPort is ask by TCP from a source port. The connection ends by a reset, so that the port is free at once.
+// fromPort is ask by TCP from a source port. The connection ends by a reset, so that the
+// port is free at once.
 func (w *world) fromPort(from string, port int, addr string) string {
 	w.t.Helper()
 	var c net.Conn
@@ -40,7 +41,8 @@ func (w *world) fromPort(from string, port int, addr string) string {
 	return w.say(c, 1)
 }
 
-// own has the router take an address for its own, as package fabric does with a VIP: who finds no frontend there is refused.
+// own has the router take an address for its own, as package fabric does with a VIP: who
+// finds no frontend there is refused.
 func (w *world) own(addr string) {
 	w.t.Helper()
 	ip, bits := net.ParseIP(addr), 128
@@ -68,13 +70,20 @@ func (w *world) mute(port byte) (end func()) {
 	}
 	do(func(c *nftables.Conn) {
 		c.AddTable(table)
-		out := c.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRaw})
-		c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Field(nft.TransportHeader, 0, 0, port), nft.Drop)})
+		out := c.AddChain(&nftables.Chain{
+			Name: "output", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput,
+			Priority: nftables.ChainPriorityRaw,
+		})
+		c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(
+			nft.Protocol(unix.IPPROTO_TCP), nft.Field(nft.TransportHeader, 0, 0, port), nft.Drop,
+		)})
 	})
 	return func() { do(func(c *nftables.Conn) { c.DelTable(table) }) }
 }
 
-// A client that called before there was a frontend is led when there is one: the next connection from the same port, whether the first was lost or refused, and while there was no endpoint.
+// A client that called before there was a frontend is led when there is one: the next
+// connection from the same port, whether the first was lost or refused, and while there
+// was no endpoint.
 func TestCalledBefore(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -88,10 +97,17 @@ func TestCalledBefore(t *testing.T) {
 	}{
 		{"a VIP that nobody has", vip4, vip4, lost, nil},
 		{"a VIP that nobody has", vip6, vip6, lost, nil},
-		{"a VIP that the router has", "10.96.0.11", "10.96.0.11", refused, func() func() { w.own("10.96.0.11"); return func() {} }},
+		{"a VIP that the router has", "10.96.0.11", "10.96.0.11", refused, func() func() {
+			w.own("10.96.0.11")
+			return func() {}
+		}},
 		{"a VIP that the router has", "fd96::11", "fd96::11", refused, func() func() { w.own("fd96::11"); return func() {} }},
-		{"a VIP that comes before its frontend", "10.96.0.12", "10.96.0.12", lost, func() func() { return func() { w.own("10.96.0.12") } }},
-		{"a VIP that comes before its frontend", "fd96::12", "fd96::12", lost, func() func() { return func() { w.own("fd96::12") } }},
+		{"a VIP that comes before its frontend", "10.96.0.12", "10.96.0.12", lost, func() func() {
+			return func() { w.own("10.96.0.12") }
+		}},
+		{"a VIP that comes before its frontend", "fd96::12", "fd96::12", lost, func() func() {
+			return func() { w.own("fd96::12") }
+		}},
 		{"a node's port", "0.0.0.0", node4, refused, nil},
 		{"a node's port", "::", node6, refused, nil},
 		{"a node's silent port", "0.0.0.0", node4, lost, func() func() { return w.mute(80) }},
@@ -129,7 +145,9 @@ func TestCalledBefore(t *testing.T) {
 	w.whole()
 }
 
-// Where the first packet was lost the next of the same attempt is led, by a frontend that comes with few others, with many, and with a restart of who was killed before it looked for such.
+// Where the first packet was lost the next of the same attempt is led, by a frontend that
+// comes with few others, with many, and with a restart of who was killed before it looked
+// for such.
 func TestRetransmission(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -176,7 +194,9 @@ func (w *world) lost(addrs ...string) {
 	for _, addr := range addrs {
 		to, came := netip.AddrPortFrom(netip.MustParseAddr(addr), 80), false
 		for began := time.Now(); !came; time.Sleep(time.Millisecond) {
-			must(w.t, w.table.kernel.flows.each(ask{nft.VersionOf(to.Addr()), sdn.TCP, to}, func(f flow) { came = came || f.to == to }))
+			must(w.t, w.table.kernel.flows.each(ask{nft.VersionOf(to.Addr()), sdn.TCP, to}, func(f flow) {
+				came = came || f.to == to
+			}))
 			if time.Since(began) > w.wait {
 				w.t.Fatalf("nothing came for %s", addr)
 			}
@@ -184,7 +204,8 @@ func (w *world) lost(addrs ...string) {
 	}
 }
 
-// What is a connection already goes on: one with the namespace itself at a port that becomes a frontend's, and one that passes through to such a port; neither is asked for.
+// What is a connection already goes on: one with the namespace itself at a port that
+// becomes a frontend's, and one that passes through to such a port; neither is asked for.
 func TestConnectionsAtAPortGoOn(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 80)
@@ -239,7 +260,8 @@ func (w *world) bye(name string, port int) {
 	}()
 }
 
-// hear is fromPort where the endpoint ends the connection, so that the port is free too, and connection tracking knows the flow as one that waits.
+// hear is fromPort where the endpoint ends the connection, so that the port is free too,
+// and connection tracking knows the flow as one that waits.
 func (w *world) hear(from string, port int, addr string) string {
 	w.t.Helper()
 	var said []byte
@@ -260,7 +282,8 @@ func (w *world) hear(from string, port int, addr string) string {
 	return string(said)
 }
 
-// Source ports that are used again at once, after resets and after ends, find their way to any endpoint by any of several frontends.
+// Source ports that are used again at once, after resets and after ends, find their way
+// to any endpoint by any of several frontends.
 func TestPortsUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -288,7 +311,8 @@ func TestPortsUsedAgain(t *testing.T) {
 		if n%2 == 0 {
 			got = w.fromPort("out", port, at(vip, 80))
 		} else {
-			// By one VIP of a family alone, as an endpoint that remembers a connection may have a client by another VIP try twice: it sees the same port with other numbers.
+			// By one VIP of a family alone, as an endpoint that remembers a connection may have a
+			// client by another VIP try twice: it sees the same port with other numbers.
 			vip = vips[n/2%2]
 			got = w.hear("out", port, at(vip, 81))
 		}
@@ -302,7 +326,8 @@ func TestPortsUsedAgain(t *testing.T) {
 	}
 }
 
-// An association of SCTP whose first packet was lost or refused begins by the frontend that came then.
+// An association of SCTP whose first packet was lost or refused begins by the frontend
+// that came then.
 func TestAssociationCalledBefore(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_closed"); err != nil {
 		t.Skip("this kernel does not track SCTP:", err)

@@ -14,12 +14,16 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of the family are looked through once.
+// asksAtMost is how many frontends are asked for one by one. For more, all UDP flows of
+// the family are looked through once.
 const asksAtMost = 16
 
-// stale tells entries of connection tracking that lead a UDP flow elsewhere than a new one would be led, and to no endpoint that drains. Where a flow leads is decided by its first packet, so that
-// a client that never pauses would be sent to an endpoint that is gone, or to none, for ever. A flow does not tell by which link its client came: one of a client outside, to an endpoint
-// that only clients inside still have, is taken for one of theirs and not forgotten.
+// stale tells entries of connection tracking that lead a UDP flow elsewhere than a new
+// one would be led, and to no endpoint that drains. Where a flow leads is decided by its
+// first packet, so that a client that never pauses would be sent to an endpoint that is
+// gone, or to none, for ever. A flow does not tell by which link its client came: one of
+// a client outside, to an endpoint that only clients inside still have, is taken for one
+// of theirs and not forgotten.
 type stale struct {
 	frontends map[Key]*frontend
 	changed   map[Key]map[netip.AddrPort]bool // their endpoints, those that drain among them
@@ -36,8 +40,11 @@ func (s stale) has(f flow) bool {
 	}
 	endpoints, changed := s.changed[key]
 	led := f.answerer != f.to
-	if !changed || !led && (s.frontends[key] == nil || f.answered.Addr() != f.client.Addr() || key.Addr.IsUnspecified() && !s.own[f.to.Addr()]) {
-		return false // one that is not led is not ours to forget, if nothing leads it now, or others translate its source, or it only passes through
+	if !changed || !led &&
+		(s.frontends[key] == nil || f.answered.Addr() != f.client.Addr() || key.Addr.IsUnspecified() && !s.own[f.to.Addr()]) {
+		// one that is not led is not ours to forget, if nothing leads it now, or others
+		// translate its source, or it only passes through
+		return false
 	}
 	return !endpoints[f.answerer]
 }
@@ -67,7 +74,8 @@ func unspecified(v nft.Version) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// forget has connection tracking forget what is stale of the frontends that are owed it, and then the kernel that it was owed. Only UDP frontends pay for it.
+// forget has connection tracking forget what is stale of the frontends that are owed it,
+// and then the kernel that it was owed. Only UDP frontends pay for it.
 func (t *Table) forget(ctx context.Context) error {
 	if len(t.owed) == 0 {
 		return nil

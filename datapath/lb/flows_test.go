@@ -18,7 +18,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// A UDP client that never pauses follows a frontend: to another endpoint, to none, to none at all, and to the first that comes.
+// A UDP client that never pauses follows a frontend: to another endpoint, to none, to
+// none at all, and to the first that comes.
 func TestFlowsFollow(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -79,7 +80,9 @@ func TestFlowsThroughStay(t *testing.T) {
 			t.Fatal(got)
 		}
 		passing := func() (n int) {
-			must(t, w.table.kernel.flows.each(ask{nft.Versions[i], sdn.UDP, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80)}, func(f flow) {
+			must(t, w.table.kernel.flows.each(ask{
+				nft.Versions[i], sdn.UDP, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][i]), 80),
+			}, func(f flow) {
 				if f.to.Addr().String() == addrs["a"][i] {
 					n++
 				}
@@ -104,7 +107,10 @@ func TestConnectionsStay(t *testing.T) {
 	c, err := w.dial("b", "tcp", at(vip4, 80))
 	must(t, err)
 	defer c.Close()
-	for _, change := range []func(){func() { w.set(to(k, "b")) }, func() { w.set(to(k)) }, func() { w.remove(k) }, func() { w.restore() }} {
+	for _, change := range []func(){
+		func() { w.set(to(k, "b")) }, func() { w.set(to(k)) }, func() { w.remove(k) },
+		func() { w.restore() },
+	} {
 		change()
 		if got := w.say(c, 1); got != "a "+addrs["b"][0] {
 			t.Errorf("it says %q", got)
@@ -112,7 +118,8 @@ func TestConnectionsStay(t *testing.T) {
 	}
 }
 
-// What a killed process had not come to forget its successor forgets, also of a frontend that neither knows any more.
+// What a killed process had not come to forget its successor forgets, also of a frontend
+// that neither knows any more.
 func TestOwed(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -189,17 +196,23 @@ func (w *world) inZone(port uint16) {
 			return err
 		}
 		t := c.AddTable(&nftables.Table{Name: "zones", Family: nftables.TableFamilyINet})
-		pre := c.AddChain(&nftables.Chain{Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+		pre := c.AddChain(&nftables.Chain{
+			Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw,
+		})
 		for _, side := range []uint32{0, 2} { // source and destination
-			c.AddRule(&nftables.Rule{Table: t, Chain: pre, Exprs: nft.Join(nft.Field(nft.TransportHeader, side, byte(port>>8), byte(port)), nft.Exprs{
-				&expr.Immediate{Register: nft.Reg(0), Data: binaryutil.NativeEndian.PutUint16(7)}, &expr.Ct{Key: expr.CtKeyZONE, Register: nft.Reg(0), SourceRegister: true},
-			})})
+			c.AddRule(&nftables.Rule{Table: t, Chain: pre,
+				Exprs: nft.Join(nft.Field(nft.TransportHeader, side, byte(port>>8), byte(port)), nft.Exprs{
+					&expr.Immediate{Register: nft.Reg(0), Data: binaryutil.NativeEndian.PutUint16(7)},
+					&expr.Ct{Key: expr.CtKeyZONE, Register: nft.Reg(0), SourceRegister: true},
+				})})
 		}
 		return c.Flush()
 	}))
 }
 
-// Of all flows the kernel brings those that are asked for, as they are, and one that is deleted is gone. Those of other zones are not ours.
+// Of all flows the kernel brings those that are asked for, as they are, and one that is
+// deleted is gone. Those of other zones are not ours.
 func TestConntrack(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -209,7 +222,9 @@ func TestConntrack(t *testing.T) {
 	w.inZone(8082)
 	for i, vip := range []string{vip4, vip6} {
 		v, pod := nft.Versions[i], netip.MustParseAddr(addrs["a"][i])
-		for _, addr := range []string{at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081), at(addrs["a"][i], 8082)} {
+		for _, addr := range []string{
+			at(vip, 80), at(addrs["a"][i], 8080), at(addrs["a"][i], 8081), at(addrs["a"][i], 8082),
+		} {
 			if got := w.ask("out", "udp", addr); got[:1] != "a" {
 				t.Fatal(got)
 			}
@@ -228,7 +243,8 @@ func TestConntrack(t *testing.T) {
 			t.Fatalf("IPv%s: %d flows to the VIP, want 1", v, len(list))
 		}
 		client := netip.AddrPortFrom(netip.MustParseAddr(addrs["out"][i]), list[0].client.Port())
-		if f := list[0]; f.to != vipPort || f.answerer != netip.AddrPortFrom(pod, 8080) || f.client != client || f.answered != client || f.protocol != sdn.UDP {
+		if f := list[0]; f.to != vipPort || f.answerer != netip.AddrPortFrom(pod, 8080) ||
+			f.client != client || f.answered != client || f.protocol != sdn.UDP {
 			t.Errorf("IPv%s: %+v", v, f)
 		}
 		must(t, w.table.kernel.flows.forget(v, list))

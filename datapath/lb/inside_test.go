@@ -47,7 +47,8 @@ func (w *world) led(network, addr, outside, inside string) {
 	}
 }
 
-// Clients inside get endpoints of their own, at a VIP and at the namespace's addresses, and all others what they got before.
+// Clients inside get endpoints of their own, at a VIP and at the namespace's addresses,
+// and all others what they got before.
 func TestInside(t *testing.T) {
 	w := insideWorld(t)
 	for network, p := range networks {
@@ -90,7 +91,9 @@ func TestInside(t *testing.T) {
 			}
 
 			f = apart(k, []string{"a"}, []string{"b"})
-			f.Sources = prefixes("192.0.2.0/24", "2001:db8::/32", netip.MustParseAddr(map[bool]string{true: vip6, false: vip4}[i%2 == 1]))
+			f.Sources = prefixes("192.0.2.0/24", "2001:db8::/32", netip.MustParseAddr(
+				map[bool]string{true: vip6, false: vip4}[i%2 == 1],
+			))
 			w.set(f)
 			w.answers("out", network, addr, "a "+addrs["out"][i%2])
 			w.silent("c", network, addr)
@@ -150,7 +153,8 @@ func TestInsideGoesOn(t *testing.T) {
 	w.whole()
 }
 
-// A table with maps that this version does not know, as a newer one leaves it, is replaced in one transaction: what they lead to cannot go before them.
+// A table with maps that this version does not know, as a newer one leaves it, is
+// replaced in one transaction: what they lead to cannot go before them.
 func TestOlderVersion(t *testing.T) {
 	w := insideWorld(t)
 	k := key(vip4, sdn.TCP)

@@ -14,8 +14,9 @@ import (
 
 var networks = map[string]sdn.Protocol{"tcp": sdn.TCP, "udp": sdn.UDP}
 
-// Whoever connects is led, and every endpoint sees the client's own address: from its own bridge, from another one, from outside, and from the router itself. Only
-// one that reaches itself is masqueraded.
+// Whoever connects is led, and every endpoint sees the client's own address: from its own
+// bridge, from another one, from outside, and from the router itself. Only one that
+// reaches itself is masqueraded.
 func TestBalances(t *testing.T) {
 	w := newWorld(t)
 	for _, p := range []string{"a", "b", "c"} {
@@ -29,7 +30,10 @@ func TestBalances(t *testing.T) {
 				for _, from := range []string{"a", "b", "c", "out"} {
 					sees := addrs[from][i]
 					if from == pod {
-						sees = map[string][2]string{"a": {"10.0.1.1", "fd00:1::1"}, "b": {"10.0.1.1", "fd00:1::1"}, "c": {"10.0.2.1", "fd00:2::1"}}[pod][i]
+						sees = map[string][2]string{
+							"a": {"10.0.1.1", "fd00:1::1"}, "b": {"10.0.1.1", "fd00:1::1"},
+							"c": {"10.0.2.1", "fd00:2::1"},
+						}[pod][i]
 					}
 					w.answers(from, network, at(vip, 80), pod+" "+sees)
 				}
@@ -85,7 +89,8 @@ func prefixes(four, six string, of netip.Addr) []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix(six)}
 }
 
-// A client is led to the endpoint it had, until it pauses for longer than it is remembered or the endpoint goes.
+// A client is led to the endpoint it had, until it pauses for longer than it is
+// remembered or the endpoint goes.
 func TestAffinity(t *testing.T) {
 	w := newWorld(t)
 	for _, p := range []string{"a", "b", "c"} {
@@ -102,7 +107,10 @@ func TestAffinity(t *testing.T) {
 				for range 10 {
 					w.answers(from, network, at(vip, 80), first)
 				}
-				rest := to(key(vip, p), slices.DeleteFunc([]string{"a", "b", "c"}, func(s string) bool { return s == first[:1] })...)
+				rest := to(
+					key(vip, p),
+					slices.DeleteFunc([]string{"a", "b", "c"}, func(s string) bool { return s == first[:1] })...,
+				)
 				rest.Affinity = f.Affinity
 				w.set(rest)
 				next := w.ask(from, network, at(vip, 80))
@@ -147,7 +155,10 @@ func TestSources(t *testing.T) {
 	for network, p := range networks {
 		for _, vip := range []string{vip4, vip6} {
 			f := to(key(vip, p), "b")
-			f.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.1.0/24")} // one is in the other
+			// one is in the other
+			f.Sources = []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.1.0/24"),
+			}
 			if f.Addr.Is6() {
 				f.Sources = []netip.Prefix{netip.MustParsePrefix("fd00:1::2/128"), netip.MustParsePrefix("fd00:2::/32")}
 			}
@@ -173,7 +184,8 @@ func TestEmpty(t *testing.T) {
 			w.set(to(key(vip, p)))
 			for _, from := range []string{"a", "out", ""} {
 				// The kernel tells a sender of its own already when it sends.
-				if got := w.ask(from, network, at(vip, 80)); !strings.Contains(got, "refused") && (from != "" || !strings.Contains(got, "not permitted")) {
+				if got := w.ask(from, network, at(vip, 80)); !strings.Contains(got, "refused") &&
+					(from != "" || !strings.Contains(got, "not permitted")) {
 					t.Errorf("%s %s from %q: %s", network, vip, from, got)
 				}
 			}

@@ -18,23 +18,32 @@ const (
 	MaxAffinity  = (1<<17 - 1) * time.Second
 )
 
-// Config is what a Table needs to know of its surroundings. The zero Config is a table for the namespace New's caller is in.
+// Config is what a Table needs to know of its surroundings. The zero Config is a table
+// for the namespace New's caller is in.
 type Config struct {
-	Name string // of the tables, in the inet and the bridge family; "" is DefaultName. Two Tables in one namespace have two names
-	// Run calls a function in the table's network namespace; nil calls it where the caller is. It is needed only to open sockets and to look addresses up, so that
-	// a namespace may be left meanwhile.
+	// of the tables, in the inet and the bridge family; "" is DefaultName. Two Tables in one
+	// namespace have two names
+	Name string
+	// Run calls a function in the table's network namespace; nil calls it where the caller
+	// is. It is needed only to open sockets and to look addresses up, so that a namespace
+	// may be left meanwhile.
 	Run func(func() error) error
-	// NodeAddrs are those of the namespace's own addresses that the unspecified Key.Addr stands for; none: each of them. Loopback addresses are none of
-	// them, ever: what comes from one has no way to an endpoint.
+	// NodeAddrs are those of the namespace's own addresses that the unspecified Key.Addr
+	// stands for; none: each of them. Loopback addresses are none of them, ever: what comes
+	// from one has no way to an endpoint.
 	NodeAddrs []netip.Prefix
-	// Bridges is what the names of the namespace's bridges begin with ("br-") where clients and endpoints may be on one and the same, as in a router. Endpoints'
-	// answers are then led up to the namespace (see LeadUp), so that a client's address is kept there too. "": there are none.
+	// Bridges is what the names of the namespace's bridges begin with ("br-") where clients
+	// and endpoints may be on one and the same, as in a router. Endpoints' answers are then
+	// led up to the namespace (see LeadUp), so that a client's address is kept there too.
+	// "": there are none.
 	Bridges string
-	// Inside is what the names of links begin with by which clients inside come; this namespace's own connections are from inside, too. See Frontend.Inside. None: nobody
-	// is inside, and no packet is looked up for it.
+	// Inside is what the names of links begin with by which clients inside come; this
+	// namespace's own connections are from inside, too. See Frontend.Inside. None: nobody is
+	// inside, and no packet is looked up for it.
 	Inside []string
 	Logger *slog.Logger // nil: slog.Default()
-	// Observe is told of each transaction when it has ended. It is called with the Table's lock held, and so must be quick and not call the Table. nil: nobody is.
+	// Observe is told of each transaction when it has ended. It is called with the Table's
+	// lock held, and so must be quick and not call the Table. nil: nobody is.
 	Observe func(Transaction)
 }
 
@@ -45,8 +54,9 @@ type Transaction struct {
 	Err      error         // nil: it was done
 }
 
-// Key is where clients connect. The unspecified Addr (0.0.0.0 or ::) is each of the namespace's own addresses of that family that Config.NodeAddrs allows; a Key
-// with that very address goes before it.
+// Key is where clients connect. The unspecified Addr (0.0.0.0 or ::) is each of the
+// namespace's own addresses of that family that Config.NodeAddrs allows; a Key with that
+// very address goes before it.
 type Key struct {
 	Addr     netip.Addr
 	Protocol sdn.Protocol // TCP, UDP or SCTP
@@ -60,20 +70,26 @@ func (k Key) String() string {
 // Frontend is a Key and where its connections lead.
 type Frontend struct {
 	Key
-	// Endpoints are of the Key's family, in any order. Each gets the same share of new connections; one that is there twice gets two.
+	// Endpoints are of the Key's family, in any order. Each gets the same share of new
+	// connections; one that is there twice gets two.
 	Endpoints []netip.AddrPort
-	// Draining get no new connections, of clients inside neither, and keep the flows of UDP that they have until they are not here any more; connections of TCP and SCTP go on without that. They are of
-	// the Key's family, as many as there are. One that is an endpoint too is that alone.
+	// Draining get no new connections, of clients inside neither, and keep the flows of UDP
+	// that they have until they are not here any more; connections of TCP and SCTP go on
+	// without that. They are of the Key's family, as many as there are. One that is an
+	// endpoint too is that alone.
 	Draining []netip.AddrPort
-	// Affinity is for how long after its last new connection a client's address keeps its endpoint, in whole seconds; 0 does not. It ends when the endpoint goes, or drains.
+	// Affinity is for how long after its last new connection a client's address keeps its
+	// endpoint, in whole seconds; 0 does not. It ends when the endpoint goes, or drains.
 	Affinity time.Duration
 	// Sources are who may connect; none: everyone. What others send is dropped.
 	Sources []netip.Prefix
-	// Masquerade has endpoints see an address of this namespace in place of the client's, which is needed where their answers would not come back this
-	// way. An endpoint that reaches itself is masqueraded always.
+	// Masquerade has endpoints see an address of this namespace in place of the client's,
+	// which is needed where their answers would not come back this way. An endpoint that
+	// reaches itself is masqueraded always.
 	Masquerade bool
 	Empty      Empty
-	// Inside is what clients inside (Config.Inside) get in place of Endpoints, Masquerade and Empty. nil: the same as all others.
+	// Inside is what clients inside (Config.Inside) get in place of Endpoints, Masquerade
+	// and Empty. nil: the same as all others.
 	Inside *Inside
 }
 
@@ -86,7 +102,10 @@ type Inside struct {
 
 // forInside is what a Frontend is to clients inside, where that is something else.
 func (f Frontend) forInside() Frontend {
-	return Frontend{Key: f.Key, Endpoints: f.Inside.Endpoints, Affinity: f.Affinity, Sources: f.Sources, Masquerade: f.Inside.Masquerade, Empty: f.Inside.Empty}
+	return Frontend{
+		Key: f.Key, Endpoints: f.Inside.Endpoints, Affinity: f.Affinity, Sources: f.Sources,
+		Masquerade: f.Inside.Masquerade, Empty: f.Inside.Empty,
+	}
 }
 
 // Empty is what a client gets while there is no endpoint.
@@ -138,7 +157,8 @@ func (f Frontend) validate() error {
 	}
 	for field, list := range map[string][]netip.AddrPort{"endpoints": f.Endpoints, "draining": f.Draining} {
 		for _, e := range list {
-			if a := e.Addr(); e.Port() == 0 || a.Is4() != f.Addr.Is4() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+			if a := e.Addr(); e.Port() == 0 || a.Is4() != f.Addr.Is4() || a.Is4In6() || a.Zone() != "" ||
+				a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
 				return invalid(field, "%s: want a unicast address of the frontend's family, and a port", e)
 			}
 		}

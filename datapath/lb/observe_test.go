@@ -9,7 +9,8 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// Each transaction is told of with what it changes, whatever else the kernel has: a change costs the change, and none costs nothing.
+// Each transaction is told of with what it changes, whatever else the kernel has: a
+// change costs the change, and none costs nothing.
 func TestTransactionsAreObserved(t *testing.T) {
 	ns := nstest.New(t)
 	var told []Transaction

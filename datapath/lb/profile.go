@@ -8,8 +8,10 @@ import (
 	"time"
 )
 
-// profile is how a frontend's connections are led, but not whither: what chain a packet takes. Frontends that are alike in it share a chain, so that there are
-// as many chains as there are different profiles, and a frontend is elements of maps alone. It is the value of a frontend in the map of services.
+// profile is how a frontend's connections are led, but not whither: what chain a packet
+// takes. Frontends that are alike in it share a chain, so that there are as many chains
+// as there are different profiles, and a frontend is elements of maps alone. It is the
+// value of a frontend in the map of services.
 type profile uint32
 
 const (

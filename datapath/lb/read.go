@@ -24,7 +24,9 @@ import (
 
 // state is what the kernel has.
 type state struct {
-	// damage is what cannot be mended in place, as it is missing, of another type or not known here: then the tables are made anew, in one transaction. It is nil for whole tables.
+	// damage is what cannot be mended in place, as it is missing, of another type or not
+	// known here: then the tables are made anew, in one transaction. It is nil for whole
+	// tables.
 	damage   []Difference
 	stale    []placed // chains with other rules
 	tables   []nftables.TableFamily
@@ -91,7 +93,8 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 			return err
 		}
 	}
-	for _, name := range sortedKeys(have) { // what another version has beside: its chains cannot go while such a set leads to them
+	for _, name := range sortedKeys(have) {
+		// what another version has beside: its chains cannot go while such a set leads to them
 		if !slices.ContainsFunc(sets, func(want nftables.Set) bool { return want.Name == name }) {
 			s.differ("set "+name, false, true)
 		}
@@ -99,7 +102,8 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 	return k.readChains(s, f, fixed)
 }
 
-// readSet reads a set. While the kernel spreads a hash table over more buckets, which it does behind the back of who fills it, a listing that goes on in another message misses
+// readSet reads a set. While the kernel spreads a hash table over more buckets, which it
+// does behind the back of who fills it, a listing that goes on in another message misses
 // elements, and has others twice, just as many: then it is read again.
 func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]nft.Element, error) {
 	wait := backoff.Backoff{Min: time.Millisecond, Max: time.Second}
@@ -138,7 +142,8 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []nft.Chain)
 		return err
 	}
 	if f == nftables.TableFamilyINet {
-		// A profile is known by its element, and has chains then: the kernel keeps what an element leads to.
+		// A profile is known by its element, and has chains then: the kernel keeps what an
+		// element leads to.
 		for _, kd := range kinds {
 			for _, e := range s.elements[kd.profiles()] {
 				if len(e.Key) == 4 {
@@ -179,7 +184,8 @@ func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []nft.Chain)
 	return nil
 }
 
-// frontends are what the kernel's elements tell of slots and ids, as far as they make sense: where an endpoint is already, it may stay.
+// frontends are what the kernel's elements tell of slots and ids, as far as they make
+// sense: where an endpoint is already, it may stay.
 func (s *state) frontends() map[Key]*frontend {
 	out := map[Key]*frontend{}
 	for _, kd := range kinds { // those for all come first
@@ -289,7 +295,8 @@ func (s *state) keys(set func(kind) string) []Key {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// isAbsent tells that something a change named is not there, or is there with another value: the kernel is not as it was left.
+// isAbsent tells that something a change named is not there, or is there with another
+// value: the kernel is not as it was left.
 func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)
 }

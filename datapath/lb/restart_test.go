@@ -21,7 +21,8 @@ import (
 
 func closedPort(f Frontend) netip.AddrPort { return netip.AddrPortFrom(f.Endpoints[0].Addr(), 9) }
 
-// Connections go on, and new ones are led, while processes come and go, tables of other layouts are replaced, and frontends change by their side.
+// Connections go on, and new ones are led, while processes come and go, tables of other
+// layouts are replaced, and frontends change by their side.
 func TestRestartsUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	for _, p := range []string{"a", "b", "c"} {
@@ -71,7 +72,13 @@ func TestRestartsUnderLoad(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				c.AddRule(&nftables.Rule{Table: w.table.kernel.table(nftables.TableFamilyINet), Chain: &nftables.Chain{Name: "postrouting", Table: w.table.kernel.table(nftables.TableFamilyINet)}, Exprs: nft.Accept})
+				c.AddRule(&nftables.Rule{
+					Table: w.table.kernel.table(nftables.TableFamilyINet),
+					Chain: &nftables.Chain{Name: "postrouting", Table: w.table.kernel.table(
+						nftables.TableFamilyINet,
+					)},
+					Exprs: nft.Accept,
+				})
 				return c.Flush()
 			}))
 			if diffs, err := w.table.Check(ctx); err != nil || len(diffs) != 1 {
@@ -161,7 +168,8 @@ func TestNoRoomForEndpointsThatWent(t *testing.T) {
 	w.whole()
 }
 
-// Who gave up while others were at work changes nothing, and costs the next one no reading of the kernel.
+// Who gave up while others were at work changes nothing, and costs the next one no
+// reading of the kernel.
 func TestApplyTooLate(t *testing.T) {
 	w := newWorld(t)
 	w.restore()
@@ -186,7 +194,10 @@ func TestRandom(t *testing.T) {
 	told := map[Key]Frontend{}
 	pick := func() Key {
 		a := []string{"10.96.0.1", "10.96.0.2", "fd96::1", "0.0.0.0", "::"}[random.IntN(5)]
-		return Key{netip.MustParseAddr(a), []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}[random.IntN(3)], uint16(1 + random.IntN(3))}
+		return Key{
+			netip.MustParseAddr(a), []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}[random.IntN(3)],
+			uint16(1 + random.IntN(3)),
+		}
 	}
 	for step := range 21 {
 		var set []Frontend
@@ -202,19 +213,30 @@ func TestRandom(t *testing.T) {
 				remove = append(remove, k)
 				continue
 			}
-			f := Frontend{Key: k, Affinity: time.Duration(max(0, random.IntN(4)-1)) * time.Hour, Masquerade: random.IntN(3) == 0, Empty: Empty(random.IntN(2))}
+			f := Frontend{
+				Key: k, Affinity: time.Duration(max(0, random.IntN(4)-1)) * time.Hour,
+				Masquerade: random.IntN(3) == 0, Empty: Empty(random.IntN(2)),
+			}
 			for range random.IntN(6) {
 				a := "10.0.1.%d"
 				if k.Addr.Is6() {
 					a = "fd00:1::%d"
 				}
-				f.Endpoints = append(f.Endpoints, netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(a, 1+random.IntN(5))), uint16(1+random.IntN(2))))
+				f.Endpoints = append(f.Endpoints, netip.AddrPortFrom(
+					netip.MustParseAddr(fmt.Sprintf(a, 1+random.IntN(5))), uint16(1+random.IntN(2)),
+				))
 			}
 			if n := random.IntN(1 + len(f.Endpoints)); n > 0 && random.IntN(2) == 0 {
 				f.Draining, f.Endpoints = f.Endpoints[:n], f.Endpoints[n-1:] // one is both
 			}
 			for range max(0, random.IntN(4)-1) {
-				f.Sources = append(f.Sources, prefixes(fmt.Sprintf("10.%d.0.0/%d", random.IntN(4), 8+random.IntN(17)), fmt.Sprintf("fd00:%d::/%d", random.IntN(4), 16+random.IntN(100)), k.Addr)...)
+				f.Sources = append(
+					f.Sources,
+					prefixes(
+						fmt.Sprintf("10.%d.0.0/%d", random.IntN(4), 8+random.IntN(17)),
+						fmt.Sprintf("fd00:%d::/%d", random.IntN(4), 16+random.IntN(100)), k.Addr,
+					)...,
+				)
 			}
 			set = append(set, f)
 		}
@@ -269,7 +291,8 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// A thousand endpoints in any order share the connections, and one that comes or goes is a few elements.
+// A thousand endpoints in any order share the connections, and one that comes or goes is
+// a few elements.
 func TestThousandEndpoints(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -298,8 +321,9 @@ func TestThousandEndpoints(t *testing.T) {
 	w.whole()
 }
 
-// The kernel spreads its hash tables over more memory behind the back of who fills them, and listings that go on meanwhile are not whole. Another process
-// finds what was told all the same, and nothing to change.
+// The kernel spreads its hash tables over more memory behind the back of who fills them,
+// and listings that go on meanwhile are not whole. Another process finds what was told
+// all the same, and nothing to change.
 func TestReadWhileItGrows(t *testing.T) {
 	w := newWorld(t)
 	var all []Frontend

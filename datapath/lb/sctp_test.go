@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// sctp is a packet of RFC 9260: the common header (section 3.1), and a chunk INIT or INIT ACK (3.3.2, 3.3.3), which are alike but for their type.
+// sctp is a packet of RFC 9260: the common header (section 3.1), and a chunk INIT or INIT
+// ACK (3.3.2, 3.3.3), which are alike but for their type.
 func sctp(from, to uint16, tag uint32, chunk byte) []byte {
 	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from), to)
 	b = append(binary.BigEndian.AppendUint32(b, tag), 0, 0, 0, 0)
@@ -25,7 +26,9 @@ func sctp(from, to uint16, tag uint32, chunk byte) []byte {
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// An association begins by a frontend, as most kernels have no sockets for the rest: its first packet comes to the endpoint, at its port, from the client, and the answer comes from the frontend.
+// An association begins by a frontend, as most kernels have no sockets for the rest: its
+// first packet comes to the endpoint, at its port, from the client, and the answer comes
+// from the frontend.
 func TestSCTP(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_closed"); err != nil {
 		t.Skip("this kernel does not track SCTP:", err)

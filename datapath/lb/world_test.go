@@ -31,7 +31,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// world is a router with two bridges and a way out, as package fabric makes one: pods a and b on the first, c on the second, and a client outside.
+// world is a router with two bridges and a way out, as package fabric makes one: pods a
+// and b on the first, c on the second, and a client outside.
 type world struct {
 	t      testing.TB
 	router netns.NsHandle
@@ -43,7 +44,8 @@ type world struct {
 
 // The addresses of all; outside is reached by a link of its own.
 var addrs = map[string][2]string{
-	"a": {"10.0.1.2", "fd00:1::2"}, "b": {"10.0.1.3", "fd00:1::3"}, "c": {"10.0.2.2", "fd00:2::2"}, "out": {"192.0.2.2", "2001:db8::2"},
+	"a": {"10.0.1.2", "fd00:1::2"}, "b": {"10.0.1.3", "fd00:1::3"}, "c": {"10.0.2.2", "fd00:2::2"},
+	"out": {"192.0.2.2", "2001:db8::2"},
 }
 
 const (
@@ -55,13 +57,21 @@ func newWorld(t testing.TB) *world {
 	nstest.Require(t)
 	w := &world{t: t, router: nstest.New(t), ns: map[string]netns.NsHandle{}, wait: 2 * time.Second}
 	nstest.Do(t, w.router, func() {
-		for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv6/conf/default/accept_dad": "0", "bridge/bridge-nf-call-iptables": "0", "bridge/bridge-nf-call-ip6tables": "0"} {
-			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(name, "bridge/") { // not with every kernel
+		for name, value := range map[string]string{
+			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv6/conf/default/accept_dad": "0",
+			"bridge/bridge-nf-call-iptables": "0", "bridge/bridge-nf-call-ip6tables": "0",
+		} {
+			if err := os.WriteFile(
+				"/proc/sys/net/"+name, []byte(value), 0,
+			); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(name, "bridge/") {
+				// not with every kernel
 				must(t, err)
 			}
 		}
 		for n := 1; n <= 2; n++ {
-			must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("br-%d", n), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(n)}}}))
+			must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
+				Name: fmt.Sprintf("br-%d", n), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(n)},
+			}}))
 			address(t, fmt.Sprintf("br-%d", n), fmt.Sprintf("10.0.%d.1/24", n), fmt.Sprintf("fd00:%d::1/64", n))
 			l, err := netlink.LinkByName(fmt.Sprintf("br-%d", n))
 			must(t, err)
@@ -87,7 +97,9 @@ func newWorld(t testing.TB) *world {
 }
 
 func (w *world) config() Config {
-	return Config{Bridges: "br-", Run: w.inside, NodeAddrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}}
+	return Config{Bridges: "br-", Run: w.inside, NodeAddrs: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32"),
+	}}
 }
 
 func (w *world) inside(f func() error) (err error) {
@@ -108,7 +120,8 @@ func address(t testing.TB, link string, list ...string) {
 	must(t, netlink.LinkSetUp(l))
 }
 
-// cable joins another namespace to a bridge, or by a link of its own, with the router as its way out.
+// cable joins another namespace to a bridge, or by a link of its own, with the router as
+// its way out.
 func (w *world) cable(name, bridge string) {
 	w.t.Helper()
 	ns := nstest.New(w.t)
@@ -144,7 +157,8 @@ func (w *world) cable(name, bridge string) {
 	})
 }
 
-// serve has a namespace answer at a port, in both families and protocols, with its name and who it was asked by.
+// serve has a namespace answer at a port, in both families and protocols, with its name
+// and who it was asked by.
 func (w *world) serve(name string, port int) {
 	w.t.Helper()
 	for _, family := range []string{"4", "6"} {

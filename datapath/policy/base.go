@@ -14,20 +14,25 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// The fixed part of the table. Each frame is looked at where it comes from a port's link (direction egress, bridge prerouting) and where it
-// leaves by one (ingress, bridge postrouting), whether it was bridged or routed: so what is between two ports, between a port and its
-// router, and between a port and the outside is judged alike, by what the port itself sees.
+// The fixed part of the table. Each frame is looked at where it comes from a port's link
+// (direction egress, bridge prerouting) and where it leaves by one (ingress, bridge
+// postrouting), whether it was bridged or routed: so what is between two ports, between a
+// port and its router, and between a port and the outside is judged alike, by what the
+// port itself sees.
 //
 // A frame goes these steps:
 //
 //	out4    it is in "live": pass. That is all that nearly every packet meets.
-//	judge   is the port filtered? Is it part of a flow that the other side began? Then by the rules of the other direction, mirrored: answers
-//	new     else by the rules of its own direction
+//	judge   is the port filtered? Is it part of a flow that the other side began?
+//	        Then by the rules of the other direction, mirrored: answers
+//	new     otherwise by the rules of its own direction
 //	learn   a rule has matched: note the flow, note the packet in "live", pass
 //
-// An element of "live" holds the epoch and a few seconds. When rules become narrower the epoch changes, so at once every packet is
-// judged anew, at the cost of one rule. What a flow's answers are judged by is the rules that let its first packet pass, with source and
-// destination swapped; so a flow goes on, undisturbed, if a packet that began it would still pass, and is cut else, whichever side sends.
+// An element of "live" holds the epoch and a few seconds. When rules become narrower the
+// epoch changes, so at once every packet is judged anew, at the cost of one rule. What a
+// flow's answers are judged by is the rules that let its first packet pass, with source
+// and destination swapped; so a flow goes on, undisturbed, if a packet that began it
+// would still pass, and is cut else, whichever side sends.
 //
 // The sets of flows are shared by all ports of a namespace. So each port has a share. A
 // flow is forgotten soon (briefFor), unless it has a seat: TCP connections take one when
@@ -41,17 +46,19 @@ import (
 // How long things are remembered. Those of TCP and UDP are not above connection
 // tracking's own (nf_conntrack_*_timeout).
 const (
-	liveFor        = 30 * time.Second
-	briefFor       = 40 * time.Second // longer than liveFor, since what is in "live" does not renew its flow
-	tcpFor         = 5 * 24 * time.Hour
-	tcpEndedFor    = time.Minute
-	tcpResetFor    = 10 * time.Second
-	datagramsFor   = 2 * time.Minute
-	youngFor       = 4 * time.Second // then a flow of datagrams lasts
-	youngLiveFor   = 5 * time.Second
-	echoFor        = 30 * time.Second
-	otherFor       = 2 * time.Minute
-	fragmentsFor   = 2 * time.Second // a packet's fragments come at once; what is remembered longer takes the place of others'
+	liveFor      = 30 * time.Second
+	briefFor     = 40 * time.Second // longer than liveFor, since what is in "live" does not renew its flow
+	tcpFor       = 5 * 24 * time.Hour
+	tcpEndedFor  = time.Minute
+	tcpResetFor  = 10 * time.Second
+	datagramsFor = 2 * time.Minute
+	youngFor     = 4 * time.Second // then a flow of datagrams lasts
+	youngLiveFor = 5 * time.Second
+	echoFor      = 30 * time.Second
+	otherFor     = 2 * time.Minute
+	// a packet's fragments come at once; what is remembered longer takes the place of
+	// others'
+	fragmentsFor   = 2 * time.Second
 	ratesFor       = time.Minute
 	flowsAtMost    = 1 << 18 // in each set: as connection tracking has on a machine of 4 GB
 	basePriority   = -250    // after the guard of package fabric
@@ -75,8 +82,9 @@ func hasPorts(protocol uint8) bool {
 
 // icmpKinds are what one family's ICMP is made of.
 type icmpKinds struct {
-	// What no rule forbids, as IPv6 does not work without it: about listeners, which goes to groups, and about neighbours, which no router has passed on.
-	// Anything else of these types is a packet like others, by which a port could talk with whom it likes.
+	// What no rule forbids, as IPv6 does not work without it: about listeners, which goes to
+	// groups, and about neighbours, which no router has passed on. Anything else of these
+	// types is a packet like others, by which a port could talk with whom it likes.
 	listeners  []byte
 	neighbours map[Direction][]byte
 	requests   []byte // with the answers at the same place
@@ -115,7 +123,8 @@ func (h hook) flows(began Direction) string {
 func (h hook) closing() string  { return setClosing + h.v.String() }
 func (h hook) answered() string { return setAnswered + h.v.String() }
 
-// learn is the chain that notes a packet that a rule let pass, of a flow that began in this direction.
+// learn is the chain that notes a packet that a rule let pass, of a flow that began in
+// this direction.
 func (h hook) learn(began Direction) string {
 	return h.chain("learn") + "_began_" + began.side()
 }
@@ -144,7 +153,8 @@ func (h hook) name() expr.MetaKey {
 	return expr.MetaKeyOIFNAME
 }
 
-// head is how the keys of flows begin: port, remote, protocol. The next register is the second value.
+// head is how the keys of flows begin: port, remote, protocol. The next register is the
+// second value.
 func (h hook) head() (nft.Exprs, int) {
 	n := 1 + h.v.Words()
 	return nft.Exprs{h.port(0), h.remote(1), nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(n))}, n + 1
@@ -157,7 +167,10 @@ func (h hook) flow() nft.Exprs {
 	if h.d == Ingress {
 		own, other = 2, 0
 	}
-	return append(e, nft.Load(nft.TransportHeader, own, 2, nft.Reg(n)), nft.Load(nft.TransportHeader, other, 2, nft.Reg(n+1)))
+	return append(
+		e, nft.Load(nft.TransportHeader, own, 2, nft.Reg(n)),
+		nft.Load(nft.TransportHeader, other, 2, nft.Reg(n+1)),
+	)
 }
 
 // echo is the key of an ICMP request or its answer: its identifier, twice.
@@ -218,14 +231,18 @@ func (h hook) quoted() []nft.Exprs {
 	}
 }
 
-// fragment matches fragments: of every kind, the first ones, all but the first. Packets that are whole match none.
+// fragment matches fragments: of every kind, the first ones, all but the first. Packets
+// that are whole match none.
 func (h hook) fragment(kind string) nft.Exprs {
 	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
 	if h.v == nft.V4 {
 		at := nft.Load(nft.NetworkHeader, 6, 2, nft.First)
 		switch kind {
 		case "first":
-			return nft.Join(nft.Bits(at, u16(fragmentOffset), expr.CmpOpEq, u16(0)), nft.Bits(at, u16(moreFragments), expr.CmpOpNeq, u16(0)))
+			return nft.Join(
+				nft.Bits(at, u16(fragmentOffset), expr.CmpOpEq, u16(0)),
+				nft.Bits(at, u16(moreFragments), expr.CmpOpNeq, u16(0)),
+			)
 		case "later":
 			return nft.Bits(at, u16(fragmentOffset), expr.CmpOpNeq, u16(0))
 		}
@@ -251,7 +268,10 @@ func (h hook) fragmentKey() nft.Exprs {
 }
 
 func flags(mask byte, op expr.CmpOp, value byte) nft.Exprs {
-	return nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Bits(nft.Load(nft.TransportHeader, 13, 1, nft.First), []byte{mask}, op, []byte{value}))
+	return nft.Join(
+		nft.Protocol(unix.IPPROTO_TCP),
+		nft.Bits(nft.Load(nft.TransportHeader, 13, 1, nft.First), []byte{mask}, op, []byte{value}),
+	)
 }
 
 func icmpType(v nft.Version, kind byte) nft.Exprs {
@@ -281,7 +301,10 @@ const (
 
 // epochRule marks a packet with the epoch; what was judged in another one does not count.
 func epochRule(epoch uint32) nft.Rule {
-	return nft.Rule{Comment: "what was judged before the rules became narrower is judged anew", Exprs: nft.SetMark(epoch, nft.First), Any: true}
+	return nft.Rule{
+		Comment: "what was judged before the rules became narrower is judged anew",
+		Exprs:   nft.SetMark(epoch, nft.First), Any: true,
+	}
 }
 
 // quotableChain marks a packet with the epoch's other number.
@@ -300,12 +323,24 @@ func baseSets() []nftables.Set {
 		{Name: setOnLink, Concatenation: true,
 			KeyType: nft.Concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark)},
 		{Name: setOnLinkAny, KeyType: nftables.TypeIFName},
-		{Name: setRevisions, Concatenation: true, KeyType: nft.Concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark)},
-		{Name: setPairs, Concatenation: true, KeyType: nft.Concat(nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr, nftables.TypeMark)},
+		{
+			Name: setRevisions, Concatenation: true,
+			KeyType: nft.Concat(nftables.TypeMark, nftables.TypeMark, nftables.TypeMark, nftables.TypeMark),
+		},
+		{
+			Name: setPairs, Concatenation: true,
+			KeyType: nft.Concat(
+				nftables.TypeIFName, nftables.TypeMark, nftables.TypeMark, nftables.TypeIP6Addr,
+				nftables.TypeMark,
+			),
+		},
 	}
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			list = append(list, nftables.Set{Name: judges(d, answer), IsMap: true, KeyType: nftables.TypeMark, DataType: nftables.TypeVerdict})
+			list = append(list, nftables.Set{
+				Name: judges(d, answer), IsMap: true, KeyType: nftables.TypeMark,
+				DataType: nftables.TypeVerdict,
+			})
 		}
 	}
 	list = append(list, limitSets()...)
@@ -321,8 +356,14 @@ func baseSets() []nftables.Set {
 			nftables.TypeInetProto, service, service)
 		for _, d := range directions {
 			h := hook{d, v}
-			dynamic(h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), nftables.TypeInetProto, service, service)
-			dynamic(h.set(setLive), liveFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), nftables.TypeInetProto, nftables.TypeMark, nftables.TypeMark)
+			dynamic(
+				h.flows(d), otherFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(), nftables.TypeInetProto,
+				service, service,
+			)
+			dynamic(
+				h.set(setLive), liveFor, flowsAtMost, nftables.TypeIFIndex, v.AddrType(),
+				nftables.TypeInetProto, nftables.TypeMark, nftables.TypeMark,
+			)
 			identification := nftables.TypeInetService
 			if v == nft.V6 {
 				identification = nftables.TypeMark
@@ -344,7 +385,10 @@ func baseElements() []nft.Element {
 func baseChains() []nft.Chain {
 	var list []nft.Chain
 	for _, d := range directions {
-		c := nft.Chain{Name: "prerouting", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Priority: basePriority}
+		c := nft.Chain{
+			Name: "prerouting", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting,
+			Priority: basePriority,
+		}
 		if d == Ingress {
 			c.Name, c.Hook = "postrouting", nftables.ChainHookPostrouting
 		}
@@ -367,8 +411,10 @@ func baseChains() []nft.Chain {
 }
 
 func (h hook) chains() []nft.Chain {
-	live, judge, begins := nft.Chain{Name: h.chain("live")}, nft.Chain{Name: h.chain("judge")}, nft.Chain{Name: h.chain("new")}
-	ported, unported := nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}, nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}
+	live, judge, begins := nft.Chain{Name: h.chain("live")}, nft.Chain{Name: h.chain("judge")},
+		nft.Chain{Name: h.chain("new")}
+	ported, unported := nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))},
+		nft.Exprs{nft.LoadMeta(expr.MetaKeyL4PROTO, nft.Reg(0))}
 	began := h.flows(h.d.opposite()) // of what this packet would be an answer to
 	answers := nft.ByMark(judges(h.d.opposite(), true))
 
@@ -419,7 +465,8 @@ func (h hook) chains() []nft.Chain {
 	return list
 }
 
-// addProfile has a chain let pass what is of a port without filter; for others the mark is the number of the profile.
+// addProfile has a chain let pass what is of a port without filter; for others the mark
+// is the number of the profile.
 func (h hook) addProfile(c *nft.Chain) {
 	c.Add("no profile", nft.SetMark(0, nft.First))
 	c.Add("profile of the port", nft.Exprs{nft.LoadMeta(h.name(), nft.First)}, nft.Map(setPorts, nft.First, nft.First),
@@ -428,7 +475,8 @@ func (h hook) addProfile(c *nft.Chain) {
 }
 
 func (h hook) icmpChains(began string, answers nft.Exprs, begins string) []nft.Chain {
-	icmp, echo, report := nft.Chain{Name: h.chain("icmp")}, nft.Chain{Name: h.chain("echo")}, nft.Chain{Name: h.chain("error")}
+	icmp, echo, report := nft.Chain{Name: h.chain("icmp")}, nft.Chain{Name: h.chain("echo")},
+		nft.Chain{Name: h.chain("error")}
 	kinds := kinds(h.v)
 	for _, kind := range kinds.listeners {
 		icmp.Add(fmt.Sprintf("type %d, about listeners", kind), icmpType(h.v, kind), toGroup(h.v), nft.Accept)
@@ -546,7 +594,10 @@ func (h hook) tcpChain(began Direction) nft.Chain {
 	c.Add("its seat is free", flags(fin|syn|rst, expr.CmpOpNeq, 0), h.leaveSeat())
 	c.Add("begins", begins, remember(h.flow(), flows, briefFor))
 	c.Add("errors about that may come", begins, nft.GoTo(h.chain("quoted")))
-	c.Add("breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor), remember(h.flow(), flows, tcpResetFor), nft.Accept)
+	c.Add(
+		"breaks off", breaks, remember(h.flow(), h.closing(), tcpResetFor),
+		remember(h.flow(), flows, tcpResetFor), nft.Accept,
+	)
 	c.Add("ends", ends, remember(h.flow(), h.closing(), tcpEndedFor))
 	tcp := nft.Protocol(unix.IPPROTO_TCP)
 	// One side may still send much, and must learn of the path's MTU.

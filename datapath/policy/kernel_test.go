@@ -35,9 +35,10 @@ func must(t interface{ Fatal(...any) }, err error) {
 
 func newFilter(t testing.TB, ns netns.NsHandle) *Filter {
 	t.Helper()
-	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetReadBuffer(16<<20), c.SetWriteBuffer(16<<20))
-	}))
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(),
+		nftables.WithSockOptions(func(c *netlink.Conn) error {
+			return errors.Join(c.SetReadBuffer(16<<20), c.SetWriteBuffer(16<<20))
+		}))
 	must(t, err)
 	t.Cleanup(func() { _ = c.CloseLasting() })
 	return In(c)
@@ -80,7 +81,10 @@ func TestListing(t *testing.T) {
 		{ID: "4", Protocol: 1, ICMPType: &kind, ICMPCode: &code},
 		{ID: "5", IPv6: true, Protocol: 132, RemoteGroup: "h"},
 		{ID: "6", RemoteSet: "s"},
-	}}}, []Set{{ID: "s", Revision: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("fd00::/8")}}}))
+	}}}, []Set{{ID: "s", Revision: 1, Prefixes: []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.2.0.0/16"),
+		netip.MustParsePrefix("fd00::/8"),
+	}}}))
 	for chain, want := range map[string][]string{
 		"egress-g": {
 			`meta protocol ip goto learn_out4_began_out comment "rule 1`,
@@ -122,12 +126,15 @@ func TestListing(t *testing.T) {
 			}
 		}
 	}
-	if set := runNFT(t, ns, "list", "set", "bridge", tableName, "prefixes4-s"); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
+	if set := runNFT(
+		t, ns, "list", "set", "bridge", tableName, "prefixes4-s",
+	); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
 		t.Errorf("the prefixes: %s", set)
 	}
 }
 
-// TestRevision checks that a group at a known revision is not looked at, and that one rule less is one rule less.
+// TestRevision checks that a group at a known revision is not looked at, and that one
+// rule less is one rule less.
 func TestRevision(t *testing.T) {
 	t.Parallel()
 	ns := require(t)
@@ -171,12 +178,15 @@ func TestRevision(t *testing.T) {
 	}
 }
 
-// TestUntold checks that a group of a port's that is not told of lets nothing pass, and hinders no other.
+// TestUntold checks that a group of a port's that is not told of lets nothing pass, and
+// hinders no other.
 func TestUntold(t *testing.T) {
 	t.Parallel()
 	ns := require(t)
 	f := newFilter(t, ns)
-	s := State{Ports: []Port{{Tap: "tapx", Groups: []string{"a", "b"}}}, Groups: []Group{{ID: "a", Revision: 1, Rules: []Rule{{ID: "1"}}}}}
+	s := State{Ports: []Port{{Tap: "tapx", Groups: []string{"a", "b"}}}, Groups: []Group{{
+		ID: "a", Revision: 1, Rules: []Rule{{ID: "1"}},
+	}}}
 	must(t, f.Reconcile(s, false, func(_, _, _ string) {}))
 	if out := runNFT(t, ns, "list", "chain", "bridge", tableName, "ingress-b"); strings.Contains(out, "comment") {
 		t.Errorf("rules of an unknown group: %s", out)
@@ -184,16 +194,20 @@ func TestUntold(t *testing.T) {
 	b := Group{ID: "b", Revision: 1, Rules: []Rule{{ID: "2"}}}
 	must(t, f.UpdateGroups([]Group{b}, nil))
 	s.Groups = append(s.Groups, b)
-	must(t, f.Reconcile(s, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+	must(t, f.Reconcile(s, false, func(object, want, have string) {
+		t.Errorf("%s: want %q, have %q", object, want, have)
+	}))
 }
 
-// TestChosenGroups has ports with two sets of groups whose hashes begin with the same four bytes, as whoever may choose among groups finds in a moment:
-// each has a profile of its own, whatever comes first, and what goes leaves the other's alone.
+// TestChosenGroups has ports with two sets of groups whose hashes begin with the same
+// four bytes, as whoever may choose among groups finds in a moment: each has a profile of
+// its own, whatever comes first, and what goes leaves the other's alone.
 func TestChosenGroups(t *testing.T) {
 	t.Parallel()
 	ns := require(t)
 	f := newFilter(t, ns)
-	one, other := Port{Tap: "tapone", Groups: strings.Split("cehijlnp", "")}, Port{Tap: "tapother", Groups: strings.Split("ejmn", "")}
+	one, other := Port{Tap: "tapone", Groups: strings.Split("cehijlnp", "")},
+		Port{Tap: "tapother", Groups: strings.Split("ejmn", "")}
 	if a, b := profileOf(one.Groups), profileOf(other.Groups); a.number != b.number || a.hash == b.hash {
 		t.Fatalf("the numbers are %x and %x", a.number, b.number)
 	}
@@ -204,7 +218,9 @@ func TestChosenGroups(t *testing.T) {
 	check := func(state State) {
 		t.Helper()
 		f := newFilter(t, ns) // what a dry run queues goes with its connection
-		must(t, f.Reconcile(state, true, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+		must(t, f.Reconcile(state, true, func(object, want, have string) {
+			t.Errorf("%s: want %q, have %q", object, want, have)
+		}))
 		for _, p := range state.Ports {
 			if judged := groupsOf(t, f, p.Tap); !slices.Equal(judged, p.Groups) {
 				t.Errorf("%s is judged by %q, want %q", p.Tap, judged, p.Groups)
@@ -254,8 +270,9 @@ func TestChosenGroups(t *testing.T) {
 	check(state)
 }
 
-// TestProfileOfAnotherName has a profile's chains be there under names that it has no more, as after a change of the program: it gets chains and a number of
-// its own, and the others go.
+// TestProfileOfAnotherName has a profile's chains be there under names that it has no
+// more, as after a change of the program: it gets chains and a number of its own, and the
+// others go.
 func TestProfileOfAnotherName(t *testing.T) {
 	t.Parallel()
 	ns := require(t)
@@ -264,11 +281,16 @@ func TestProfileOfAnotherName(t *testing.T) {
 	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
 	for _, d := range directions {
 		for _, answer := range []bool{false, true} {
-			runNFT(t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer), judges(d, answer)+ofProfile+"before")
+			runNFT(
+				t, ns, "rename", "chain", "bridge", tableName, profileOf([]string{"g"}).chain(d, answer),
+				judges(d, answer)+ofProfile+"before",
+			)
 		}
 	}
 	must(t, f.Reconcile(state, false, func(_, _, _ string) {}))
-	must(t, f.Reconcile(state, false, func(object, want, have string) { t.Errorf("%s: want %q, have %q", object, want, have) }))
+	must(t, f.Reconcile(state, false, func(object, want, have string) {
+		t.Errorf("%s: want %q, have %q", object, want, have)
+	}))
 	if judged := groupsOf(t, f, "tapx"); !slices.Equal(judged, []string{"g"}) {
 		t.Errorf("the port is judged by %q", judged)
 	}
@@ -277,7 +299,8 @@ func TestProfileOfAnotherName(t *testing.T) {
 	}
 }
 
-// groupsOf finds by what groups a port's packets are judged: as the kernel does, by its number. One that is not filtered fails.
+// groupsOf finds by what groups a port's packets are judged: as the kernel does, by its
+// number. One that is not filtered fails.
 func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
 	t.Helper()
 	list, err := f.readElements(setPorts, judges(Ingress, false))
@@ -298,7 +321,8 @@ func groupsOf(t *testing.T, f *Filter, tap string) (groups []string) {
 	return groups
 }
 
-// TestFastest gives ports limits that no kernel could keep: they are none, and nothing else is hindered by them.
+// TestFastest gives ports limits that no kernel could keep: they are none, and nothing
+// else is hindered by them.
 func TestFastest(t *testing.T) {
 	t.Parallel()
 	ns := require(t)
@@ -309,7 +333,9 @@ func TestFastest(t *testing.T) {
 			if err := f.UpdatePorts(nil, []Port{p}); err != nil {
 				t.Fatalf("%d kbit/s, burst %d: %v", kbps, burst, err)
 			}
-			if limited := strings.Contains(runNFT(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate"); limited != (kbps < mostKbps) {
+			if limited := strings.Contains(
+				runNFT(t, ns, "list", "chain", "bridge", tableName, "limit_out-tapx"), "limit rate",
+			); limited != (kbps < mostKbps) {
 				t.Errorf("%d kbit/s: limited: %v", kbps, limited)
 			}
 			must(t, f.UpdatePorts([]Port{p}, nil))
@@ -383,8 +409,17 @@ func TestCollect(t *testing.T) {
 	f := newFilter(t, ns)
 	must(t, f.Collect()) // no table
 	friends := Group{ID: "friends", Revision: 1}
-	stays := Port{Tap: "tapstays", Groups: []string{"g", "h"}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Limits: Limits{DSCP: 1}}
-	must(t, f.UpdateGroups([]Group{friends, {ID: "g", Revision: 1, Rules: []Rule{{ID: "1", RemoteGroup: "friends"}, {ID: "2", IPv6: true, RemoteSet: "s"}}}, {ID: "h", Revision: 1}},
+	stays := Port{
+		Tap: "tapstays", Groups: []string{"g", "h"}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Limits: Limits{DSCP: 1},
+	}
+	must(t, f.UpdateGroups([]Group{
+		friends,
+		{ID: "g", Revision: 1, Rules: []Rule{{ID: "1", RemoteGroup: "friends"}, {
+			ID: "2", IPv6: true, RemoteSet: "s",
+		}}},
+		{ID: "h", Revision: 1},
+	},
 		[]Set{{ID: "s", Revision: 1}}))
 	must(t, f.UpdatePorts(nil, []Port{stays}))
 	must(t, f.Collect()) // the chains of friends go, but not the sets that g names
@@ -393,7 +428,15 @@ func TestCollect(t *testing.T) {
 	for i := range 3 {
 		id := fmt.Sprint("own", i)
 		p := Port{Tap: "tapgoes", Groups: []string{"g", id}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
-		must(t, f.UpdateGroups([]Group{{ID: id, Revision: 1, Rules: []Rule{{ID: id, Remote: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 6}, {ID: "set", RemoteSet: id}}}}, []Set{{ID: id, Revision: 1}}))
+		must(
+			t,
+			f.UpdateGroups(
+				[]Group{{ID: id, Revision: 1, Rules: []Rule{
+					{ID: id, Remote: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 6}, {ID: "set", RemoteSet: id},
+				}}},
+				[]Set{{ID: id, Revision: 1}},
+			),
+		)
 		must(t, f.UpdatePorts(nil, []Port{p}))
 		must(t, f.Collect())
 		must(t, f.UpdatePorts([]Port{p}, nil))
@@ -501,12 +544,14 @@ func TestOnLink(t *testing.T) {
 	}
 }
 
-// TestPairs checks that a noted pair is read as it was written, and that its key is alike on machines of either byte order.
+// TestPairs checks that a noted pair is read as it was written, and that its key is alike
+// on machines of either byte order.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for text, word := range map[string]string{
 		"10.1.0.0/16": "\x00\x00\x01\x10", "0.0.0.0/0": "\x00\x00\x01\x00", "10.0.0.1/32": "\x00\x00\x01\x20",
-		"fd00::/8": "\x00\x00\x00\x08", "::/0": "\x00\x00\x00\x00", "fd00::1/128": "\x00\x00\x00\x80", "::ffff:10.0.0.0/104": "\x00\x00\x00\x68",
+		"fd00::/8": "\x00\x00\x00\x08", "::/0": "\x00\x00\x00\x00", "fd00::1/128": "\x00\x00\x00\x80",
+		"::ffff:10.0.0.0/104": "\x00\x00\x00\x68",
 	} {
 		key := pairKey(netip.MustParsePrefix(text))
 		if len(key) != pairKeyLength || key[16:] != word || pairOf(key).String() != text {
@@ -515,14 +560,18 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestSequences makes random changes one by one, some twice and some out of order, and then compares the kernel with what they come to.
+// TestSequences makes random changes one by one, some twice and some out of order, and
+// then compares the kernel with what they come to.
 func TestSequences(t *testing.T) {
 	t.Parallel()
 	require(t)
 	ids := []string{"a", "b", "c"}
-	prefixes := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.0.0/25"), netip.MustParsePrefix("10.0.0.200/32"),
+	prefixes := []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.0.0/25"), netip.MustParsePrefix("10.0.0.200/32"),
 		netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("fd00::/65"), netip.MustParsePrefix("0.0.0.0/0")}
-	rules := []Rule{{Direction: Egress}, {Direction: Egress, IPv6: true, Protocol: 58}, {Protocol: 6, First: 1, Last: 5}, {RemoteGroup: "a"}, {RemoteGroup: "b", IPv6: true},
+	rules := []Rule{{Direction: Egress}, {
+		Direction: Egress, IPv6: true, Protocol: 58,
+	}, {Protocol: 6, First: 1, Last: 5}, {RemoteGroup: "a"}, {RemoteGroup: "b", IPv6: true},
 		{RemoteSet: "a"}, {RemoteSet: "c", IPv6: true}, {Remote: netip.MustParsePrefix("10.0.0.0/8")}}
 	for i := range rules {
 		rules[i].ID = fmt.Sprint(i)
@@ -530,7 +579,9 @@ func TestSequences(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := newFilter(t, nstest.New(t))
 		groups, sets, ports := map[string]Group{}, map[string]Set{}, map[string]Port{}
-		earlier := map[string][]Port{} // every value that a port ever had: a change that did not get through is made again with the next one
+		// every value that a port ever had: a change that did not get through is made again
+		// with the next one
+		earlier := map[string][]Port{}
 		revision := int64(0)
 		drawGroup := func(id string) Group {
 			revision++
@@ -542,7 +593,10 @@ func TestSequences(t *testing.T) {
 		}
 		drawSet := func(id string) Set {
 			revision++
-			return Set{ID: id, Revision: revision, Prefixes: rapid.SliceOfN(rapid.SampledFrom(prefixes), 0, 4).Draw(rt, "prefixes")}
+			return Set{
+				ID: id, Revision: revision,
+				Prefixes: rapid.SliceOfN(rapid.SampledFrom(prefixes), 0, 4).Draw(rt, "prefixes"),
+			}
 		}
 		// A group comes with the sets that its rules may name.
 		tell := func(id string) { must(rt, f.UpdateGroups([]Group{groups[id]}, slices.Collect(maps.Values(sets)))) }
@@ -562,7 +616,9 @@ func TestSequences(t *testing.T) {
 				sets[id] = drawSet(id)
 				must(rt, f.UpdateGroups(nil, []Set{sets[id]}))
 			case 2:
-				now := Port{Tap: "tap" + id, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, id[0]}), netip.AddrFrom16([16]byte{0xfd, 15: id[0]})},
+				now := Port{Tap: "tap" + id, Addrs: []netip.Addr{
+					netip.AddrFrom4([4]byte{10, 0, 0, id[0]}), netip.AddrFrom16([16]byte{0xfd, 15: id[0]}),
+				},
 					Groups: rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 3, rapid.ID[string]).Draw(rt, "groups"),
 					Pairs:  rapid.SliceOfNDistinct(rapid.SampledFrom(prefixes), 0, 3, rapid.ID[netip.Prefix]).Draw(rt, "pairs"),
 					Limits: Limits{EgressKbps: rapid.Int64Range(0, 2).Draw(rt, "kbps"), DSCP: rapid.Uint8Range(0, 2).Draw(rt, "dscp")}}

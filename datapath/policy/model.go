@@ -13,13 +13,15 @@ const (
 	Egress  Direction = true
 )
 
-// Rule allows traffic. Its ID tells it from the others of its group: a rule never changes under one ID.
+// Rule allows traffic. Its ID tells it from the others of its group: a rule never changes
+// under one ID.
 type Rule struct {
 	ID        string
 	Direction Direction
 	IPv6      bool
 	Protocol  uint8 // 0 is any
-	// First and Last are the destination's transport ports, of protocols that have them; 0 and 0 are any.
+	// First and Last are the destination's transport ports, of protocols that have them; 0
+	// and 0 are any.
 	First, Last uint16
 	// ICMPType and ICMPCode select with protocols 1 and 58; nil is any.
 	ICMPType, ICMPCode *uint8
@@ -29,7 +31,8 @@ type Rule struct {
 	RemoteSet   string // an address group: its prefixes
 }
 
-// Group is a security group: traffic of a port is allowed by any rule of any of its groups, and what answers it is allowed too.
+// Group is a security group: traffic of a port is allowed by any rule of any of its
+// groups, and what answers it is allowed too.
 type Group struct {
 	ID       string
 	Revision int64 // another one after each change of Rules

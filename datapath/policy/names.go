@@ -15,7 +15,8 @@ const tableName = "kuryr_policy"
 // tapPrefix begins the name of every port's link.
 const tapPrefix = "tap"
 
-// The fixed sets. What is kept by family has its digit after the name, what is kept by the packet's direction that before it.
+// The fixed sets. What is kept by family has its digit after the name, what is kept by
+// the packet's direction that before it.
 const (
 	setPorts     = "ports"       // map: port's link -> number of its profile
 	setWithPorts = "with_ports"  // transport protocols with ports
@@ -35,8 +36,8 @@ const (
 	setOnLinkAny = "onlink6_any" // ports' links that have a wider prefix
 )
 
-// The verdict maps from a profile's number to the chain that judges: what begins by rules of its own direction, what answers by
-// those of the other's.
+// The verdict maps from a profile's number to the chain that judges: what begins by rules
+// of its own direction, what answers by those of the other's.
 func judges(d Direction, answer bool) string {
 	if answer {
 		return d.String() + "_answers"
@@ -62,7 +63,8 @@ func (d Direction) side() string {
 
 var directions = []Direction{Egress, Ingress}
 
-// The sets of a group's members: their addresses; their allowed pairs. And the prefixes of an address group.
+// The sets of a group's members: their addresses; their allowed pairs. And the prefixes
+// of an address group.
 func memberSet(group string, v nft.Version) string     { return "members" + v.String() + "-" + group }
 func memberPairSet(group string, v nft.Version) string { return "pairs" + v.String() + "-" + group }
 func addressSet(set string, v nft.Version) string      { return "prefixes" + v.String() + "-" + set }

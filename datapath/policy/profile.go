@@ -14,9 +14,12 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// profile stands for a set of groups, which any number of ports have. A packet's mark, which has 32 bits, holds its number while it is judged. Who may
-// choose among groups finds two sets of them whose hashes begin with the same 32 bits in a moment, so that number is where a profile begins to look for
-// one that is free. How far it went is in its chains' names: a profile whose chains have none of that, as nearly all, has the number that its hash says.
+// profile stands for a set of groups, which any number of ports have. A packet's mark,
+// which has 32 bits, holds its number while it is judged. Who may choose among groups
+// finds two sets of them whose hashes begin with the same 32 bits in a moment, so that
+// number is where a profile begins to look for one that is free. How far it went is in
+// its chains' names: a profile whose chains have none of that, as nearly all, has the
+// number that its hash says.
 type profile struct {
 	groups []string // sorted
 	hash   string
@@ -79,7 +82,8 @@ func profiles(ports []Port, known numbering) []profile {
 	return list
 }
 
-// numbering has profiles as they are in one table, by hash. One that is not in it has the number that its hash says.
+// numbering has profiles as they are in one table, by hash. One that is not in it has the
+// number that its hash says.
 type numbering map[string]profile
 
 func (n numbering) profileOf(groups []string) profile {
@@ -90,8 +94,8 @@ func (n numbering) profileOf(groups []string) profile {
 	return p
 }
 
-// numbered is the numbering of a table for these ports, by the verdict map that says what numbers are taken: profiles keep theirs, and others get the next
-// that is free.
+// numbered is the numbering of a table for these ports, by the verdict map that says what
+// numbers are taken: profiles keep theirs, and others get the next that is free.
 func numbered(ports []Port, taken []nft.Element) numbering {
 	chains, steps := map[string]string{}, map[string]int{}
 	for _, e := range taken {
@@ -127,7 +131,8 @@ func (f *Filter) numbering(ports []Port) (numbering, error) {
 	return numbered(ports, taken), err
 }
 
-// chains are those of a profile: each leads through the groups', and what none of them lets pass is dropped.
+// chains are those of a profile: each leads through the groups', and what none of them
+// lets pass is dropped.
 func (p profile) chains() []nft.Chain {
 	var list []nft.Chain
 	for _, d := range directions {

@@ -22,7 +22,8 @@ type sighting struct {
 	packet
 }
 
-// capture is a packet socket on all devices of a namespace: which of them a packet takes is what is asked. The kernel filters by flow.
+// capture is a packet socket on all devices of a namespace: which of them a packet takes
+// is what is asked. The kernel filters by flow.
 type capture struct{ file *os.File }
 
 // maxPacket is as much as is read of a packet: headers, an ICMP error's quote, the token.
@@ -43,7 +44,9 @@ func openCapture(ns vns.NsHandle, p probe) (*capture, error) {
 		for i, c := range program {
 			code[i] = unix.SockFilter{Code: c.Op, Jt: c.Jt, Jf: c.Jf, K: c.K}
 		}
-		err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+		err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+			Len: uint16(len(code)), Filter: &code[0],
+		})
 		if err == nil {
 			err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL)})
 		}
@@ -92,8 +95,8 @@ func (c *capture) run(site int, seen func(sighting)) error {
 
 func (c *capture) close() error { return c.file.Close() }
 
-// filter passes ICMP of the family, and what has the probe's source port or token: little even on a busy host. What it is exactly is
-// found out later.
+// filter passes ICMP of the family, and what has the probe's source port or token: little
+// even on a busy host. What it is exactly is found out later.
 func (p probe) filter() []bpf.Instruction {
 	version, proto, icmp := uint32(4), uint32(9), uint32(unix.IPPROTO_ICMP)
 	if !p.four() {
@@ -117,7 +120,8 @@ func (p probe) filter() []bpf.Instruction {
 		head = append(head,
 			bpf.LoadIndirect{Off: 0, Size: 2}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(p.source), SkipTrue: toPass},
 			bpf.LoadIndirect{Off: 2, Size: 2}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(p.source), SkipTrue: toPass},
-			bpf.LoadIndirect{Off: uint32(at), Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(want), SkipTrue: toPass},
+			bpf.LoadIndirect{Off: uint32(at), Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(want), SkipTrue: toPass},
 		)
 	}
 	head = append(head, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: maxPacket})

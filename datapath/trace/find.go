@@ -14,7 +14,8 @@ import (
 // Where engines pin containers' namespaces, and where the kernel shows those of processes.
 var pins = []string{"/run/docker/netns/*", "/var/run/docker/netns/*", "/run/netns/*", "/proc/[0-9]*/ns/net"}
 
-// Peer finds the namespace in which the other end of a veth device is, without asking any engine. The caller closes it.
+// Peer finds the namespace in which the other end of a veth device is, without asking any
+// engine. The caller closes it.
 func Peer(ns vns.NsHandle, device string) (vns.NsHandle, error) {
 	h, err := netlink.NewHandleAt(ns)
 	if err != nil {
@@ -52,5 +53,7 @@ func Peer(ns vns.NsHandle, device string) (vns.NsHandle, error) {
 			_ = other.Close()
 		}
 	}
-	return vns.None(), fmt.Errorf("device %s: no process, and no pin of an engine, holds the namespace of its other end", device)
+	return vns.None(), fmt.Errorf(
+		"device %s: no process, and no pin of an engine, holds the namespace of its other end", device,
+	)
 }

@@ -38,7 +38,8 @@ func (f Flow) String() string {
 	return fmt.Sprintf("ICMP echo %s → %s", f.Src, f.Dst)
 }
 
-// tokenLen is the length of what marks the probe in its payload. A TCP SYN has its sequence number for that, which no NAT changes.
+// tokenLen is the length of what marks the probe in its payload. A TCP SYN has its
+// sequence number for that, which no NAT changes.
 const tokenLen = 16
 
 // probe is a flow with what it is known by, whatever addresses and ports a NAT gives it on its way.

@@ -84,7 +84,8 @@ func (r *reader) ask(dst, src netip.Addr, o *netlink.RouteGetOptions) (way, erro
 		return w, err
 	}
 	w.device, w.mtu = link.Attrs().Name, link.Attrs().MTU
-	w.up = link.Attrs().Flags&net.FlagUp != 0 && link.Attrs().OperState != netlink.OperDown && link.Attrs().OperState != netlink.OperLowerLayerDown
+	w.up = link.Attrs().Flags&net.FlagUp != 0 && link.Attrs().OperState != netlink.OperDown &&
+		link.Attrs().OperState != netlink.OperLowerLayerDown
 	return w, nil
 }
 
@@ -227,7 +228,8 @@ func (r *reader) forwards(four bool) bool {
 	return on
 }
 
-// guarded tells whether the guard lets a source pass: element of a set, or of one with ranges, or a port without a guard.
+// guarded tells whether the guard lets a source pass: element of a set, or of one with
+// ranges, or a port without a guard.
 func (r *reader) guarded(tap string, mac net.HardwareAddr, src netip.Addr) (pass bool, how string, err error) {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, tap)
@@ -250,7 +252,10 @@ func (r *reader) guarded(tap string, mac net.HardwareAddr, src netip.Addr) (pass
 			return true, fmt.Sprintf("anti-spoofing lets %s with %s pass (set %s)", src, mac, s), nil
 		}
 	}
-	return false, fmt.Sprintf("anti-spoofing has no element of %s with %s and %s in its set %s, and drops it", tap, mac, src, set), nil
+	return false, fmt.Sprintf(
+		"anti-spoofing has no element of %s with %s and %s in its set %s, and drops it", tap, mac, src,
+		set,
+	), nil
 }
 
 // find looks for a key among elements, of which those with an end are ranges.
@@ -266,7 +271,8 @@ func find(list []nftables.SetElement, key []byte) (nftables.SetElement, bool) {
 // between compares name and MAC for equality, and the address that follows by number.
 func between(first, key, last []byte) bool {
 	const head = unix.IFNAMSIZ + 8
-	return len(key) > head && bytes.Equal(first[:head], key[:head]) && bytes.Compare(first[head:], key[head:]) <= 0 && bytes.Compare(key[head:], last[head:]) <= 0
+	return len(key) > head && bytes.Equal(first[:head], key[:head]) &&
+		bytes.Compare(first[head:], key[head:]) <= 0 && bytes.Compare(key[head:], last[head:]) <= 0
 }
 
 func isAbsent(err error) bool { return errors.Is(err, unix.ENOENT) }

@@ -19,8 +19,9 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// tablePrefix, the process's id and, from the second on, a number are the names of the tables: one whose socket was just closed may be there yet, since a
-// process that is being started elsewhere has the socket too until it executes its program.
+// tablePrefix, the process's id and, from the second on, a number are the names of the
+// tables: one whose socket was just closed may be there yet, since a process that is
+// being started elsewhere has the socket too until it executes its program.
 const tablePrefix = "kuryr-trace-"
 
 var numbers atomic.Uint32
@@ -46,13 +47,15 @@ type marks struct {
 	own  []nft.Table // those that do not go by themselves
 }
 
-// setMarks makes them. tap is the device of the container in a router's namespace, where frames are looked at too; "" elsewhere.
+// setMarks makes them. tap is the device of the container in a router's namespace, where
+// frames are looked at too; "" elsewhere.
 func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
 	m := &marks{}
-	m.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(ns)), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		m.sock = c
-		return nil
-	}))
+	m.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(ns)),
+		nftables.WithSockOptions(func(c *netlink.Conn) error {
+			m.sock = c
+			return nil
+		}))
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
@@ -101,13 +104,19 @@ func (m *marks) newTable(t nft.Table, flags uint32) error {
 		return err
 	}
 	edge := func(kind uint16) netlink.Message {
-		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request}, Data: []byte{0, 0, 0, unix.NFNL_SUBSYS_NFTABLES}}
+		return netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
+			Data:   []byte{0, 0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
 	}
 	batch := []netlink.Message{
 		edge(unix.NFNL_MSG_BATCH_BEGIN),
 		{
-			Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE, Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl},
-			Data:   append([]byte{byte(t.Family), 0, 0, 0}, attrs...),
+			Header: netlink.Header{
+				Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE,
+				Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl,
+			},
+			Data: append([]byte{byte(t.Family), 0, 0, 0}, attrs...),
 		},
 		edge(unix.NFNL_MSG_BATCH_END),
 	}
@@ -165,8 +174,8 @@ func (m *marks) close() error {
 	return errors.Join(m.conn.Flush(), m.conn.CloseLasting())
 }
 
-// Sweep removes from a namespace the tables of runs that were killed on a kernel that does not do it itself, and gives their names. Those of
-// a process that lives stay.
+// Sweep removes from a namespace the tables of runs that were killed on a kernel that
+// does not do it itself, and gives their names. Those of a process that lives stay.
 func Sweep(ns vns.NsHandle) ([]string, error) {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
 	if err != nil {

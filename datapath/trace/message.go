@@ -127,12 +127,14 @@ func (s step) packet() (packet, bool) {
 	return p, ok
 }
 
-// resolves tells whether the packet is one by which a neighbour is looked for: ARP, or IPv6's solicitations and advertisements.
+// resolves tells whether the packet is one by which a neighbour is looked for: ARP, or
+// IPv6's solicitations and advertisements.
 func (s step) resolves() (string, bool) {
 	if len(s.link) >= 14 && binary.BigEndian.Uint16(s.link[12:]) == unix.ETH_P_ARP {
 		return "ARP", true
 	}
-	if p, ok := s.packet(); ok && p.protocol == unix.IPPROTO_ICMPV6 && len(p.transport) > 0 && (p.transport[0] == 135 || p.transport[0] == 136) {
+	if p, ok := s.packet(); ok && p.protocol == unix.IPPROTO_ICMPV6 && len(p.transport) > 0 &&
+		(p.transport[0] == 135 || p.transport[0] == 136) {
 		return "neighbour discovery", true
 	}
 	return "", false

@@ -18,7 +18,8 @@ type packet struct {
 	transport []byte
 }
 
-// parsePacket reads an IP packet that begins with its header; false for what it is not, or for a later fragment.
+// parsePacket reads an IP packet that begins with its header; false for what it is not,
+// or for a later fragment.
 func parsePacket(b []byte) (packet, bool) {
 	switch {
 	case len(b) >= 20 && b[0]>>4 == 4:
@@ -72,7 +73,8 @@ const (
 	refusal // an ICMP error about it
 )
 
-// classify tells what a packet is; called are the ends with which the probe was seen in this namespace before.
+// classify tells what a packet is; called are the ends with which the probe was seen in
+// this namespace before.
 func (p probe) classify(pkt packet, called map[ends]bool) (kind, string) {
 	if pkt.protocol == p.wire() {
 		if k, text := p.direct(pkt, called); k != nothing {
@@ -137,9 +139,12 @@ func holds(b []byte, at int, want []byte) bool {
 
 // Texts of the ICMP errors that are met, by type and code; an asterisk is any other code.
 var icmpTexts = map[string]string{
-	"4/3/0": "network unreachable", "4/3/1": "host unreachable", "4/3/2": "protocol unreachable", "4/3/3": portUnreachable, "4/3/4": "too big for the next link",
-	"4/3/9": "forbidden by an administrator", "4/3/10": "forbidden by an administrator", "4/3/13": "forbidden by an administrator", "4/11/0": "too many hops",
-	"6/1/0": "no route", "6/1/1": "forbidden by an administrator", "6/1/3": "host unreachable", "6/1/4": portUnreachable, "6/1/6": "route rejects it",
+	"4/3/0": "network unreachable", "4/3/1": "host unreachable", "4/3/2": "protocol unreachable",
+	"4/3/3": portUnreachable, "4/3/4": "too big for the next link",
+	"4/3/9": "forbidden by an administrator", "4/3/10": "forbidden by an administrator",
+	"4/3/13": "forbidden by an administrator", "4/11/0": "too many hops",
+	"6/1/0": "no route", "6/1/1": "forbidden by an administrator", "6/1/3": "host unreachable",
+	"6/1/4": portUnreachable, "6/1/6": "route rejects it",
 	"6/2/0": "too big for the next link", "6/3/0": "too many hops",
 }
 

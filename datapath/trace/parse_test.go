@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorded are messages of the kernel's (testdata/steps.hex, by TestRecord): an ARP request, a datagram that leaves by a router, and one
-// that anti-spoofing drops.
+// recorded are messages of the kernel's (testdata/steps.hex, by TestRecord): an ARP
+// request, a datagram that leaves by a router, and one that anti-spoofing drops.
 func recorded(t testing.TB) []netlink.Message {
 	t.Helper()
 	data, err := os.ReadFile("testdata/steps.hex")
@@ -60,7 +60,10 @@ func TestParseStep(t *testing.T) {
 		}
 		last = s
 	}
-	for _, want := range []string{"bridge kuryr arp_source, handle 25", "bridge kuryr prerouting, handle 19", "inet kuryr forward, policy", "inet kuryr postrouting, handle 21"} {
+	for _, want := range []string{
+		"bridge kuryr arp_source, handle 25", "bridge kuryr prerouting, handle 19",
+		"inet kuryr forward, policy", "inet kuryr postrouting, handle 21",
+	} {
 		if !slices.Contains(places, want) {
 			t.Errorf("%q is not among %q", want, places)
 		}
@@ -79,7 +82,9 @@ func TestParseStepRefuses(t *testing.T) {
 		t.Errorf("another type: %v, %v", ok, err)
 	}
 	for _, data := range [][]byte{nil, {1, 0, 0}, {1, 0, 0, 0, 9, 0}, {1, 0, 0, 0, 5, 0, 6, 0, 1, 0, 0, 0}} {
-		if _, ok, err := parseStep(netlink.Message{Header: netlink.Header{Type: messageTrace}, Data: data}); ok || err == nil {
+		if _, ok, err := parseStep(netlink.Message{
+			Header: netlink.Header{Type: messageTrace}, Data: data,
+		}); ok || err == nil {
 			t.Errorf("%x: %v, %v", data, ok, err)
 		}
 	}
@@ -143,12 +148,32 @@ func TestClassify(t *testing.T) {
 		{"echo", unix.IPPROTO_ICMP, ip4(1, here, there, echo(8)...), request, ""},
 		{"echo reply", unix.IPPROTO_ICMP, ip4(1, there, here, echo(0)...), answer, "echo reply"},
 		{"another's echo", unix.IPPROTO_ICMP, ip4(1, here, there, 8, 0, 0, 0, 5, 6, 0, 1, 9), nothing, ""},
-		{"error about UDP", unix.IPPROTO_UDP, ip4(1, there, here, quote(3, 3, ip4(17, here, there, udp...))...), refusal, portUnreachable},
-		{"error about TCP, cut short", unix.IPPROTO_TCP, ip4(1, there, here, quote(3, 13, ip4(6, here, there, tcp(tcpSYN, seq, none)...)[:28])...), refusal, "forbidden by an administrator"},
-		{"error of an unknown code", unix.IPPROTO_TCP, ip4(1, there, here, quote(3, 99, ip4(6, here, there, tcp(tcpSYN, seq, none)...))...), refusal, "ICMP error, type 3, code 99"},
-		{"error about another", unix.IPPROTO_TCP, ip4(1, there, here, quote(3, 1, ip4(6, here, there, tcp(tcpSYN, none, none)...))...), nothing, ""},
+		{
+			"error about UDP", unix.IPPROTO_UDP,
+			ip4(1, there, here, quote(3, 3, ip4(17, here, there, udp...))...), refusal, portUnreachable,
+		},
+		{
+			"error about TCP, cut short", unix.IPPROTO_TCP,
+			ip4(1, there, here, quote(3, 13, ip4(6, here, there, tcp(tcpSYN, seq, none)...)[:28])...),
+			refusal, "forbidden by an administrator",
+		},
+		{
+			"error of an unknown code", unix.IPPROTO_TCP,
+			ip4(1, there, here, quote(3, 99, ip4(6, here, there, tcp(tcpSYN, seq, none)...))...), refusal,
+			"ICMP error, type 3, code 99",
+		},
+		{
+			"error about another", unix.IPPROTO_TCP,
+			ip4(1, there, here, quote(3, 1, ip4(6, here, there, tcp(tcpSYN, none, none)...))...), nothing,
+			"",
+		},
 	} {
-		p := probe{Flow: Flow{Protocol: tc.protocol, Src: netip.MustParseAddr(here), Dst: netip.MustParseAddr(there)}, token: token}
+		p := probe{
+			Flow: Flow{
+				Protocol: tc.protocol, Src: netip.MustParseAddr(here), Dst: netip.MustParseAddr(there),
+			},
+			token: token,
+		}
 		pkt, ok := parsePacket(tc.packet)
 		if !ok {
 			t.Errorf("%s: not parsed", tc.name)
@@ -174,7 +199,13 @@ func TestParsePacketRefuses(t *testing.T) {
 }
 
 func FuzzPacket(f *testing.F) {
-	f.Add(ip4(1, "10.0.0.1", "10.0.0.2", append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, ip4(17, "10.0.0.2", "10.0.0.1", 1, 2, 3, 4)...)...), byte(17))
+	f.Add(
+		ip4(
+			1, "10.0.0.1", "10.0.0.2",
+			append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, ip4(17, "10.0.0.2", "10.0.0.1", 1, 2, 3, 4)...)...,
+		),
+		byte(17),
+	)
 	f.Add(append([]byte{0x60, 0, 0, 0, 0, 8, 58, 64}, make([]byte, 50)...), byte(1))
 	f.Fuzz(func(_ *testing.T, data []byte, protocol byte) {
 		if pkt, ok := parsePacket(data); ok {
@@ -193,7 +224,10 @@ func TestRuleText(t *testing.T) {
 	}
 }
 `
-	for handle, want := range map[uint64]string{35: "ip daddr 192.0.2.1 counter packets 0 bytes 0 drop", 6: `counter packets 3 bytes 180 return comment "# handle 3"`, 3: "", 7: ""} {
+	for handle, want := range map[uint64]string{
+		35: "ip daddr 192.0.2.1 counter packets 0 bytes 0 drop",
+		6:  `counter packets 3 bytes 180 return comment "# handle 3"`, 3: "", 7: "",
+	} {
 		if got := ruleText(listing, handle); got != want {
 			t.Errorf("handle %d: %q, want %q", handle, got, want)
 		}
@@ -203,7 +237,13 @@ func TestRuleText(t *testing.T) {
 // What the kernel would count over a header with its checksum in it is nothing.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
-	s := sender{probe: probe{Flow: Flow{Protocol: unix.IPPROTO_ICMP, Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2")}, token: [tokenLen]byte{1, 2, 3}}}
+	s := sender{probe: probe{
+		Flow: Flow{
+			Protocol: unix.IPPROTO_ICMP, Src: netip.MustParseAddr("10.0.0.1"),
+			Dst: netip.MustParseAddr("10.0.0.2"),
+		},
+		token: [tokenLen]byte{1, 2, 3},
+	}}
 	if sum := checksum(s.bytes()); sum != 0 {
 		t.Errorf("checksum of a packet with its checksum: %#x", sum)
 	}

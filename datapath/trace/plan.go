@@ -39,8 +39,8 @@ const (
 	mendForwarding = "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, or `kuryr doctor --fix`"
 )
 
-// Plan tells from the kernel's tables which way the packet would go, and what of it is missing. It sends nothing. The last hop stops if the
-// packet would not get there.
+// Plan tells from the kernel's tables which way the packet would go, and what of it is
+// missing. It sends nothing. The last hop stops if the packet would not get there.
 func Plan(w Way) ([]Hop, error) {
 	p := &planner{Way: w, hops: []Hop{}, readers: map[string]*reader{}}
 	defer func() {
@@ -111,14 +111,20 @@ func (p *planner) container() error {
 	}
 	w, err := r.send(p.Dst, p.Src, p.Device)
 	if err != nil {
-		return p.stop(r, "", "give the network a gateway (no --internal), or look at the container's own routes", "no route to %s: %v", p.Dst, err)
+		return p.stop(
+			r, "", "give the network a gateway (no --internal), or look at the container's own routes",
+			"no route to %s: %v", p.Dst, err,
+		)
 	}
 	if w.local {
 		p.pass(r, w.device, "%s is the container's own address", p.Dst)
 		return nil
 	}
 	if p.Device != "" && !w.gw.IsValid() && !r.near(p.Device, p.Dst) {
-		return p.stop(r, p.Device, "send by another of the container's networks, or give it a route", "no route to %s by %s: the kernel takes it for a neighbour", p.Dst, p.Device)
+		return p.stop(
+			r, p.Device, "send by another of the container's networks, or give it a route",
+			"no route to %s by %s: the kernel takes it for a neighbour", p.Dst, p.Device,
+		)
 	}
 	next := p.Dst
 	how := "on the link"
@@ -164,7 +170,12 @@ func (p *planner) port(next netip.Addr) error {
 		return p.deliver(r)
 	}
 	if w, err := r.route(p.Dst, p.Src, p.From.Bridge); next == p.Dst && (err != nil || !w.local) {
-		p.pass(r, p.From.Bridge, "on the bridge, but no port of the network has %s: who has it must answer when asked for its MAC", p.Dst)
+		p.pass(
+			r, p.From.Bridge,
+			"on the bridge, but no port of the network has %s: who has it must answer when asked for "+
+				"its MAC",
+			p.Dst,
+		)
 		return nil
 	}
 	return p.routed(r)
@@ -192,7 +203,8 @@ func (p *planner) plugged(r *reader, port Port) error {
 		return p.stop(r, port.Bridge, mendReconcile, "the network's bridge is missing")
 	case link.Attrs().MasterIndex != bridge.Attrs().Index:
 		return p.stop(r, port.Tap, mendReplug, "the port's device is not on its bridge %s", port.Bridge)
-	case link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().OperState == netlink.OperDown || link.Attrs().OperState == netlink.OperLowerLayerDown:
+	case link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().OperState == netlink.OperDown ||
+		link.Attrs().OperState == netlink.OperLowerLayerDown:
 		return p.stop(r, port.Tap, mendReplug, "the port's device is down, or its other end is")
 	case bridge.Attrs().Flags&net.FlagUp == 0:
 		return p.stop(r, port.Bridge, mendReconcile, "the network's bridge is down")
@@ -221,7 +233,10 @@ func (p *planner) routed(r *reader) error {
 	case err != nil && !r.forwards(p.Dst.Is4()):
 		return p.stop(r, p.From.Bridge, mendReconcile, "the router does not forward")
 	case err != nil:
-		return p.stop(r, p.From.Bridge, "give the network a router with a way out (no --internal)", "no route to %s: %v", p.Dst, err)
+		return p.stop(
+			r, p.From.Bridge, "give the network a router with a way out (no --internal)",
+			"no route to %s: %v", p.Dst, err,
+		)
 	case w.local:
 		p.pass(r, p.From.Bridge, "%s is the router's own address", p.Dst)
 		return nil
@@ -273,7 +288,10 @@ func (p *planner) host(src netip.Addr) error {
 			p.pass(r, p.Uplink, "%s is the host's own address: its filter of input and who listens there decide", dst)
 			return nil
 		}
-		p.pass(r, p.Uplink, "DNAT %s → %s: the port is published by a container behind that router", netip.AddrPortFrom(dst, p.Port), to)
+		p.pass(
+			r, p.Uplink, "DNAT %s → %s: the port is published by a container behind that router",
+			netip.AddrPortFrom(dst, p.Port), to,
+		)
 		if w, err = r.route(to.Addr(), src, p.Uplink); err != nil {
 			return p.stop(r, p.Uplink, mendReconcile, "the host has no route to the router %s: %v", to.Addr(), err)
 		}
@@ -287,8 +305,11 @@ func (p *planner) host(src netip.Addr) error {
 		return p.stop(r, p.Uplink, mendForwarding, "the host does not forward")
 	}
 	if strings.HasPrefix(w.device, "kr") && r.mapped("floating"+version(dst), dst.AsSlice()) == nil {
-		return p.stop(r, w.device, "put both networks on one router (-o kuryr.router=NAME), or publish the port and call the host's address",
-			"the route to %s leads into another router by %s: inet kuryr forward drops it (%q)", dst, w.device, "nothing else into a router")
+		return p.stop(r, w.device,
+			"put both networks on one router (-o kuryr.router=NAME), or publish the port and call the "+
+				"host's address",
+			"the route to %s leads into another router by %s: inet kuryr forward drops it (%q)", dst,
+			w.device, "nothing else into a router")
 	}
 	by := ""
 	if w.gw.IsValid() {
@@ -301,7 +322,8 @@ func (p *planner) host(src netip.Addr) error {
 	return nil
 }
 
-// led is the router's address and port that the host leads the call to: by its address, or by any of the host's.
+// led is the router's address and port that the host leads the call to: by its address,
+// or by any of the host's.
 func (p *planner) led(r *reader) (netip.AddrPort, bool) {
 	to := r.mapped("published_at"+version(p.Dst), append(p.Dst.AsSlice(), service(p.Protocol, p.Port)...))
 	if to == nil {
@@ -352,8 +374,9 @@ func service(protocol uint8, port uint16) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{protocol, 0, 0, 0}, port), 0, 0)
 }
 
-// HostAddress is the address by which a namespace is best called: the source towards its default route, else the first of any device of global
-// scope; invalid where it has none of the family.
+// HostAddress is the address by which a namespace is best called: the source towards its
+// default route, else the first of any device of global scope; invalid where it has none
+// of the family.
 func HostAddress(host Site, four bool) netip.Addr {
 	r, err := newReader(host)
 	if err != nil {

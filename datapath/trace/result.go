@@ -217,7 +217,8 @@ func (b *builder) devicesOf(s step) string {
 	return strings.Join(list, " → ")
 }
 
-// isNAT tells whether the step's chain translates, or is called by one that does: what such a chain accepts by a rule it has looked at.
+// isNAT tells whether the step's chain translates, or is called by one that does: what
+// such a chain accepts by a rule it has looked at.
 func (b *builder) isNAT(s step) bool {
 	if b.chains[s.site] == nil {
 		b.chains[s.site] = chainsOf(b.Sites[s.site].NS)
@@ -243,7 +244,8 @@ func (b *builder) verdict(failed error) (Outcome, int, string) {
 	switch {
 	case failed != nil:
 		return Unsent, 0, "the container's kernel did not send it: " + unsent(failed)
-	// A reset may be a firewall's, sent for what it dropped. Any other answer is of who was called, whatever else of the flow was dropped: ARP, say.
+	// A reset may be a firewall's, sent for what it dropped. Any other answer is of who was
+	// called, whatever else of the flow was dropped: ARP, say.
 	case b.reply != nil && b.reply.kind == answer && (b.drop[0] == 0 || b.reply.text != reset):
 		text := "answered: " + b.reply.text + " from " + show(b.reply.ends().src)
 		if b.reply.text == reset {
@@ -256,10 +258,16 @@ func (b *builder) verdict(failed error) (Outcome, int, string) {
 		return Dropped, b.drop[0], fmt.Sprintf("dropped at %d: %s", b.drop[0], b.line(b.drop[0]))
 	case b.drop[1] != 0:
 		b.got = true
-		return Dropped, b.drop[1], fmt.Sprintf("it got there, but its answer was dropped at %d: %s", b.drop[1], b.line(b.drop[1]))
+		return Dropped, b.drop[1],
+			fmt.Sprintf("it got there, but its answer was dropped at %d: %s", b.drop[1], b.line(b.drop[1]))
 	case slices.ContainsFunc(b.hops, func(h Hop) bool { return h.Answer }):
 		b.got = true
-		return Silent, len(b.hops), fmt.Sprintf("it got there, but its answer did not come back: last seen at %d in %s, %s, and no rule of nftables dropped it", len(b.hops), b.hops[len(b.hops)-1].Where, b.hops[len(b.hops)-1].Device)
+		return Silent, len(b.hops),
+			fmt.Sprintf(
+				"it got there, but its answer did not come back: last seen at %d in %s, %s, and no rule "+
+					"of nftables dropped it",
+				len(b.hops), b.hops[len(b.hops)-1].Where, b.hops[len(b.hops)-1].Device,
+			)
 	case b.arrived:
 		return Reached, len(b.hops), "reached " + b.Sites[b.To].Name + ", which did not answer in " + b.Wait.String()
 	case !requests:
@@ -267,12 +275,22 @@ func (b *builder) verdict(failed error) (Outcome, int, string) {
 	}
 	at := b.lastRequest()
 	if b.left() {
-		return Silent, at, fmt.Sprintf("no answer after %s: it left this machine at %d by %s, and nothing came back", b.Wait, at, strings.TrimSuffix(b.hops[at-1].Device, " out"))
+		return Silent, at, fmt.Sprintf(
+			"no answer after %s: it left this machine at %d by %s, and nothing came back", b.Wait, at,
+			strings.TrimSuffix(b.hops[at-1].Device, " out"),
+		)
 	}
 	if device := b.leaving(); device != "" {
-		return Silent, at, fmt.Sprintf("no answer after %s: it was to leave by %s in %s, where its next hop does not answer when its MAC is asked for, or the kernel dropped it", b.Wait, device, b.Sites[b.end].Name)
+		return Silent, at, fmt.Sprintf(
+			"no answer after %s: it was to leave by %s in %s, where its next hop does not answer when "+
+				"its MAC is asked for, or the kernel dropped it",
+			b.Wait, device, b.Sites[b.end].Name,
+		)
 	}
-	return Silent, at, fmt.Sprintf("no answer after %s: last seen at %d in %s, %s; no rule of nftables dropped it", b.Wait, at, b.hops[at-1].Where, b.hops[at-1].Device)
+	return Silent, at, fmt.Sprintf(
+		"no answer after %s: last seen at %d in %s, %s; no rule of nftables dropped it", b.Wait, at,
+		b.hops[at-1].Where, b.hops[at-1].Device,
+	)
 }
 
 func (b *builder) refused() (Outcome, int, string) {
@@ -294,7 +312,8 @@ func (b *builder) line(at int) string {
 	return strings.TrimPrefix(h.What, "dropped ") + " in " + h.Where
 }
 
-// left tells whether the request went out by a device that leads to none of the namespaces that are watched.
+// left tells whether the request went out by a device that leads to none of the
+// namespaces that are watched.
 func (b *builder) left() bool {
 	for _, s := range slices.Backward(b.seen) {
 		if s.kind == request && s.site == b.end {
@@ -304,7 +323,8 @@ func (b *builder) left() bool {
 	return false
 }
 
-// leaving is the device by which the request was to go out, as nftables saw it after routing, where it was not seen to do so.
+// leaving is the device by which the request was to go out, as nftables saw it after
+// routing, where it was not seen to do so.
 func (b *builder) leaving() string {
 	device := ""
 	for _, s := range b.steps {

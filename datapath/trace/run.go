@@ -18,7 +18,8 @@ import (
 type Site struct {
 	Name string // for people: "container web", "host"
 	NS   vns.NsHandle
-	// Tap is the device of the container that calls, in the namespace where its frames come first; "" elsewhere.
+	// Tap is the device of the container that calls, in the namespace where its frames come
+	// first; "" elsewhere.
 	Tap string
 }
 
@@ -32,14 +33,19 @@ type Options struct {
 // settle is how long is waited for what belongs to an event that ended the matter.
 const settle = 100 * time.Millisecond
 
-// Run sends the flow's packet and tells what became of it. What stands in the way is in the Result; an error means that it could not be looked at.
+// Run sends the flow's packet and tells what became of it. What stands in the way is in
+// the Result; an error means that it could not be looked at.
 func Run(ctx context.Context, f Flow, o Options) (Result, error) {
 	s, err := newSender(o.Sites[0].NS, f)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.close()
-	r := &run{probe: s.probe, Options: o, events: make(chan any, 64), done: make(chan struct{}), called: make([]map[ends]bool, len(o.Sites)), replies: map[traced]bool{}, resolving: map[traced]string{}, between: map[traced][2]uint32{}}
+	r := &run{
+		probe: s.probe, Options: o, events: make(chan any, 64), done: make(chan struct{}),
+		called: make([]map[ends]bool, len(o.Sites)), replies: map[traced]bool{},
+		resolving: map[traced]string{}, between: map[traced][2]uint32{},
+	}
 	defer r.close()
 	if err := r.open(); err != nil {
 		return Result{}, err
@@ -190,7 +196,8 @@ func (r *run) sight(s sighting) bool {
 	return s.site == 0 && !s.out && k != request
 }
 
-// step keeps a step of a packet that is about the probe, and tells whether it ends the matter. A packet's headers come with its first.
+// step keeps a step of a packet that is about the probe, and tells whether it ends the
+// matter. A packet's headers come with its first.
 func (r *run) step(s step) bool {
 	id := traced{s.site, s.id}
 	if s.iif == 0 && s.oif == 0 { // told with the first step of a chain only

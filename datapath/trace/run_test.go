@@ -74,7 +74,8 @@ func mentions(t *testing.T, r Result, where, what string) {
 	t.Errorf("no hop in %s says %q\n%s", where, what, text(r))
 }
 
-// clean checks that no table of a run is left. A process that another test starts may hold a socket for a moment longer.
+// clean checks that no table of a run is left. A process that another test starts may
+// hold a socket for a moment longer.
 func (w *world) clean(sites []Site) {
 	w.t.Helper()
 	for _, s := range sites {
@@ -97,8 +98,11 @@ func TestWayOut(t *testing.T) {
 	c := w.plug(r, "10.1.0.2", "fd01::2")
 	sites := w.sites(r, c)
 	for _, f := range []Flow{
-		flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), flow(unix.IPPROTO_TCP, "10.1.0.2", outside, 81), flow(unix.IPPROTO_UDP, "10.1.0.2", outside, 81),
-		flow(unix.IPPROTO_ICMP, "fd01::2", "2001:db8:51::2", 0), flow(unix.IPPROTO_TCP, "fd01::2", "2001:db8:51::2", 81), flow(unix.IPPROTO_UDP, "fd01::2", "2001:db8:51::2", 81),
+		flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), flow(unix.IPPROTO_TCP, "10.1.0.2", outside, 81),
+		flow(unix.IPPROTO_UDP, "10.1.0.2", outside, 81),
+		flow(unix.IPPROTO_ICMP, "fd01::2", "2001:db8:51::2", 0),
+		flow(unix.IPPROTO_TCP, "fd01::2", "2001:db8:51::2", 81),
+		flow(unix.IPPROTO_UDP, "fd01::2", "2001:db8:51::2", 81),
 	} {
 		got := follow(t, f, sites, -1)
 		want, says := Answered, "echo reply"
@@ -110,8 +114,10 @@ func TestWayOut(t *testing.T) {
 		}
 		wants(t, got, want, true, says)
 		tap, bridge, uplink := sites[1].Tap, fabric.BridgeName(r.bridge.Network), fabric.UplinkName(r.id)
-		passes(t, got, "container eth0 out", "router "+tap+" in", "router "+bridge+" in", "router up0 out", "host "+uplink+" in", "host ext0 out",
-			"host ext0 in", "host "+uplink+" out", "router up0 in", "router "+bridge+" out", "router "+tap+" out", "container eth0 in")
+		passes(t, got, "container eth0 out", "router "+tap+" in", "router "+bridge+" in",
+			"router up0 out", "host "+uplink+" in", "host ext0 out",
+			"host ext0 in", "host "+uplink+" out", "router up0 in", "router "+bridge+" out",
+			"router "+tap+" out", "container eth0 in")
 		mentions(t, got, "router", `translated by "leaves by the uplink address"`)
 		mentions(t, got, "host", `translated by "router to the outside"`)
 		mentions(t, got, "host", "SNAT")
@@ -125,16 +131,26 @@ func TestPublished(t *testing.T) {
 	r := w.route([]string{"100.64.0.2"}, "10.1.0.1/24")
 	r2 := w.route([]string{"100.64.0.3"}, "10.1.0.1/24") // the same range
 	c, d := w.plug(r, "10.1.0.2"), w.plug(r2, "10.1.0.3")
-	must(t, w.f.UpdateForwards(t.Context(), r2.id, nil, []fabric.Forward{{Address: netip.IPv4Unspecified(), Protocol: 6, Port: 8080, To: netip.MustParseAddrPort("10.1.0.3:80")}}))
+	must(t, w.f.UpdateForwards(t.Context(), r2.id, nil, []fabric.Forward{{
+		Address: netip.IPv4Unspecified(), Protocol: 6, Port: 8080,
+		To: netip.MustParseAddrPort("10.1.0.3:80"),
+	}}))
 	sites := append(w.sites(r, c), Site{Name: "router 2", NS: r2.ns}, Site{Name: "called", NS: d.ns})
 	f := flow(unix.IPPROTO_TCP, "10.1.0.2", "198.51.100.1", 8080)
 	got := follow(t, f, sites, 4)
 	wants(t, got, Answered, true, "RST from 198.51.100.1:8080")
 	mentions(t, got, "host", "DNAT 198.51.100.1:8080 → 100.64.0.3:8080")
 	mentions(t, got, "router 2", "DNAT 100.64.0.3:8080 → 10.1.0.3:80")
-	passes(t, got, "router up0 out", "host "+fabric.UplinkName(r.id)+" in", "host "+fabric.UplinkName(r2.id)+" out", "router 2 up0 in", "called eth0 in", "called eth0 out", "container eth0 in")
+	passes(
+		t, got, "router up0 out", "host "+fabric.UplinkName(r.id)+" in",
+		"host "+fabric.UplinkName(r2.id)+" out", "router 2 up0 in", "called eth0 in", "called eth0 out",
+		"container eth0 in",
+	)
 
-	way := Way{Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r.id), To: w.port(d), CalledRouter: sites[3], Called: "called"}
+	way := Way{
+		Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
+		Uplink: fabric.UplinkName(r.id), To: w.port(d), CalledRouter: sites[3], Called: "called",
+	}
 	plan, err := Plan(way)
 	must(t, err)
 	if n := len(plan); n == 0 || plan[n-1].Stop || plan[n-1].Device != way.To.Tap {
@@ -154,7 +170,10 @@ func TestPublished(t *testing.T) {
 }
 
 func (w *world) port(c container) Port {
-	return Port{Tap: fabric.TapName(c.port.ID), Bridge: fabric.BridgeName(c.port.Network), MAC: c.port.MAC, Addrs: c.port.Addrs}
+	return Port{
+		Tap: fabric.TapName(c.port.ID), Bridge: fabric.BridgeName(c.port.Network), MAC: c.port.MAC,
+		Addrs: c.port.Addrs,
+	}
 }
 
 // Whoever's rule it is that drops, it is named.
@@ -167,8 +186,10 @@ func TestDrops(t *testing.T) {
 	sites := append(w.sites(r, c), Site{Name: "called", NS: e.ns})
 	udp := flow(unix.IPPROTO_UDP, "10.1.0.2", outside, 9)
 
-	w.sh(w.host, `nft add table ip strange; nft 'add chain ip strange foreign {type filter hook forward priority 0;}'; nft add chain ip strange sub
-		nft add rule ip strange foreign jump sub; nft add rule ip strange sub ip daddr `+outside+` udp dport 9 counter drop comment '"no way"'`)
+	w.sh(w.host, `nft add table ip strange; nft 'add chain ip strange foreign {type filter hook forward priority 0;}'
+		nft add chain ip strange sub
+		nft add rule ip strange foreign jump sub
+		nft add rule ip strange sub ip daddr `+outside+` udp dport 9 counter drop comment '"no way"'`)
 	got := follow(t, udp, sites, -1)
 	wants(t, got, Dropped, false, `by "no way", ip strange sub, handle`, "in host")
 	if h := got.Hops[got.At-1]; !h.Stop || !strings.Contains(h.Rule, "udp dport 9") {
@@ -176,9 +197,16 @@ func TestDrops(t *testing.T) {
 	}
 	// An answer that is dropped: it got there.
 	w.sh(w.host, `nft flush chain ip strange sub; nft add rule ip strange sub ip saddr `+outside+` drop`)
-	wants(t, follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), sites, -1), Dropped, true, "it got there, but its answer was dropped", "ip strange sub")
+	wants(
+		t, follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), sites, -1), Dropped, true,
+		"it got there, but its answer was dropped", "ip strange sub",
+	)
 	// A rejection is no answer.
-	w.sh(w.host, `nft flush chain ip strange sub; nft add rule ip strange sub ip protocol tcp reject with tcp reset; nft add rule ip strange sub ip daddr `+outside+` reject with icmp type admin-prohibited`)
+	w.sh(
+		w.host,
+		`nft flush chain ip strange sub; nft add rule ip strange sub ip protocol tcp reject with tcp `+
+			`reset; nft add rule ip strange sub ip daddr `+outside+` reject with icmp type admin-prohibited`,
+	)
 	wants(t, follow(t, flow(unix.IPPROTO_TCP, "10.1.0.2", outside, 9), sites, -1), Refused, false, "ip strange sub")
 	wants(t, follow(t, udp, sites, -1), Refused, false, "forbidden by an administrator", "ip strange sub")
 	w.sh(w.host, "nft delete table ip strange")
@@ -186,14 +214,27 @@ func TestDrops(t *testing.T) {
 	// Our own: into another router by the host.
 	w.sh(w.host, "ip route add 10.2.0.0/24 via 100.64.0.3 dev "+fabric.UplinkName(r2.id)+" onlink")
 	cross := flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.2.0.2", 0)
-	wants(t, follow(t, cross, append(w.sites(r, c), Site{Name: "called", NS: d.ns}), 3), Dropped, false, `"nothing else into a router"`, "inet kuryr forward")
-	way := Way{Flow: cross, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r.id)}
-	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || !strings.Contains(plan[len(plan)-1].What, "nothing else into a router") {
+	wants(
+		t, follow(t, cross, append(w.sites(r, c), Site{Name: "called", NS: d.ns}), 3), Dropped, false,
+		`"nothing else into a router"`, "inet kuryr forward",
+	)
+	way := Way{
+		Flow: cross, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
+		Uplink: fabric.UplinkName(r.id),
+	}
+	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop ||
+		!strings.Contains(plan[len(plan)-1].What, "nothing else into a router") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
 
 	// Security groups: the called port's, then the caller's own.
-	must(t, w.f.UpdateGroups(t.Context(), r.id, []policy.Group{{ID: "nobody", Rules: []policy.Rule{{ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25}}}}, nil))
+	must(t, w.f.UpdateGroups(
+		t.Context(), r.id,
+		[]policy.Group{{ID: "nobody", Rules: []policy.Rule{{
+			ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25,
+		}}}},
+		nil,
+	))
 	for _, one := range []struct {
 		c     container
 		chain string
@@ -209,10 +250,12 @@ func TestDrops(t *testing.T) {
 	// The guard: an address that is not the port's, then elements that are gone.
 	w.sh(c.ns, "ip addr add 10.1.0.77/24 dev eth0")
 	spoof := flow(unix.IPPROTO_ICMP, "10.1.0.77", "10.1.0.3", 0)
-	wants(t, follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.1.0.3", 0), sites, 3), Answered, true) // the neighbour is known now
+	// the neighbour is known now
+	wants(t, follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.1.0.3", 0), sites, 3), Answered, true)
 	wants(t, follow(t, spoof, sites, 3), Dropped, false, "bridge kuryr ip4_source", "in router")
 	way.Flow = spoof
-	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || !strings.Contains(plan[len(plan)-1].Mend, "does not have that address") {
+	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop ||
+		!strings.Contains(plan[len(plan)-1].Mend, "does not have that address") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
 	must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{c.port}, nil))
@@ -220,7 +263,8 @@ func TestDrops(t *testing.T) {
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || plan[len(plan)-1].Mend != mendReconcile {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
-	// Neither knows the other's MAC, so that the router does not ask either, from which the container would learn it.
+	// Neither knows the other's MAC, so that the router does not ask either, from which the
+	// container would learn it.
 	w.sh(r.ns, "ip neigh flush all")
 	w.sh(c.ns, "ip neigh flush all")
 	got = follow(t, way.Flow, sites, -1)
@@ -236,10 +280,16 @@ func TestLost(t *testing.T) {
 	r := w.route([]string{"100.64.0.2"}, "10.1.0.1/24")
 	c := w.plug(r, "10.1.0.2")
 	sites := w.sites(r, c)
-	wants(t, follow(t, flow(unix.IPPROTO_UDP, "10.1.0.2", "198.51.100.77", 9), sites, -1), Silent, false, "it was to leave by ext0 in host")
+	wants(
+		t, follow(t, flow(unix.IPPROTO_UDP, "10.1.0.2", "198.51.100.77", 9), sites, -1), Silent, false,
+		"it was to leave by ext0 in host",
+	)
 	f := flow(unix.IPPROTO_UDP, "10.1.0.2", "203.0.113.9", 9)
 	wants(t, follow(t, f, sites, -1), Silent, false, "it left this machine", "by ext0")
-	way := Way{Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r.id)}
+	way := Way{
+		Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
+		Uplink: fabric.UplinkName(r.id),
+	}
 	w.sh(w.host, "sysctl -qw net.ipv4.ip_forward=0")
 	plan, err := Plan(way)
 	if must(t, err); !plan[len(plan)-1].Stop || plan[len(plan)-1].What != "the host does not forward" {
@@ -258,15 +308,25 @@ func TestDevice(t *testing.T) {
 	w := newWorld(t)
 	r, r2 := w.route([]string{"100.64.0.2"}, "10.1.0.1/24"), w.route([]string{"100.64.0.3"}, "10.2.0.1/24")
 	c := w.plug(r, "10.1.0.2")
-	second := fabric.Port{ID: uuid.NewString(), Network: r2.bridge.Network, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, Guard: true}
+	second := fabric.Port{
+		ID: uuid.NewString(), Network: r2.bridge.Network, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, Guard: true,
+	}
 	tap := fabric.TapName(second.ID)
 	var err error
 	nstest.Do(t, r2.ns, func() {
-		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: tap, TxQLen: -1}, PeerName: "eth1", PeerHardwareAddr: second.MAC, PeerNamespace: netlink.NsFd(int(c.ns))})
+		err = netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: tap, TxQLen: -1}, PeerName: "eth1",
+			PeerHardwareAddr: second.MAC, PeerNamespace: netlink.NsFd(int(c.ns)),
+		})
 	})
 	must(t, err)
 	w.sh(r2.ns, "ip link set "+tap+" master "+fabric.BridgeName(r2.bridge.Network)+" up")
-	w.sh(c.ns, "ip link set eth1 up; ip addr add 10.2.0.2/24 dev eth1; ip route add default via 10.2.0.1 dev eth1 metric 9")
+	w.sh(
+		c.ns,
+		"ip link set eth1 up; ip addr add 10.2.0.2/24 dev eth1; ip route add default via 10.2.0.1 "+
+			"dev eth1 metric 9",
+	)
 	must(t, w.f.UpdatePorts(t.Context(), r2.id, nil, []fabric.Port{second}))
 	if device := Holder(Site{NS: c.ns}, second.Addrs[0]); device != "eth1" {
 		t.Errorf("10.2.0.2 is on %q", device)
@@ -281,7 +341,13 @@ func TestDevice(t *testing.T) {
 		got := follow(t, f, sites, -1)
 		wants(t, got, Answered, true)
 		passes(t, got, "container eth1 out", "router "+tap+" in", "host ext0 out", "container eth1 in")
-		plan, err := Plan(Way{Flow: f, From: Port{Tap: tap, Bridge: fabric.BridgeName(r2.bridge.Network), MAC: second.MAC, Addrs: second.Addrs}, Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r2.id)})
+		plan, err := Plan(Way{
+			Flow: f,
+			From: Port{
+				Tap: tap, Bridge: fabric.BridgeName(r2.bridge.Network), MAC: second.MAC, Addrs: second.Addrs,
+			},
+			Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r2.id),
+		})
 		if must(t, err); plan[0].Device != "eth1" || plan[len(plan)-1].Device != "ext0" {
 			t.Errorf("plan: %+v", plan)
 		}
@@ -294,7 +360,10 @@ func TestNoWay(t *testing.T) {
 	r := w.route(nil, "10.1.0.1/24")
 	c := w.plug(r, "10.1.0.2")
 	sites := w.sites(r, c)
-	way := Way{Flow: flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2]}
+	way := Way{
+		Flow: flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0), From: w.port(c), Container: sites[0],
+		Router: sites[1], Host: sites[2],
+	}
 	// The router has no way out.
 	plan, err := Plan(way)
 	if must(t, err); !plan[len(plan)-1].Stop || plan[len(plan)-1].Where != "router" {
@@ -309,7 +378,8 @@ func TestNoWay(t *testing.T) {
 	wants(t, follow(t, way.Flow, sites, -1), Unsent, false, "no route")
 	// Nobody has the address.
 	way.Dst = netip.MustParseAddr("10.1.0.9")
-	if plan, err = Plan(way); err != nil || !strings.Contains(plan[len(plan)-1].What, "no port of the network has 10.1.0.9") {
+	if plan, err = Plan(way); err != nil ||
+		!strings.Contains(plan[len(plan)-1].What, "no port of the network has 10.1.0.9") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
 	way.Dst = netip.MustParseAddr("10.1.0.1")
@@ -342,7 +412,10 @@ func TestCommentOfIPTables(t *testing.T) {
 	wants(t, got, Dropped, false, `by "not there", ip filter FORWARD`)
 	// Its policy drops without a rule.
 	w.sh(w.host, "iptables-nft -F FORWARD; iptables-nft -P FORWARD DROP")
-	wants(t, follow(t, flow(unix.IPPROTO_UDP, "10.1.0.2", outside, 9), w.sites(r, c), -1), Dropped, false, "ip filter FORWARD (its policy")
+	wants(
+		t, follow(t, flow(unix.IPPROTO_UDP, "10.1.0.2", outside, 9), w.sites(r, c), -1), Dropped, false,
+		"ip filter FORWARD (its policy",
+	)
 }
 
 // The namespace of a container is found by its device alone.
@@ -366,11 +439,16 @@ func TestPeer(t *testing.T) {
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.sh(w.host, "nft add table inet kuryr-trace-1; nft add table inet kuryr-trace-4194305; nft add table bridge kuryr-trace-4194305.2; nft add table inet kuryr-trace-x")
+	w.sh(
+		w.host,
+		"nft add table inet kuryr-trace-1; nft add table inet kuryr-trace-4194305; nft add table "+
+			"bridge kuryr-trace-4194305.2; nft add table inet kuryr-trace-x",
+	)
 	gone, err := Sweep(w.host)
 	must(t, err)
 	tables := w.sh(w.host, "nft list tables")
-	if len(gone) != 2 || strings.Contains(tables, "4194305") || !strings.Contains(tables, "kuryr-trace-1\n") || !strings.Contains(tables, "kuryr-trace-x") {
+	if len(gone) != 2 || strings.Contains(tables, "4194305") ||
+		!strings.Contains(tables, "kuryr-trace-1\n") || !strings.Contains(tables, "kuryr-trace-x") {
 		t.Errorf("removed %v, left\n%s", gone, tables)
 	}
 }
@@ -391,7 +469,8 @@ func TestTablesGoWithTheirSocket(t *testing.T) {
 	w.clean([]Site{{Name: "host", NS: w.host}})
 }
 
-// TestRecord writes what nftables says of a packet that is dropped, and of one that is translated, as fixtures for TestParseStep.
+// TestRecord writes what nftables says of a packet that is dropped, and of one that is
+// translated, as fixtures for TestParseStep.
 func TestRecord(t *testing.T) {
 	to := os.Getenv("KURYR_TRACE_RECORD")
 	if to == "" {

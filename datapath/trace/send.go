@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sender has the sockets of a probe. They stay open while answers may come: the port is nobody else's so long.
+// sender has the sockets of a probe. They stay open while answers may come: the port is
+// nobody else's so long.
 type sender struct {
 	probe
 	ns  vns.NsHandle
@@ -39,7 +40,8 @@ func (s *sender) open() error {
 	case unix.IPPROTO_UDP:
 		return s.bindPort(unix.SOCK_DGRAM)
 	case unix.IPPROTO_TCP:
-		// The bound socket keeps the port; that nothing listens there makes the kernel close what the answer would open.
+		// The bound socket keeps the port; that nothing listens there makes the kernel close
+		// what the answer would open.
 		if err := s.bindPort(unix.SOCK_STREAM); err != nil {
 			return err
 		}
@@ -130,7 +132,11 @@ func (s *sender) bytes() []byte {
 func (s *sender) syn() []byte {
 	b := binary.BigEndian.AppendUint16(nil, s.source)
 	b = binary.BigEndian.AppendUint16(b, s.Port)
-	b = append(binary.BigEndian.AppendUint32(b, s.sequence()), 0, 0, 0, 0, 6<<4, tcpSYN, 0xfa, 0xf0, 0, 0, 0, 0, 2, 4, 0x04, 0xc4) // MSS 1220
+	// MSS 1220
+	b = append(
+		binary.BigEndian.AppendUint32(b, s.sequence()), 0, 0, 0, 0, 6<<4, tcpSYN, 0xfa, 0xf0, 0, 0, 0, 0,
+		2, 4, 0x04, 0xc4,
+	)
 	if s.four() {
 		pseudo := append(s.Src.AsSlice(), s.Dst.AsSlice()...)
 		pseudo = append(pseudo, 0, unix.IPPROTO_TCP, 0, byte(len(b)))

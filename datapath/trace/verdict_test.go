@@ -4,7 +4,8 @@ package trace
 
 import "testing"
 
-// What answered was reached, though a frame of the flow was dropped on the way; but a reset may be the dropping firewall's own.
+// What answered was reached, though a frame of the flow was dropped on the way; but a
+// reset may be the dropping firewall's own.
 func TestAnsweredDespiteADrop(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Outcome{"echo reply": Answered, "SYN+ACK": Answered, reset: Refused} {

@@ -45,8 +45,9 @@ func devices(sites []Site) ([]map[int]device, error) {
 	return out, nil
 }
 
-// way puts the sightings of one direction into the order of the packet's way. Each namespace tells its own in order, but none knows of the
-// others: from one to the next it goes by a pair of devices.
+// way puts the sightings of one direction into the order of the packet's way. Each
+// namespace tells its own in order, but none knows of the others: from one to the next it
+// goes by a pair of devices.
 func (b *builder) way(back bool) []*seen {
 	queues := make([][]*seen, len(b.Sites))
 	total, at := 0, 0

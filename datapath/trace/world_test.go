@@ -48,13 +48,26 @@ func newWorld(t testing.TB) *world {
 	w.sh(w.host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.accept_dad=0")
 	w.sh(w.neighbour, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	nstest.Do(t, w.host, func() {
-		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "ext0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(w.neighbour))})
+		err = netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "ext0"}, PeerName: "eth0",
+			PeerNamespace: netlink.NsFd(int(w.neighbour)),
+		})
 	})
 	must(t, err)
-	w.sh(w.host, "ip addr add 198.51.100.1/24 dev ext0; ip addr add 2001:db8:51::1/64 dev ext0 nodad; ip link set ext0 up; ip route add default via "+outside)
-	w.sh(w.neighbour, "ip addr add "+outside+"/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip link set eth0 up")
+	w.sh(
+		w.host,
+		"ip addr add 198.51.100.1/24 dev ext0; ip addr add 2001:db8:51::1/64 dev ext0 nodad; ip link "+
+			"set ext0 up; ip route add default via "+outside,
+	)
+	w.sh(
+		w.neighbour,
+		"ip addr add "+outside+"/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip link set eth0 up",
+	)
 	nstest.Do(t, w.host, func() {
-		w.f, err = fabric.New(fabric.Config{Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"), Uplink6: netip.MustParsePrefix("fd00:6b75::/64")})
+		w.f, err = fabric.New(fabric.Config{
+			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
+			Uplink6: netip.MustParsePrefix("fd00:6b75::/64"),
+		})
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.f.Close()) })
@@ -143,14 +156,20 @@ func (w *world) plug(r router, addrs ...string) container {
 
 // sites are the usual ones of a way from c out.
 func (w *world) sites(r router, c container) []Site {
-	return []Site{{Name: "container", NS: c.ns}, {Name: "router", NS: r.ns, Tap: fabric.TapName(c.port.ID)}, {Name: "host", NS: w.host}}
+	return []Site{
+		{Name: "container", NS: c.ns}, {Name: "router", NS: r.ns, Tap: fabric.TapName(c.port.ID)},
+		{Name: "host", NS: w.host},
+	}
 }
 
 // text shows a result for a test's complaint.
 func text(r Result) string {
 	var b strings.Builder
 	for i, h := range r.Hops {
-		fmt.Fprintf(&b, "%2d %-10s %-28s %s [%s] answer=%v stop=%v\n", i+1, h.Where, h.Device, h.What, h.Rule, h.Answer, h.Stop)
+		fmt.Fprintf(
+			&b, "%2d %-10s %-28s %s [%s] answer=%v stop=%v\n", i+1, h.Where, h.Device, h.What, h.Rule,
+			h.Answer, h.Stop,
+		)
 	}
 	return b.String() + string(r.Outcome) + ": " + r.Text
 }

@@ -1,8 +1,10 @@
-// Package config reads Kuryr's one configuration file and what the environment and flags lay over it.
+// Package config reads Kuryr's one configuration file and what the environment and flags
+// lay over it.
 //
-// It owns the names, defaults and checks of all settings: one table (settings.go) serves the file, the environment, flags
-// and the documented sample. It is strict: an unknown key, a repeated key or a bad value is an error that names the key
-// and the line. It must not act on a setting; whether a path exists or a range is free is for others to find.
+// It owns the names, defaults and checks of all settings: one table (settings.go) serves
+// the file, the environment, flags and the documented sample. It is strict: an unknown
+// key, a repeated key or a bad value is an error that names the key and the line. It must
+// not act on a setting; whether a path exists or a range is free is for others to find.
 package config
 
 import (
@@ -21,7 +23,8 @@ import (
 // DefaultPath is the file that is read if no other is named; it need not exist.
 const DefaultPath = "/etc/kuryr/kuryr.yaml"
 
-// PeerPath is the file of the Python kuryr-libnetwork, which is read if no other is named; it need not exist.
+// PeerPath is the file of the Python kuryr-libnetwork, which is read if no other is
+// named; it need not exist.
 const PeerPath = "/etc/kuryr/kuryr.conf"
 
 // Config is every setting. Its fields are described where they are declared as settings.
@@ -46,7 +49,8 @@ type Config struct {
 	Controller Controller
 	Kurma      Kurma
 
-	// Ignored are the options of the peer's file that mean nothing here, each with why, to be warned of.
+	// Ignored are the options of the peer's file that mean nothing here, each with why, to
+	// be warned of.
 	Ignored []string
 }
 
@@ -146,9 +150,11 @@ func (e *Error) Error() string {
 
 // Source is where the settings come from, later fields over earlier ones.
 type Source struct {
-	Peer      string            // the Python kuryr-libnetwork's file; "" is none, and it need not exist
-	PeerMust  bool              // that file was asked for: its absence is an error
-	Raven     string            // the file of the Kubernetes controller in the form of kuryr-kubernetes; "" is none, and it need not exist
+	Peer     string // the Python kuryr-libnetwork's file; "" is none, and it need not exist
+	PeerMust bool   // that file was asked for: its absence is an error
+	// the file of the Kubernetes controller in the form of kuryr-kubernetes; "" is none, and
+	// it need not exist
+	Raven     string
 	RavenMust bool              // that file was asked for
 	Path      string            // the file
 	MustBe    bool              // the file was asked for: its absence is an error
@@ -163,7 +169,8 @@ func Parse(where string, data []byte) (Config, error) {
 	return c, err
 }
 
-// Load reads the settings of all sources. An error is an *Error, or the file's when that cannot be read.
+// Load reads the settings of all sources. An error is an *Error, or the file's when that
+// cannot be read.
 func Load(src Source) (Config, error) {
 	c := Default()
 	if err := loadPeer(&c, src); err != nil {
@@ -227,7 +234,10 @@ func (c *Config) complete() error {
 		}
 	}
 	if c.Node.Conflist != "" && c.Node.Network == "" {
-		return &Error{Where: "configuration", Key: "node.network", Detail: "is needed with node.conflist: the network that the list is for"}
+		return &Error{
+			Where: "configuration", Key: "node.network",
+			Detail: "is needed with node.conflist: the network that the list is for",
+		}
 	}
 	if err := c.Check(); err != nil {
 		return err
@@ -250,21 +260,26 @@ func (d Docker) reachable() error {
 		{"docker.tls_client_ca", d.TLSClientCA, "the authority of Docker's certificate"},
 	} {
 		if file.path == "" {
-			return wrong(file.key, "is needed with docker.listen: the file with "+file.what+"; over TCP, Docker is known by its certificate alone")
+			return wrong(
+				file.key,
+				"is needed with docker.listen: the file with "+file.what+"; over TCP, Docker is known by its certificate alone",
+			)
 		}
 	}
 	return nil
 }
 
-// UnknownEnv gives the names of variables that begin like ours but set nothing, so that a misspelt one can be warned of.
-// Names that other parts read (KURYR_CONFIG, KURYR_FAILPOINT) and those that Kubernetes makes for a service called kuryr
-// are not among them.
+// UnknownEnv gives the names of variables that begin like ours but set nothing, so that a
+// misspelt one can be warned of. Names that other parts read (KURYR_CONFIG,
+// KURYR_FAILPOINT) and those that Kubernetes makes for a service called kuryr are not
+// among them.
 func UnknownEnv(environ []string) []string {
 	var unknown []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ours := strings.CutPrefix(name, envPrefix)
-		if !ours || byName(name) != nil || rest == "CONFIG" || rest == "FAILPOINT" || strings.HasPrefix(rest, "SERVICE_") || strings.HasPrefix(rest, "PORT") {
+		if !ours || byName(name) != nil || rest == "CONFIG" || rest == "FAILPOINT" ||
+			strings.HasPrefix(rest, "SERVICE_") || strings.HasPrefix(rest, "PORT") {
 			continue
 		}
 		unknown = append(unknown, name)

@@ -26,11 +26,18 @@ func write(t *testing.T, text string) string {
 
 func TestLoadOrder(t *testing.T) {
 	t.Parallel()
-	path := write(t, "host: file\nlog:\n  level: warn\ndocker:\n  capability_scope: global\n  default_pools: [10.0.0.0/16, 10.1.0.0/16]\n")
+	path := write(
+		t,
+		"host: file\nlog:\n  level: warn\ndocker:\n  capability_scope: global\n  default_pools: "+
+			"[10.0.0.0/16, 10.1.0.0/16]\n",
+	)
 	c, err := Load(Source{
 		Path: path, MustBe: true,
-		Environ: []string{"KURYR_LOG_LEVEL=error", "KURYR_HOST=env", "KURYR_SDN_UPLINK_RANGES=10.9.0.0/16, 10.8.0.0/16", "PATH=/bin"},
-		Flags:   map[string]string{"host": "flag"},
+		Environ: []string{
+			"KURYR_LOG_LEVEL=error", "KURYR_HOST=env", "KURYR_SDN_UPLINK_RANGES=10.9.0.0/16, 10.8.0.0/16",
+			"PATH=/bin",
+		},
+		Flags: map[string]string{"host": "flag"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,31 +80,43 @@ func TestFileErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
 		"unknown key":       {"host: a\ncolour: red\n", ":2: colour: unknown key"},
 		"unknown in secton": {"log:\n  # deep\n  colour: red\n", ":3: log.colour: unknown key"},
-		"misspelt":          {"docker:\n  capability_scop: local\n", ":2: docker.capability_scop: unknown key; is docker.capability_scope meant?"},
-		"wrong section":     {"capability_scope: local\n", ":1: capability_scope: unknown key; is docker.capability_scope meant?"},
-		"twice":             {"host: a\nlog: {}\nhost: b\n", ":3: host: is set twice"},
-		"section twice":     {"log: {level: info}\nlog: {format: json}\n", ":2: log: is set twice"},
-		"bad value":         {"log:\n  level: loud\n", `:2: log.level: "loud" is not a log level`},
-		"bad choice":        {"docker:\n\n  capability_scope: planet\n", `:3: docker.capability_scope: want local or global, not "planet"`},
-		"no value":          {"host:\n", ":1: host: has no value"},
-		"scalar section":    {"log: info\n", ":1: log: want settings"},
-		"list for scalar":   {"host: [a]\n", ":1: host: want one plain value"},
-		"scalar for list":   {"docker:\n  default_pools: 10.0.0.0/8\n", ":2: docker.default_pools: want a list"},
-		"nested list":       {"docker:\n  default_pools: [[10.0.0.0/8]]\n", "want a list of plain values"},
-		"host bits":         {"docker:\n  default_pools: [10.0.0.1/8]\n", "the range is 10.0.0.0/8"},
-		"family":            {"docker:\n  default_pools: ['fd00::/64']\n", "want IPv4"},
-		"family 6":          {"docker:\n  default_pools_v6: [10.0.0.0/8]\n", "want IPv6"},
-		"overlap":           {"docker:\n  default_pools: [10.0.0.0/8, 10.1.0.0/16]\n", "10.1.0.0/16 overlaps 10.0.0.0/8"},
-		"not a number":      {"sdn:\n  ports_per_network: many\n", `:2: sdn.ports_per_network: want a number from 1 to 1023, not "many"`},
-		"empty list":        {"sdn:\n  uplink_ranges: []\n", ":2: sdn.uplink_ranges: want at least one"},
-		"too large":         {"sdn:\n  ports_per_network: 1024\n", "from 1 to 1023"},
-		"relative path":     {"state_dir: lib\n", `:1: state_dir: want a whole path`},
-		"listen":            {"metrics: {listen: '9464'}\n", "want host:port"},
-		"syntax":            {"host: a\n\tlog: b\n", "line 2"},
-		"top is a list":     {"- host\n", ":1: want settings"},
-		"alias":             {"log: {level: &x info, format: *x}\n", "log.format: want one plain value"},
-		"two documents":     {"host: a\n---\nhost: b\n", ":2: a second YAML document"},
-		"key is a map":      {"{a: b}: c\n", "a key must be a word"},
+		"misspelt": {
+			"docker:\n  capability_scop: local\n",
+			":2: docker.capability_scop: unknown key; is docker.capability_scope meant?",
+		},
+		"wrong section": {
+			"capability_scope: local\n",
+			":1: capability_scope: unknown key; is docker.capability_scope meant?",
+		},
+		"twice":         {"host: a\nlog: {}\nhost: b\n", ":3: host: is set twice"},
+		"section twice": {"log: {level: info}\nlog: {format: json}\n", ":2: log: is set twice"},
+		"bad value":     {"log:\n  level: loud\n", `:2: log.level: "loud" is not a log level`},
+		"bad choice": {
+			"docker:\n\n  capability_scope: planet\n",
+			`:3: docker.capability_scope: want local or global, not "planet"`,
+		},
+		"no value":        {"host:\n", ":1: host: has no value"},
+		"scalar section":  {"log: info\n", ":1: log: want settings"},
+		"list for scalar": {"host: [a]\n", ":1: host: want one plain value"},
+		"scalar for list": {"docker:\n  default_pools: 10.0.0.0/8\n", ":2: docker.default_pools: want a list"},
+		"nested list":     {"docker:\n  default_pools: [[10.0.0.0/8]]\n", "want a list of plain values"},
+		"host bits":       {"docker:\n  default_pools: [10.0.0.1/8]\n", "the range is 10.0.0.0/8"},
+		"family":          {"docker:\n  default_pools: ['fd00::/64']\n", "want IPv4"},
+		"family 6":        {"docker:\n  default_pools_v6: [10.0.0.0/8]\n", "want IPv6"},
+		"overlap":         {"docker:\n  default_pools: [10.0.0.0/8, 10.1.0.0/16]\n", "10.1.0.0/16 overlaps 10.0.0.0/8"},
+		"not a number": {
+			"sdn:\n  ports_per_network: many\n",
+			`:2: sdn.ports_per_network: want a number from 1 to 1023, not "many"`,
+		},
+		"empty list":    {"sdn:\n  uplink_ranges: []\n", ":2: sdn.uplink_ranges: want at least one"},
+		"too large":     {"sdn:\n  ports_per_network: 1024\n", "from 1 to 1023"},
+		"relative path": {"state_dir: lib\n", `:1: state_dir: want a whole path`},
+		"listen":        {"metrics: {listen: '9464'}\n", "want host:port"},
+		"syntax":        {"host: a\n\tlog: b\n", "line 2"},
+		"top is a list": {"- host\n", ":1: want settings"},
+		"alias":         {"log: {level: &x info, format: *x}\n", "log.format: want one plain value"},
+		"two documents": {"host: a\n---\nhost: b\n", ":2: a second YAML document"},
+		"key is a map":  {"{a: b}: c\n", "a key must be a word"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +136,10 @@ func TestFileErrors(t *testing.T) {
 // Docker must be able to reach the plugin, and over TCP nobody else may.
 func TestReachable(t *testing.T) {
 	t.Parallel()
-	tcp := map[string]string{"docker.listen": "tcp://127.0.0.1:2378", "docker.tls_cert": "/c", "docker.tls_key": "/k", "docker.tls_client_ca": "/a"}
+	tcp := map[string]string{
+		"docker.listen": "tcp://127.0.0.1:2378", "docker.tls_cert": "/c", "docker.tls_key": "/k",
+		"docker.tls_client_ca": "/a",
+	}
 	without := func(key string) map[string]string {
 		flags := maps.Clone(tcp)
 		delete(flags, key)
@@ -150,7 +172,10 @@ func TestReachable(t *testing.T) {
 func TestErrorsNameTheSource(t *testing.T) {
 	t.Parallel()
 	_, err := Load(Source{Environ: []string{"KURYR_DOCKER_CAPABILITY_SCOPE=x"}})
-	if err == nil || !strings.HasPrefix(err.Error(), "environment KURYR_DOCKER_CAPABILITY_SCOPE: docker.capability_scope: ") {
+	if err == nil ||
+		!strings.HasPrefix(
+			err.Error(), "environment KURYR_DOCKER_CAPABILITY_SCOPE: docker.capability_scope: ",
+		) {
 		t.Errorf("error = %v", err)
 	}
 	_, err = Load(Source{Flags: map[string]string{"log.format": "xml"}})
@@ -161,7 +186,10 @@ func TestErrorsNameTheSource(t *testing.T) {
 
 func TestUnknownEnv(t *testing.T) {
 	t.Parallel()
-	got := UnknownEnv([]string{"KURYR_LOG_LEVL=info", "KURYR_LOG_LEVEL=info", "KURYR_CONFIG=/x", "KURYR_PORT=tcp://1", "KURYR_SERVICE_HOST=1", "HOME=/", "KURYR_A=b"})
+	got := UnknownEnv([]string{
+		"KURYR_LOG_LEVL=info", "KURYR_LOG_LEVEL=info", "KURYR_CONFIG=/x", "KURYR_PORT=tcp://1",
+		"KURYR_SERVICE_HOST=1", "HOME=/", "KURYR_A=b",
+	})
 	if want := []string{"KURYR_A", "KURYR_LOG_LEVL"}; !slices.Equal(got, want) {
 		t.Errorf("UnknownEnv = %v, want %v", got, want)
 	}
@@ -183,7 +211,8 @@ func TestDefaultsRoundTrip(t *testing.T) {
 	}
 }
 
-// The documented sample has every key with its default, in comments: as it is it changes nothing, uncommented neither.
+// The documented sample has every key with its default, in comments: as it is it changes
+// nothing, uncommented neither.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	const path = "../../deploy/kuryr.yaml"
@@ -261,7 +290,9 @@ func FuzzParse(f *testing.F) {
 
 func TestDurations(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"0": "0s", "1s": "1s", "90s": "1m30s", "2m": "2m", "60m": "1h", "1h30m": "1h30m"} {
+	for text, want := range map[string]string{
+		"0": "0s", "1s": "1s", "90s": "1m30s", "2m": "2m", "60m": "1h", "1h30m": "1h30m",
+	} {
 		c := Default()
 		s := Lookup("docker.forget_after")
 		if err := s.set(&c, []string{text}); err != nil || s.get(&c) != want {
@@ -270,7 +301,8 @@ func TestDurations(t *testing.T) {
 	}
 	for _, text := range []string{"", "2", "-1m", "999ms", "soon", "900000h"} {
 		c := Default()
-		if err := Lookup("docker.forget_after").set(&c, []string{text}); err == nil || !strings.Contains(err.Error(), "want a time of at least 1s") {
+		if err := Lookup("docker.forget_after").set(&c, []string{text}); err == nil ||
+			!strings.Contains(err.Error(), "want a time of at least 1s") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -17,14 +17,30 @@ type Kurma struct {
 }
 
 var kurmaSettings = []*Setting{
-	text("kurma.config", "file with pod_networks, JSON or YAML as its name ends", absolute, func(c *Config) *string { return &c.Kurma.Config }),
-	text("kurma.socket", "socket of the API of `kuryr kurma`; empty is kurma.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Kurma.Socket }),
-	text("kurma.runtime", "OCI runtime that runs networks' plugins, by name or path; empty is the first of crun and runc that is found", orNone(word),
+	text(
+		"kurma.config", "file with pod_networks, JSON or YAML as its name ends", absolute,
+		func(c *Config) *string { return &c.Kurma.Config },
+	),
+	text(
+		"kurma.socket", "socket of the API of `kuryr kurma`; empty is kurma.sock in run_dir",
+		absoluteOrNone, func(c *Config) *string { return &c.Kurma.Socket },
+	),
+	text("kurma.runtime",
+		"OCI runtime that runs networks' plugins, by name or path; empty is the first of crun and "+
+			"runc that is found", orNone(word),
 		func(c *Config) *string { return &c.Kurma.Runtime }),
-	list("kurma.volumes", "folders of the host that images get which ask for the mount point, each as NETWORK:CONTAINER=HOST or NETWORK:CONTAINER=HOST:ro; without NETWORK: those of all networks", volume,
+	list("kurma.volumes",
+		"folders of the host that images get which ask for the mount point, each as "+
+			"NETWORK:CONTAINER=HOST or NETWORK:CONTAINER=HOST:ro; without NETWORK: those of all networks",
+		volume,
 		func(c *Config) *[]string { return &c.Kurma.Volumes }),
-	list("kurma.insecure", "hosts whose images may come by plain http, unverified", word, func(c *Config) *[]string { return &c.Kurma.Insecure }),
-	list("kurma.grants", "networks that only some may have, each as NETWORK=UID+cgroup:/PATH, or NETWORK= for root alone; a network not named is everybody's unless * is named", grant,
+	list(
+		"kurma.insecure", "hosts whose images may come by plain http, unverified", word,
+		func(c *Config) *[]string { return &c.Kurma.Insecure },
+	),
+	list("kurma.grants",
+		"networks that only some may have, each as NETWORK=UID+cgroup:/PATH, or NETWORK= for root "+
+			"alone; a network not named is everybody's unless * is named", grant,
 		func(c *Config) *[]string { return &c.Kurma.Grants }),
 }
 

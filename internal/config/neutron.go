@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Neutron is section neutron: how OpenStack Neutron is reached. What it leaves empty comes from clouds.yaml or the OS_ variables.
+// Neutron is section neutron: how OpenStack Neutron is reached. What it leaves empty
+// comes from clouds.yaml or the OS_ variables.
 type Neutron struct {
 	Cloud      string
 	CloudsFile string
@@ -22,10 +23,12 @@ type Neutron struct {
 	KeyFile    string
 	Insecure   bool
 	Timeout    time.Duration
-	// LoadBalancerEndpoint is Octavia's address, LoadBalancerProvider the one of its providers that makes load balancers.
+	// LoadBalancerEndpoint is Octavia's address, LoadBalancerProvider the one of its
+	// providers that makes load balancers.
 	LoadBalancerEndpoint, LoadBalancerProvider string
 
-	// Credentials are those that the peer's file has in it; no settings of ours, so that they are nowhere shown.
+	// Credentials are those that the peer's file has in it; no settings of ours, so that
+	// they are nowhere shown.
 	Credentials Credentials
 }
 
@@ -39,7 +42,10 @@ type Credentials struct {
 
 // String tells whose credentials they are, without a secret.
 func (c Credentials) String() string {
-	return fmt.Sprintf("{user %q project %q}", c.Username+c.UserID+c.ApplicationCredentialID+c.ApplicationCredentialName, c.ProjectName+c.ProjectID)
+	return fmt.Sprintf(
+		"{user %q project %q}", c.Username+c.UserID+c.ApplicationCredentialID+c.ApplicationCredentialName,
+		c.ProjectName+c.ProjectID,
+	)
 }
 
 // GoString is String, so that no way of printing shows a secret.
@@ -64,34 +70,82 @@ const ProviderNeutron = "neutron"
 var AuthTypes = []string{"password", "application_credential", "token", "none", "noauth"}
 
 var neutronSettings = []*Setting{
-	text("neutron.cloud", "name of the cloud in clouds.yaml; empty is OS_CLOUD, else the OS_ variables", word, func(c *Config) *string { return &c.Neutron.Cloud }),
-	text("neutron.clouds_file", "the clouds.yaml; empty is OS_CLIENT_CONFIG_FILE, else where every OpenStack client looks", absoluteOrNone,
+	text(
+		"neutron.cloud", "name of the cloud in clouds.yaml; empty is OS_CLOUD, else the OS_ variables",
+		word, func(c *Config) *string { return &c.Neutron.Cloud },
+	),
+	text("neutron.clouds_file",
+		"the clouds.yaml; empty is OS_CLIENT_CONFIG_FILE, else where every OpenStack client looks",
+		absoluteOrNone,
 		func(c *Config) *string { return &c.Neutron.CloudsFile }),
-	text("neutron.auth_type", "way of authentication: password, application_credential, token, none or noauth; empty is as the rest says", orNone(oneOf(AuthTypes...)),
+	text("neutron.auth_type",
+		"way of authentication: password, application_credential, token, none or noauth; empty is as "+
+			"the rest says", orNone(oneOf(AuthTypes...)),
 		func(c *Config) *string { return &c.Neutron.AuthType }),
-	text("neutron.project", "id of the project that objects are made in; empty is the credentials' own", word, func(c *Config) *string { return &c.Neutron.Project }),
-	text("neutron.endpoint", "address of Neutron; empty is the one in Keystone's catalogue", orNone(httpURL), func(c *Config) *string { return &c.Neutron.Endpoint }),
+	text(
+		"neutron.project", "id of the project that objects are made in; empty is the credentials' own",
+		word, func(c *Config) *string { return &c.Neutron.Project },
+	),
+	text(
+		"neutron.endpoint", "address of Neutron; empty is the one in Keystone's catalogue",
+		orNone(httpURL), func(c *Config) *string { return &c.Neutron.Endpoint },
+	),
 	text("neutron.load_balancer_endpoint", "address of Octavia; empty is the one in Keystone's catalogue", orNone(httpURL),
 		func(c *Config) *string { return &c.Neutron.LoadBalancerEndpoint }),
-	text("neutron.load_balancer_provider", "which of Octavia's providers makes load balancers; empty is the only one, or amphora", word,
+	text("neutron.load_balancer_provider",
+		"which of Octavia's providers makes load balancers; empty is the only one, or amphora", word,
 		func(c *Config) *string { return &c.Neutron.LoadBalancerProvider }),
 	text("neutron.region", "region in the catalogue", line, func(c *Config) *string { return &c.Neutron.Region }),
-	text("neutron.interface", "which of the catalogue's addresses: public, internal or admin; empty is as clouds.yaml says, else public", orNone(oneOf("public", "internal", "admin")),
+	text("neutron.interface",
+		"which of the catalogue's addresses: public, internal or admin; empty is as clouds.yaml says, "+
+			"else public", orNone(oneOf("public", "internal", "admin")),
 		func(c *Config) *string { return &c.Neutron.Interface }),
-	text("neutron.ca_file", "file with the authorities of the servers' certificates; empty are the system's", absoluteOrNone, func(c *Config) *string { return &c.Neutron.CAFile }),
-	text("neutron.cert_file", "file with the certificate that Kuryr shows to the servers", absoluteOrNone, func(c *Config) *string { return &c.Neutron.CertFile }),
-	text("neutron.key_file", "file with that certificate's private key", absoluteOrNone, func(c *Config) *string { return &c.Neutron.KeyFile }),
-	boolean("neutron.insecure", "do not verify the servers' certificates", func(c *Config) *bool { return &c.Neutron.Insecure }),
-	duration("neutron.timeout", "longest wait for one answer", time.Second, func(c *Config) *time.Duration { return &c.Neutron.Timeout }),
+	text(
+		"neutron.ca_file",
+		"file with the authorities of the servers' certificates; empty are the system's", absoluteOrNone,
+		func(c *Config) *string { return &c.Neutron.CAFile },
+	),
+	text(
+		"neutron.cert_file", "file with the certificate that Kuryr shows to the servers", absoluteOrNone,
+		func(c *Config) *string { return &c.Neutron.CertFile },
+	),
+	text(
+		"neutron.key_file", "file with that certificate's private key", absoluteOrNone,
+		func(c *Config) *string { return &c.Neutron.KeyFile },
+	),
+	boolean("neutron.insecure", "do not verify the servers' certificates", func(c *Config) *bool {
+		return &c.Neutron.Insecure
+	}),
+	duration(
+		"neutron.timeout", "longest wait for one answer", time.Second,
+		func(c *Config) *time.Duration { return &c.Neutron.Timeout },
+	),
 }
 
 var bindSettings = []*Setting{
-	text("bind.ovsdb_socket", "socket of Open vSwitch's database, for ports of VIF type ovs", absolute, func(c *Config) *string { return &c.Bind.OVSDBSocket }),
-	text("bind.integration_bridge", "Open vSwitch bridge that ports are plugged into unless the SDN names one", word, func(c *Config) *string { return &c.Bind.IntegrationBridge }),
-	text("bind.nested", "how ports are plugged inside a virtual machine whose own port is of the same SDN: macvlan or vlan; empty is not", orNone(oneOf("macvlan", "vlan")),
+	text(
+		"bind.ovsdb_socket", "socket of Open vSwitch's database, for ports of VIF type ovs", absolute,
+		func(c *Config) *string { return &c.Bind.OVSDBSocket },
+	),
+	text(
+		"bind.integration_bridge",
+		"Open vSwitch bridge that ports are plugged into unless the SDN names one", word,
+		func(c *Config) *string { return &c.Bind.IntegrationBridge },
+	),
+	text("bind.nested",
+		"how ports are plugged inside a virtual machine whose own port is of the same SDN: macvlan or "+
+			"vlan; empty is not", orNone(oneOf("macvlan", "vlan")),
 		func(c *Config) *string { return &c.Bind.Nested }),
-	text("bind.link_interface", "interface of this virtual machine that nested ports go through; empty is the one with its port's MAC, found by itself", word, func(c *Config) *string { return &c.Bind.LinkInterface }),
-	text("bind.executables", "folder of the executables that plug ports of other VIF types", absolute, func(c *Config) *string { return &c.Bind.Executables }),
+	text(
+		"bind.link_interface",
+		"interface of this virtual machine that nested ports go through; empty is the one with its "+
+			"port's MAC, found by itself",
+		word, func(c *Config) *string { return &c.Bind.LinkInterface },
+	),
+	text(
+		"bind.executables", "folder of the executables that plug ports of other VIF types", absolute,
+		func(c *Config) *string { return &c.Bind.Executables },
+	),
 }
 
 // consistent checks what single settings cannot.
@@ -101,7 +155,10 @@ func (n Neutron) consistent() error {
 	case (n.CertFile == "") != (n.KeyFile == ""):
 		return wrong("neutron.cert_file", "and neutron.key_file are needed together")
 	case (n.AuthType == "none" || n.AuthType == "noauth") && n.Endpoint == "":
-		return wrong("neutron.endpoint", "is needed where neutron.auth_type is "+n.AuthType+": there is no catalogue to find it in")
+		return wrong(
+			"neutron.endpoint",
+			"is needed where neutron.auth_type is "+n.AuthType+": there is no catalogue to find it in",
+		)
 	case n.Timeout == 0:
 		return wrong("neutron.timeout", "must not be 0")
 	}

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse lays the settings of a file over c. The file is one mapping; sections are mappings; settings are scalars or
-// sequences of scalars.
+// parse lays the settings of a file over c. The file is one mapping; sections are
+// mappings; settings are scalars or sequences of scalars.
 func parse(c *Config, path string, data []byte) error {
 	var doc, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -43,7 +43,10 @@ func section(c *Config, path, prefix string, node *yaml.Node) error {
 	}
 	where := func(n *yaml.Node) string { return fmt.Sprintf("%s:%d", path, n.Line) }
 	if node.Kind != yaml.MappingNode {
-		return &Error{Where: where(node), Key: strings.TrimSuffix(prefix, "."), Detail: "want settings of the form key: value here"}
+		return &Error{
+			Where: where(node), Key: strings.TrimSuffix(prefix, "."),
+			Detail: "want settings of the form key: value here",
+		}
 	}
 	var seen []string
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -103,7 +106,8 @@ func isSection(key string) bool {
 	return slices.ContainsFunc(settings, func(s *Setting) bool { return strings.HasPrefix(s.Key, key+".") })
 }
 
-// suggestion names the known key that was perhaps meant: one with the same last word, or one that differs by a letter or two.
+// suggestion names the known key that was perhaps meant: one with the same last word, or
+// one that differs by a letter or two.
 func suggestion(key string) string {
 	last := key[strings.LastIndexByte(key, '.')+1:]
 	best, distance := "", 3

@@ -18,7 +18,8 @@ const maxPeerFile = 1 << 20
 type peerOption struct {
 	names   string // section.option; further names of the same option after spaces
 	setting string // its key; "" where translate does all
-	// translate gives the setting's value; nil takes the option's as it is. An error says why the option is passed over.
+	// translate gives the setting's value; nil takes the option's as it is. An error says
+	// why the option is passed over.
 	translate func(c *Config, value string) (string, error)
 }
 
@@ -33,20 +34,35 @@ var peerOptions = []peerOption{
 	{"binding.link_iface", "bind.link_interface", nil},
 	{"neutron.auth_type neutron.auth_plugin", "neutron.auth_type", authType},
 	{"neutron.auth_url", "", credential(func(c *Credentials) *string { return &c.AuthURL })},
-	{"neutron.username neutron.user_name neutron.user-name", "", credential(func(c *Credentials) *string { return &c.Username })},
+	{"neutron.username neutron.user_name neutron.user-name", "", credential(
+		func(c *Credentials) *string { return &c.Username },
+	)},
 	{"neutron.user_id", "", credential(func(c *Credentials) *string { return &c.UserID })},
-	{"neutron.user_domain_name neutron.default_domain_name", "", credential(func(c *Credentials) *string { return &c.UserDomainName })},
-	{"neutron.user_domain_id neutron.default_domain_id", "", credential(func(c *Credentials) *string { return &c.UserDomainID })},
+	{"neutron.user_domain_name neutron.default_domain_name", "", credential(
+		func(c *Credentials) *string { return &c.UserDomainName },
+	)},
+	{"neutron.user_domain_id neutron.default_domain_id", "", credential(func(c *Credentials) *string {
+		return &c.UserDomainID
+	})},
 	{"neutron.project_name neutron.tenant_name", "", credential(func(c *Credentials) *string { return &c.ProjectName })},
 	{"neutron.project_id neutron.tenant_id", "", credential(func(c *Credentials) *string { return &c.ProjectID })},
 	{"neutron.project_domain_name", "", credential(func(c *Credentials) *string { return &c.ProjectDomainName })},
 	{"neutron.project_domain_id", "", credential(func(c *Credentials) *string { return &c.ProjectDomainID })},
-	{"neutron.application_credential_id", "", credential(func(c *Credentials) *string { return &c.ApplicationCredentialID })},
-	{"neutron.application_credential_name", "", credential(func(c *Credentials) *string { return &c.ApplicationCredentialName })},
-	{"neutron.password neutron.application_credential_secret neutron.token", "", credential(func(c *Credentials) *string { return &c.Secret })},
+	{"neutron.application_credential_id", "", credential(func(c *Credentials) *string {
+		return &c.ApplicationCredentialID
+	})},
+	{"neutron.application_credential_name", "", credential(func(c *Credentials) *string {
+		return &c.ApplicationCredentialName
+	})},
+	{
+		"neutron.password neutron.application_credential_secret neutron.token", "",
+		credential(func(c *Credentials) *string { return &c.Secret }),
+	},
 	{"neutron.endpoint_override neutron.endpoint", "neutron.endpoint", nil},
 	{"neutron.region_name", "neutron.region", nil},
-	{"neutron.endpoint_type", "neutron.interface", func(_ *Config, v string) (string, error) { return strings.TrimSuffix(v, "URL"), nil }},
+	{"neutron.endpoint_type", "neutron.interface", func(_ *Config, v string) (string, error) {
+		return strings.TrimSuffix(v, "URL"), nil
+	}},
 	{"neutron.valid_interfaces", "neutron.interface", func(_ *Config, v string) (string, error) {
 		first, _, _ := strings.Cut(v, ",")
 		return strings.TrimSpace(first), nil
@@ -59,7 +75,8 @@ var peerOptions = []peerOption{
 }
 
 // passedOver are the options that need no warning: what they ask for is so in any case.
-var passedOver = []string{"DEFAULT.pybasedir", "DEFAULT.deployment_type", "DEFAULT.port_driver", "DEFAULT.enabled_port_drivers", "binding.enabled_drivers",
+var passedOver = []string{"DEFAULT.pybasedir", "DEFAULT.deployment_type", "DEFAULT.port_driver",
+	"DEFAULT.enabled_port_drivers", "binding.enabled_drivers",
 	"DEFAULT.local_default_address_space", "DEFAULT.global_default_address_space"}
 
 func credential(field func(*Credentials) *string) func(*Config, string) (string, error) {
@@ -80,7 +97,8 @@ func oslobool(_ *Config, v string) (string, error) {
 }
 
 func authType(_ *Config, v string) (string, error) {
-	types := map[string]string{"password": "password", "v3password": "password", "v3applicationcredential": "application_credential", "token": "token",
+	types := map[string]string{"password": "password", "v3password": "password",
+		"v3applicationcredential": "application_credential", "token": "token",
 		"v3token": "token", "none": "none", "noauth": "noauth"}
 	if t := types[v]; t != "" {
 		return t, nil
@@ -158,10 +176,17 @@ func parsePeer(c *Config, path string, data []byte) error {
 
 // readOptions reads a file of oslo.config's form, by section.option.
 func readOptions(path string, data []byte) (map[string]string, error) {
-	// Values go on in indented lines, a # within a value or a \ at its end is part of it, a repeated option's last value holds.
-	file, err := ini.LoadSources(ini.LoadOptions{AllowPythonMultilineValues: true, IgnoreContinuation: true, IgnoreInlineComment: true}, data)
+	// Values go on in indented lines, a # within a value or a \ at its end is part of it, a
+	// repeated option's last value holds.
+	file, err := ini.LoadSources(
+		ini.LoadOptions{
+			AllowPythonMultilineValues: true, IgnoreContinuation: true, IgnoreInlineComment: true,
+		},
+		data,
+	)
 	if err != nil {
-		return nil, &Error{Where: path, Detail: "is not of kuryr.conf's form"} // the library's words show the line, which may hold a password
+		// the library's words show the line, which may hold a password
+		return nil, &Error{Where: path, Detail: "is not of kuryr.conf's form"}
 	}
 	values := map[string]string{}
 	for _, s := range file.Sections() {
@@ -172,7 +197,8 @@ func readOptions(path string, data []byte) (map[string]string, error) {
 	return values, nil
 }
 
-// layOptions sets what a peer's options say. All that are neither among them nor passed over are told in Ignored.
+// layOptions sets what a peer's options say. All that are neither among them nor passed
+// over are told in Ignored.
 func layOptions(c *Config, path string, values map[string]string, options []peerOption, passedOver []string) error {
 	c.Provider = ProviderNeutron
 	known := slices.Clone(passedOver)
@@ -221,7 +247,8 @@ func (o peerOption) apply(c *Config, path, name, value string) error {
 	return setting.apply(c, path+": "+shown, splitList(setting, value))
 }
 
-// waitAsPeer is the peer's waiting for a port: it waits where its end is fatal, without end where the time-out is 0, which is here the default of a start.
+// waitAsPeer is the peer's waiting for a port: it waits where its end is fatal, without
+// end where the time-out is 0, which is here the default of a start.
 func waitAsPeer(c *Config, path string, values map[string]string) error {
 	const name = "neutron.vif_plugging_is_fatal"
 	if values[name] == "" {

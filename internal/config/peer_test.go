@@ -53,18 +53,23 @@ link_iface = ens3
 		t.Fatal(err)
 	}
 	n := c.Neutron
-	want := Neutron{AuthType: "password", Region: "RegionOne", Interface: "internal", CAFile: "/etc/ssl/ca.pem", Timeout: 30 * time.Second, Credentials: Credentials{
-		AuthURL: "http://keystone:5000/v3", Username: "kuryr", UserDomainName: "Default", ProjectName: "service", ProjectDomainID: "default", Secret: `p#ss;w"rd`,
-	}}
+	want := Neutron{AuthType: "password", Region: "RegionOne", Interface: "internal",
+		CAFile: "/etc/ssl/ca.pem", Timeout: 30 * time.Second, Credentials: Credentials{
+			AuthURL: "http://keystone:5000/v3", Username: "kuryr", UserDomainName: "Default",
+			ProjectName: "service", ProjectDomainID: "default", Secret: `p#ss;w"rd`,
+		}}
 	if n != want {
 		t.Errorf("section neutron is %+v, want %+v", n, want)
 	}
-	if c.Provider != ProviderNeutron || c.Docker.CapabilityScope != "global" || c.Docker.ProcessExternalConnectivity || c.Log.Level.String() != "DEBUG" ||
-		c.Bind.Executables != "/usr/local/libexec/kuryr" || c.Bind.Nested != "macvlan" || c.Bind.LinkInterface != "ens3" || c.Docker.WaitActive != 12*time.Second {
+	if c.Provider != ProviderNeutron || c.Docker.CapabilityScope != "global" ||
+		c.Docker.ProcessExternalConnectivity || c.Log.Level.String() != "DEBUG" ||
+		c.Bind.Executables != "/usr/local/libexec/kuryr" || c.Bind.Nested != "macvlan" ||
+		c.Bind.LinkInterface != "ens3" || c.Docker.WaitActive != 12*time.Second {
 		t.Errorf("settings are %+v", c)
 	}
 	said := strings.Join(c.Ignored, "\n")
-	if len(c.Ignored) != 2 || !strings.Contains(said, "[DEFAULT] kuryr_uri is not served") || !strings.Contains(said, "[neutron] default_subnetpool_v4 is not served") {
+	if len(c.Ignored) != 2 || !strings.Contains(said, "[DEFAULT] kuryr_uri is not served") ||
+		!strings.Contains(said, "[neutron] default_subnetpool_v4 is not served") {
 		t.Errorf("ignored are:\n%s", said)
 	}
 }
@@ -73,7 +78,10 @@ func TestPeerFileBelowOurs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	peer, ours := filepath.Join(dir, "kuryr.conf"), filepath.Join(dir, "kuryr.yaml")
-	for path, text := range map[string]string{peer: "[DEFAULT]\ncapability_scope = global\n", ours: "docker:\n  capability_scope: local\nprovider: local\n"} {
+	for path, text := range map[string]string{
+		peer: "[DEFAULT]\ncapability_scope = global\n",
+		ours: "docker:\n  capability_scope: local\nprovider: local\n",
+	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +95,8 @@ func TestPeerFileBelowOurs(t *testing.T) {
 func TestPeerFileWrong(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"[DEFAULT]\ncapability_scope = galactic\n":     "[DEFAULT] capability_scope: docker.capability_scope: want local or global",
+		"[DEFAULT]\ncapability_scope = galactic\n": "[DEFAULT] capability_scope: " +
+			"docker.capability_scope: want local or global",
 		"[neutron]\nendpoint = ftp://x\n":              "[neutron] endpoint",
 		"[neutron\npassword = topsecret\n":             "is not of kuryr.conf's form",
 		"[neutron]\ntimeout = soon\n":                  "[neutron] timeout",
@@ -109,11 +118,17 @@ func TestPeerFileWrong(t *testing.T) {
 // What the peer says in words of its own is translated or passed over, and said.
 func TestPeerFileWords(t *testing.T) {
 	t.Parallel()
-	c, err := loadPeerText(t, "[DEFAULT]\ndebug = maybe\n[neutron]\nauth_type = kerberos\nvif_plugging_is_fatal = perhaps\nvif_plugging_timeout = 12\n[binding]\ndefault_driver = kuryr.lib.binding.drivers.ipvlan\n")
+	c, err := loadPeerText(
+		t,
+		"[DEFAULT]\ndebug = maybe\n[neutron]\nauth_type = kerberos\nvif_plugging_is_fatal = "+
+			"perhaps\nvif_plugging_timeout = 12\n[binding]\ndefault_driver = "+
+			"kuryr.lib.binding.drivers.ipvlan\n",
+	)
 	fatal := func(s string) bool {
 		return strings.Contains(s, `[neutron] vif_plugging_is_fatal "perhaps" is neither true nor false`)
 	}
-	if err != nil || len(c.Ignored) != 4 || !slices.ContainsFunc(c.Ignored, fatal) || c.Neutron.AuthType != "" || c.Bind.Nested != "" || c.Docker.WaitActive != 0 {
+	if err != nil || len(c.Ignored) != 4 || !slices.ContainsFunc(c.Ignored, fatal) ||
+		c.Neutron.AuthType != "" || c.Bind.Nested != "" || c.Docker.WaitActive != 0 {
 		t.Errorf("got %v, %v, %+v", c.Ignored, err, c)
 	}
 }

@@ -56,24 +56,34 @@ ports_pool_update_frequency = 20
 		t.Fatal(err)
 	}
 	k, o := c.Kubernetes, c.Controller
-	if c.Provider != ProviderNeutron || k.APIServer != "https://10.0.0.1:6443" || k.TokenFile != "/run/token" || k.CAFile != "/etc/ca.pem" || c.Neutron.Project != "p1" ||
+	if c.Provider != ProviderNeutron || k.APIServer != "https://10.0.0.1:6443" ||
+		k.TokenFile != "/run/token" || k.CAFile != "/etc/ca.pem" || c.Neutron.Project != "p1" ||
 		c.Neutron.Credentials.Username != "kuryr" {
 		t.Errorf("%s, %+v, %+v", c.Provider, k, c.Neutron)
 	}
-	if o.Router != "r1" || o.PublicNetwork != "ext" || !slices.Equal(o.SubnetPools, []string{"sp1"}) || !slices.Equal(o.SecurityGroups, []string{"g1", "g2"}) ||
-		o.Nested != "vlan" || !slices.Equal(o.WorkerNodesSubnets, []string{"w1", "w2"}) || o.PoolMinimum != 3 || o.PoolMaximum != 40 || o.PoolBatch != 7 {
+	if o.Router != "r1" || o.PublicNetwork != "ext" || !slices.Equal(o.SubnetPools, []string{"sp1"}) ||
+		!slices.Equal(o.SecurityGroups, []string{"g1", "g2"}) ||
+		o.Nested != "vlan" || !slices.Equal(o.WorkerNodesSubnets, []string{"w1", "w2"}) ||
+		o.PoolMinimum != 3 || o.PoolMaximum != 40 || o.PoolBatch != 7 {
 		t.Errorf("%+v", o)
 	}
 	for _, want := range []string{
-		"[kubernetes] ssl_verify_server_crt is false, and the certificate is verified nevertheless", "[neutron_defaults] ovs_bridge is not served",
-		"[neutron_defaults] pod_subnet is not served: one network for all namespaces is controller.network", "[kubernetes] vif_pool_driver is not served: there are always pools",
+		"[kubernetes] ssl_verify_server_crt is false, and the certificate is verified nevertheless",
+		"[neutron_defaults] ovs_bridge is not served",
+		"[neutron_defaults] pod_subnet is not served: one network for all namespaces is " +
+			"controller.network", "[kubernetes] vif_pool_driver is not served: there are always pools",
 		"[pod_vif_nested] link_iface is not served: a node's daemon finds the interface by its MAC",
 	} {
 		if !slices.ContainsFunc(c.Ignored, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("nobody is warned: %q\n%s", want, strings.Join(c.Ignored, "\n"))
 		}
 	}
-	if slices.ContainsFunc(c.Ignored, func(s string) bool { return strings.Contains(s, "secret") || strings.Contains(s, "update_frequency") }) {
+	if slices.ContainsFunc(
+		c.Ignored,
+		func(s string) bool {
+			return strings.Contains(s, "secret") || strings.Contains(s, "update_frequency")
+		},
+	) {
 		t.Errorf("warned of %q", c.Ignored)
 	}
 }
@@ -100,7 +110,9 @@ func TestRavenFileDrivers(t *testing.T) {
 	t.Parallel()
 	for driver, warned := range map[string]bool{"neutron-vif": false, "nested-macvlan": true, "nested-dpdk": true} {
 		c, err := loadRavenText(t, "[kubernetes]\npod_vif_driver = "+driver+"\n")
-		says := slices.ContainsFunc(c.Ignored, func(s string) bool { return strings.Contains(s, "pod_vif_driver is "+driver+", which is not served") })
+		says := slices.ContainsFunc(c.Ignored, func(s string) bool {
+			return strings.Contains(s, "pod_vif_driver is "+driver+", which is not served")
+		})
 		if err != nil || c.Controller.Nested != "" || says != warned {
 			t.Errorf("%s: %v, nested %q, warned of %q", driver, err, c.Controller.Nested, c.Ignored)
 		}
@@ -110,7 +122,10 @@ func TestRavenFileDrivers(t *testing.T) {
 func TestControllerSettings(t *testing.T) {
 	t.Parallel()
 	for key, values := range map[string]map[string]string{
-		"controller.pod_ranges":      {"10.0.0.0/8,fd00::/48": "", "10.0.0.0/8,11.0.0.0/8": "one range of each family", "10.0.0.1/8": "bits set"},
+		"controller.pod_ranges": {
+			"10.0.0.0/8,fd00::/48": "", "10.0.0.0/8,11.0.0.0/8": "one range of each family",
+			"10.0.0.1/8": "bits set",
+		},
 		"controller.security_groups": {"a,b": "", "a,a": "given twice"},
 		"controller.audit":           {"0": "", "1h": "", "1s": "at least 1m"},
 		"kubernetes.api_server":      {"https://a:6443": "", "a:6443": "want http"},
@@ -122,19 +137,24 @@ func TestControllerSettings(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Load(Source{Path: "/absent", Flags: map[string]string{"kubernetes.token_file": "/t"}}); err == nil || !strings.Contains(err.Error(), "kubernetes.api_server") {
+	if _, err := Load(Source{Path: "/absent", Flags: map[string]string{
+		"kubernetes.token_file": "/t",
+	}}); err == nil || !strings.Contains(err.Error(), "kubernetes.api_server") {
 		t.Errorf("a token for no server: %v", err)
 	}
 	isolated := map[string]string{"controller.underlay_isolation": "true"}
-	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil || !strings.Contains(err.Error(), "controller.node_networks") {
+	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil ||
+		!strings.Contains(err.Error(), "controller.node_networks") {
 		t.Errorf("isolation from no network: %v", err)
 	}
 	isolated["controller.node_networks"] = "192.0.2.0/24,2001:db8::/64"
-	if c, err := Load(Source{Path: "/absent", Flags: isolated}); err != nil || !c.Controller.UnderlayIsolation || len(c.Controller.NodeNetworks) != 2 {
+	if c, err := Load(Source{Path: "/absent", Flags: isolated}); err != nil ||
+		!c.Controller.UnderlayIsolation || len(c.Controller.NodeNetworks) != 2 {
 		t.Errorf("isolation: %+v, %v", c.Controller, err)
 	}
 	isolated["controller.security_groups"] = "a"
-	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil || !strings.Contains(err.Error(), "controller.security_groups") {
+	if _, err := Load(Source{Path: "/absent", Flags: isolated}); err == nil ||
+		!strings.Contains(err.Error(), "controller.security_groups") {
 		t.Errorf("isolation beside groups: %v", err)
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 const envPrefix = "KURYR_"
 
-// Setting is one thing that can be set. Its place in the file is Key; its environment variable and its flag follow from that.
+// Setting is one thing that can be set. Its place in the file is Key; its environment
+// variable and its flag follow from that.
 type Setting struct {
 	Key  string // "docker.capability_scope"
 	Help string // one line
@@ -30,7 +31,8 @@ type Setting struct {
 	get func(c *Config) string                 // as it would be given in the environment
 }
 
-// Env is the name of the environment variable: KURYR_ and the key in capitals with underscores for dots.
+// Env is the name of the environment variable: KURYR_ and the key in capitals with
+// underscores for dots.
 func (s *Setting) Env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
@@ -38,7 +40,8 @@ func (s *Setting) Env() string {
 // Flag is the name of the flag: the key with hyphens for dots and underscores.
 func (s *Setting) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.Key) }
 
-// Default is the value without any source, as it would be given in the environment; "" is said of what is found out when it is needed.
+// Default is the value without any source, as it would be given in the environment; "" is
+// said of what is found out when it is needed.
 func (s *Setting) Default() string {
 	c := Default()
 	return s.get(&c)
@@ -134,7 +137,8 @@ func Default() Config {
 	}
 }
 
-// The SDNs of this machine: the embedded one in the process that asks for it, and in a process of its own.
+// The SDNs of this machine: the embedded one in the process that asks for it, and in a
+// process of its own.
 const (
 	ProviderLocal = "local"
 	ProviderSDN   = "sdn"
@@ -143,15 +147,28 @@ const (
 // MaxPortsPerNetwork is what the kernel's bridge holds (BR_MAX_PORTS).
 const MaxPortsPerNetwork = 1023
 
-var settings = slices.Concat(generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings, controllerSettings, kurmaSettings)
+var settings = slices.Concat(
+	generalSettings, nodeSettings, neutronSettings, bindSettings, servedSettings, kubernetesSettings,
+	controllerSettings, kurmaSettings,
+)
 
 var generalSettings = []*Setting{
-	text("state_dir", "folder of what must survive a restart (the store)", absolute, func(c *Config) *string { return &c.StateDir }),
+	text(
+		"state_dir", "folder of what must survive a restart (the store)", absolute,
+		func(c *Config) *string { return &c.StateDir },
+	),
 	text("run_dir", "folder of sockets and namespaces", absolute, func(c *Config) *string { return &c.RunDir }),
-	text("host", "name of this machine in the SDN; empty is the machine's own name", word, func(c *Config) *string { return &c.Host }),
-	text("provider", "SDN that `kuryr docker` and `kuryr node` serve: local, the embedded one in the same process, sdn, that of a `kuryr sdn` on this machine, or neutron",
+	text(
+		"host", "name of this machine in the SDN; empty is the machine's own name", word,
+		func(c *Config) *string { return &c.Host },
+	),
+	text("provider",
+		"SDN that `kuryr docker` and `kuryr node` serve: local, the embedded one in the same "+
+			"process, sdn, that of a `kuryr sdn` on this machine, or neutron",
 		oneOf(ProviderLocal, ProviderSDN, ProviderNeutron), func(c *Config) *string { return &c.Provider }),
-	text("installation", "name that marks what this installation makes in the SDN; empty is one made up at the first start and kept in state_dir", orNone(installation),
+	text("installation",
+		"name that marks what this installation makes in the SDN; empty is one made up at the first "+
+			"start and kept in state_dir", orNone(installation),
 		func(c *Config) *string { return &c.Installation }),
 	{
 		Key: "log.level", Help: "least level that is logged: debug, info, warn or error",
@@ -162,62 +179,154 @@ var generalSettings = []*Setting{
 		},
 		get: func(c *Config) string { return strings.ToLower(c.Log.Level.String()) },
 	},
-	text("log.format", "form of log lines: text or json", oneOf(logging.Text, logging.JSON), func(c *Config) *string { return &c.Log.Format }),
-	text("docker.socket", "socket on which the Docker engine calls the plugin; empty, with docker.listen, is none", absoluteOrNone, func(c *Config) *string { return &c.Docker.Socket }),
-	text("docker.listen", "tcp://ADDR:PORT where the Docker engine may call the plugin besides, by TLS with client certificates; empty is nowhere", tcpURL,
+	text(
+		"log.format", "form of log lines: text or json", oneOf(logging.Text, logging.JSON),
+		func(c *Config) *string { return &c.Log.Format },
+	),
+	text(
+		"docker.socket",
+		"socket on which the Docker engine calls the plugin; empty, with docker.listen, is none",
+		absoluteOrNone, func(c *Config) *string { return &c.Docker.Socket },
+	),
+	text("docker.listen",
+		"tcp://ADDR:PORT where the Docker engine may call the plugin besides, by TLS with client "+
+			"certificates; empty is nowhere", tcpURL,
 		func(c *Config) *string { return &c.Docker.Listen }),
-	text("docker.tls_cert", "file with the plugin's certificate, for docker.listen", absoluteOrNone, func(c *Config) *string { return &c.Docker.TLSCert }),
-	text("docker.tls_key", "file with the plugin's private key, for docker.listen", absoluteOrNone, func(c *Config) *string { return &c.Docker.TLSKey }),
-	text("docker.tls_client_ca", "file with the authorities of the Docker engine's certificate, for docker.listen", absoluteOrNone,
+	text(
+		"docker.tls_cert", "file with the plugin's certificate, for docker.listen", absoluteOrNone,
+		func(c *Config) *string { return &c.Docker.TLSCert },
+	),
+	text(
+		"docker.tls_key", "file with the plugin's private key, for docker.listen", absoluteOrNone,
+		func(c *Config) *string { return &c.Docker.TLSKey },
+	),
+	text("docker.tls_client_ca",
+		"file with the authorities of the Docker engine's certificate, for docker.listen", absoluteOrNone,
 		func(c *Config) *string { return &c.Docker.TLSClientCA }),
 	list("docker.tls_client_names", "names of which the Docker engine's certificate must have one, as its common name or "+
 		"an alternative name; empty allows each certificate by docker.tls_client_ca", printable,
 		func(c *Config) *[]string { return &c.Docker.TLSClientNames }),
-	text("docker.capability_scope", "scope of the networks: local, or global for a Swarm whose managers share this SDN", oneOf("local", "global"),
+	text("docker.capability_scope",
+		"scope of the networks: local, or global for a Swarm whose managers share this SDN",
+		oneOf("local", "global"),
 		func(c *Config) *string { return &c.Docker.CapabilityScope }),
-	text("docker.connectivity_scope", "how far the networks reach, as Docker is told: local or global; empty is as capability_scope", orNone(oneOf("local", "global")),
+	text("docker.connectivity_scope",
+		"how far the networks reach, as Docker is told: local or global; empty is as capability_scope",
+		orNone(oneOf("local", "global")),
 		func(c *Config) *string { return &c.Docker.ConnectivityScope }),
-	text("docker.api", "socket of the Docker engine's own interface, which is asked for the names of containers and for what Docker has forgotten; empty never asks", absoluteOrNone,
+	text("docker.api",
+		"socket of the Docker engine's own interface, which is asked for the names of containers and "+
+			"for what Docker has forgotten; empty never asks", absoluteOrNone,
 		func(c *Config) *string { return &c.Docker.API }),
-	prefixes("docker.default_pools", "IPv4 ranges that networks without a --subnet are cut from", is4, func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPools }),
-	number("docker.default_pool_size", "prefix length of an IPv4 subnet cut from a default pool", 8, 30, func(c *Config) *int { return &c.Docker.DefaultPoolLen }),
-	prefixes("docker.default_pools_v6", "IPv6 ranges that networks with --ipv6 and without an IPv6 --subnet are cut from", is6, func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPoolsV6 }),
-	number("docker.default_pool_size_v6", "prefix length of an IPv6 subnet cut from a default pool", 16, 126, func(c *Config) *int { return &c.Docker.DefaultPoolLen6 }),
-	boolean("docker.delete_empty_subnets", "delete a subnet with the last container that had an address of it, and make it again for the next",
+	prefixes(
+		"docker.default_pools", "IPv4 ranges that networks without a --subnet are cut from", is4,
+		func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPools },
+	),
+	number(
+		"docker.default_pool_size", "prefix length of an IPv4 subnet cut from a default pool", 8, 30,
+		func(c *Config) *int { return &c.Docker.DefaultPoolLen },
+	),
+	prefixes(
+		"docker.default_pools_v6",
+		"IPv6 ranges that networks with --ipv6 and without an IPv6 --subnet are cut from", is6,
+		func(c *Config) *[]netip.Prefix { return &c.Docker.DefaultPoolsV6 },
+	),
+	number(
+		"docker.default_pool_size_v6", "prefix length of an IPv6 subnet cut from a default pool", 16, 126,
+		func(c *Config) *int { return &c.Docker.DefaultPoolLen6 },
+	),
+	boolean("docker.delete_empty_subnets",
+		"delete a subnet with the last container that had an address of it, and make it again for "+
+			"the next",
 		func(c *Config) *bool { return &c.Docker.DeleteEmptySubnets }),
-	duration("docker.forget_after", "how long something must be unknown to Docker before it is removed, such as 2m; 0 never removes", time.Second,
+	duration("docker.forget_after",
+		"how long something must be unknown to Docker before it is removed, such as 2m; 0 never removes",
+		time.Second,
 		func(c *Config) *time.Duration { return &c.Docker.ForgetAfter }),
-	boolean("docker.process_external_connectivity", "let the ports that containers expose through the SDN's security groups, where it has them",
+	boolean("docker.process_external_connectivity",
+		"let the ports that containers expose through the SDN's security groups, where it has them",
 		func(c *Config) *bool { return &c.Docker.ProcessExternalConnectivity }),
-	duration("docker.wait_active", "how long a container's start waits for the SDN to say that its port carries traffic, and fails if it does not; 0 does not wait", time.Second,
+	duration("docker.wait_active",
+		"how long a container's start waits for the SDN to say that its port carries traffic, and "+
+			"fails if it does not; 0 does not wait", time.Second,
 		func(c *Config) *time.Duration { return &c.Docker.WaitActive }),
-	nonEmpty(prefixes("sdn.uplink_ranges", "IPv4 ranges, the first that the host has no route to is taken at the first start, for the links between routers and the host",
+	nonEmpty(prefixes("sdn.uplink_ranges",
+		"IPv4 ranges, the first that the host has no route to is taken at the first start, for the "+
+			"links between routers and the host",
 		is4, func(c *Config) *[]netip.Prefix { return &c.SDN.UplinkRanges })),
-	number("sdn.ports_per_network", "most ports that one network holds; a Linux bridge takes 1023", 1, MaxPortsPerNetwork, func(c *Config) *int { return &c.SDN.PortsPerNetwork }),
-	text("sdn.socket", "socket of the embedded SDN's API, which is root's alone; empty is sdn.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.SDN.Socket }),
-	text("sdn.listen", "host:port where the embedded SDN's API is served besides, by TLS and with tokens; empty is nowhere", listenAddr, func(c *Config) *string { return &c.SDN.Listen }),
-	text("sdn.tls_cert", "file with the API's certificate, for sdn.listen", absoluteOrNone, func(c *Config) *string { return &c.SDN.TLSCert }),
-	text("sdn.tls_key", "file with the API's private key, for sdn.listen", absoluteOrNone, func(c *Config) *string { return &c.SDN.TLSKey }),
-	text("sdn.tokens", "file with the tokens and users that may use the API at sdn.listen, root's alone", absolute, func(c *Config) *string { return &c.SDN.Tokens }),
-	number("sdn.rate", "requests a second that the API at sdn.listen serves to one token or user, twice as many at once; 0 is no bound", 0, 1000000, func(c *Config) *int { return &c.SDN.Rate }),
+	number(
+		"sdn.ports_per_network", "most ports that one network holds; a Linux bridge takes 1023", 1,
+		MaxPortsPerNetwork, func(c *Config) *int { return &c.SDN.PortsPerNetwork },
+	),
+	text(
+		"sdn.socket",
+		"socket of the embedded SDN's API, which is root's alone; empty is sdn.sock in run_dir",
+		absoluteOrNone, func(c *Config) *string { return &c.SDN.Socket },
+	),
+	text(
+		"sdn.listen",
+		"host:port where the embedded SDN's API is served besides, by TLS and with tokens; empty is "+
+			"nowhere",
+		listenAddr, func(c *Config) *string { return &c.SDN.Listen },
+	),
+	text(
+		"sdn.tls_cert", "file with the API's certificate, for sdn.listen", absoluteOrNone,
+		func(c *Config) *string { return &c.SDN.TLSCert },
+	),
+	text(
+		"sdn.tls_key", "file with the API's private key, for sdn.listen", absoluteOrNone,
+		func(c *Config) *string { return &c.SDN.TLSKey },
+	),
+	text(
+		"sdn.tokens", "file with the tokens and users that may use the API at sdn.listen, root's alone",
+		absolute, func(c *Config) *string { return &c.SDN.Tokens },
+	),
+	number(
+		"sdn.rate",
+		"requests a second that the API at sdn.listen serves to one token or user, twice as many at "+
+			"once; 0 is no bound",
+		0, 1000000, func(c *Config) *int { return &c.SDN.Rate },
+	),
 }
 
 var nodeSettings = []*Setting{
-	text("node.socket", "socket on which kuryr-cni calls `kuryr node`; empty is node.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Node.Socket }),
-	text("node.conflist", "file that `kuryr node` writes when it is ready, by which container runtimes find it, such as /etc/cni/net.d/10-kuryr.conflist; empty writes none",
+	text(
+		"node.socket", "socket on which kuryr-cni calls `kuryr node`; empty is node.sock in run_dir",
+		absoluteOrNone, func(c *Config) *string { return &c.Node.Socket },
+	),
+	text("node.conflist",
+		"file that `kuryr node` writes when it is ready, by which container runtimes find it, such "+
+			"as /etc/cni/net.d/10-kuryr.conflist; empty writes none",
 		absoluteOrNone, func(c *Config) *string { return &c.Node.Conflist }),
-	text("node.network", "name of the network in node.conflist, which is the SDN's", orNone(word), func(c *Config) *string { return &c.Node.Network }),
-	duration("node.wait_active", "how long an ADD waits for OVN's controller on this host to wire its port, and fails if it does not; 0 does not wait", time.Second,
+	text(
+		"node.network", "name of the network in node.conflist, which is the SDN's", orNone(word),
+		func(c *Config) *string { return &c.Node.Network },
+	),
+	duration("node.wait_active",
+		"how long an ADD waits for OVN's controller on this host to wire its port, and fails if it "+
+			"does not; 0 does not wait", time.Second,
 		func(c *Config) *time.Duration { return &c.Node.WaitActive }),
-	boolean("node.services", "have the daemon of a cluster's node realise NodePorts, external addresses and what else of Services is a node's, in place of kube-proxy",
+	boolean("node.services",
+		"have the daemon of a cluster's node realise NodePorts, external addresses and what else of "+
+			"Services is a node's, in place of kube-proxy",
 		func(c *Config) *bool { return &c.Node.Services }),
-	text("node.load_balancers", "who balances ClusterIPs, with node.services: sdn, or node, the kernel of each node, where the SDN cannot", oneOf(LoadBalancersSDN, LoadBalancersNode),
+	text("node.load_balancers",
+		"who balances ClusterIPs, with node.services: sdn, or node, the kernel of each node, where "+
+			"the SDN cannot", oneOf(LoadBalancersSDN, LoadBalancersNode),
 		func(c *Config) *string { return &c.Node.LoadBalancers }),
-	prefixes("node.node_port_addresses", "ranges of the node's addresses at which NodePorts and health checks of Services answer; empty is all of its addresses", anyFamily,
+	prefixes("node.node_port_addresses",
+		"ranges of the node's addresses at which NodePorts and health checks of Services answer; "+
+			"empty is all of its addresses", anyFamily,
 		func(c *Config) *[]netip.Prefix { return &c.Node.NodePortAddresses }),
-	text("node.health_listen", "host:port where load balancers ask, with node.services, whether a node is to have connections (/healthz); empty is nowhere", listenAddr,
+	text("node.health_listen",
+		"host:port where load balancers ask, with node.services, whether a node is to have "+
+			"connections (/healthz); empty is nowhere", listenAddr,
 		func(c *Config) *string { return &c.Node.HealthListen }),
-	prefixes("node.external_ips", "ranges that externalIPs of Services may be of; empty allows none (CVE-2020-8554)", anyFamily, func(c *Config) *[]netip.Prefix { return &c.Node.ExternalIPs }),
+	prefixes(
+		"node.external_ips",
+		"ranges that externalIPs of Services may be of; empty allows none (CVE-2020-8554)", anyFamily,
+		func(c *Config) *[]netip.Prefix { return &c.Node.ExternalIPs },
+	),
 	prefixes("node.load_balancer_ips",
 		"ranges that load balancers' addresses in the status of Services may be of; empty allows all. "+
 			"ClusterIPs of other Services are never allowed",
@@ -227,8 +336,13 @@ var nodeSettings = []*Setting{
 func anyFamily(netip.Addr) error { return nil }
 
 var servedSettings = []*Setting{
-	text("admin.socket", "socket of the kuryr command and of the API; empty is kuryr.sock in run_dir", absoluteOrNone, func(c *Config) *string { return &c.Admin.Socket }),
-	text("metrics.listen", "host:port where /metrics, /healthz and /readyz are served besides the admin socket; empty is nowhere", listenAddr,
+	text(
+		"admin.socket", "socket of the kuryr command and of the API; empty is kuryr.sock in run_dir",
+		absoluteOrNone, func(c *Config) *string { return &c.Admin.Socket },
+	),
+	text("metrics.listen",
+		"host:port where /metrics, /healthz and /readyz are served besides the admin socket; empty is "+
+			"nowhere", listenAddr,
 		func(c *Config) *string { return &c.Metrics.Listen }),
 }
 
@@ -360,7 +474,10 @@ func nonEmpty(s *Setting) *Setting {
 }
 
 var installation = rule{form: "name", check: func(s string) error {
-	if len(s) > 36 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
+	if len(s) > 36 ||
+		strings.ContainsFunc(
+			s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' },
+		) {
 		return fmt.Errorf("want at most 36 of a-z, 0-9 and '-', not %q", s)
 	}
 	return nil

@@ -1,7 +1,9 @@
 //go:build failpoints
 
-// Package failpoint kills the process where KURYR_FAILPOINT asks for it, and writes down its failpoints' names as it passes them into the file that KURYR_FAILPOINTS_PASSED
-// names. See failpoint.go for what it is for: this file takes the place of that one in builds for crash tests, and must have the same two names.
+// Package failpoint kills the process where KURYR_FAILPOINT asks for it, and writes down
+// its failpoints' names as it passes them into the file that KURYR_FAILPOINTS_PASSED
+// names. See failpoint.go for what it is for: this file takes the place of that one in
+// builds for crash tests, and must have the same two names.
 package failpoint
 
 import (
@@ -17,13 +19,15 @@ import (
 // Enabled tells whether this build can be killed at its failpoints.
 const Enabled = true
 
-// target is the failpoint to die at, and left how many visits remain until then: KURYR_FAILPOINT=name[:visit].
+// target is the failpoint to die at, and left how many visits remain until then:
+// KURYR_FAILPOINT=name[:visit].
 var (
 	target string
 	left   atomic.Int64
 )
 
-// passed has a line for each visit, "START NAME", in nanoseconds of when the process started, as a namespace's process numbers come again; nil is nowhere.
+// passed has a line for each visit, "START NAME", in nanoseconds of when the process
+// started, as a namespace's process numbers come again; nil is nowhere.
 var (
 	passed *os.File
 	start  = time.Now().UnixNano()
@@ -48,7 +52,8 @@ func init() {
 	}
 }
 
-// Here kills the process if name is the failpoint that KURYR_FAILPOINT asks for and this is the visit it asks for.
+// Here kills the process if name is the failpoint that KURYR_FAILPOINT asks for and this
+// is the visit it asks for.
 func Here(name string) {
 	if passed != nil {
 		_, _ = fmt.Fprintf(passed, "%d %s\n", start, name) // one write, so that lines of several goroutines stay whole

@@ -1,11 +1,13 @@
 //go:build linux
 
-// Package hostports keeps transport ports of the host for those who publish them, so that publishing never takes a port from a program that answers
-// there, and no program takes one that is published.
+// Package hostports keeps transport ports of the host for those who publish them, so that
+// publishing never takes a port from a program that answers there, and no program takes
+// one that is published.
 //
-// It owns one bound socket for each port that it keeps, in the network namespace of the process, and nothing on disk: what is to be kept after a
-// restart, its user tells it again. Nothing listens at these sockets: a connection that was not translated is reset. It must not know of Docker, or of
-// what a port leads to.
+// It owns one bound socket for each port that it keeps, in the network namespace of the
+// process, and nothing on disk: what is to be kept after a restart, its user tells it
+// again. Nothing listens at these sockets: a connection that was not translated is reset.
+// It must not know of Docker, or of what a port leads to.
 package hostports
 
 import (
@@ -28,7 +30,10 @@ var (
 	// ErrNoAddress says that the host does not have the address.
 	ErrNoAddress = errors.New("cannot assign requested address: the host does not have it")
 	// ErrNoFiles says that the process, or the machine, may have no more files open.
-	ErrNoFiles = errors.New("kuryr may open no more files: each published port is one; raise its limit (LimitNOFILE of its service)")
+	ErrNoFiles = errors.New(
+		"kuryr may open no more files: each published port is one; raise its limit (LimitNOFILE of " +
+			"its service)",
+	)
 )
 
 // heldError is an ErrHeld that says more.
@@ -60,7 +65,8 @@ type slot struct {
 
 func (p Port) slot() slot { return slot{p.Protocol, p.Address.Addr().Is6(), p.Address.Port()} }
 
-// Holder keeps ports. The zero Holder is ready; all methods may be called at once from many goroutines.
+// Holder keeps ports. The zero Holder is ready; all methods may be called at once from
+// many goroutines.
 type Holder struct {
 	mu     sync.Mutex
 	bySlot map[slot][]*held
@@ -77,8 +83,8 @@ type held struct {
 // Reserve keeps a port for an owner, who may have it already. The errors are those above.
 func (h *Holder) Reserve(owner string, p Port) error { return h.reserve(owner, p, false) }
 
-// Restore is Reserve for what the owner is known to have: another owner who has just got it, not knowing that, loses it. The host need not
-// have the address yet.
+// Restore is Reserve for what the owner is known to have: another owner who has just got
+// it, not knowing that, loses it. The host need not have the address yet.
 func (h *Holder) Restore(owner string, p Port) error { return h.reserve(owner, p, true) }
 
 func (h *Holder) reserve(owner string, p Port, restore bool) error {

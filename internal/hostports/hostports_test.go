@@ -44,7 +44,12 @@ func listen(network, address string, reuse bool) (io.Closer, error) {
 		if reuse {
 			value = 1
 		}
-		return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, value) }), err)
+		return errors.Join(
+			raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, value)
+			}),
+			err,
+		)
 	}}
 	if strings.HasPrefix(network, "udp") {
 		return c.ListenPacket(context.Background(), network, address)
@@ -106,7 +111,8 @@ func TestReserveKeepsPrograms(t *testing.T) {
 func TestProgramsAreKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ network, address, reserve string }{
-		{"4", "127.0.0.1:80", "0.0.0.0:80"}, {"4", "0.0.0.0:80", "127.0.0.1:80"}, {"", ":80", "0.0.0.0:80"}, {"", ":80", "[::1]:80"}, {"6", "[::1]:80", "[::]:80"},
+		{"4", "127.0.0.1:80", "0.0.0.0:80"}, {"4", "0.0.0.0:80", "127.0.0.1:80"},
+		{"", ":80", "0.0.0.0:80"}, {"", ":80", "[::1]:80"}, {"6", "[::1]:80", "[::]:80"},
 	} {
 		for name, protocol := range map[string]sdn.Protocol{"tcp": sdn.TCP, "udp": sdn.UDP} {
 			for _, reuse := range []bool{false, true} {

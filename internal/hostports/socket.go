@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// bind gives a socket that has the port, or one less than 0 where the kernel has none of that kind. anyAddress: also of an address that the host
-// does not have.
+// bind gives a socket that has the port, or one less than 0 where the kernel has none of
+// that kind. anyAddress: also of an address that the host does not have.
 func bind(p Port, anyAddress bool) (fd int, err error) {
 	family, kind, protocol := unix.AF_INET6, unix.SOCK_STREAM, 0
 	var address unix.Sockaddr = &unix.SockaddrInet6{Port: int(p.Address.Port()), Addr: p.Address.Addr().As16()}
@@ -25,7 +25,8 @@ func bind(p Port, anyAddress bool) (fd int, err error) {
 	case sdn.UDP:
 		kind = unix.SOCK_DGRAM
 	case sdn.SCTP:
-		// Asking for a socket would load the protocol into the kernel. Where it is not, no program can listen.
+		// Asking for a socket would load the protocol into the kernel. Where it is not, no
+		// program can listen.
 		if _, err := os.Stat("/proc/thread-self/net/sctp"); err != nil {
 			return -1, nil
 		}
@@ -64,7 +65,8 @@ func take(fd int, p Port, family int, address unix.Sockaddr, anyAddress bool) er
 	}
 	switch p.Protocol {
 	case sdn.UDP:
-		before = append(before, option{unix.SOL_SOCKET, unix.SO_RCVBUF, 0}) // what escapes translation is nobody's; the kernel makes it its least
+		// what escapes translation is nobody's; the kernel makes it its least
+		before = append(before, option{unix.SOL_SOCKET, unix.SO_RCVBUF, 0})
 	default:
 		// Ended connections of a program that listened here must not keep the port from us.
 		before = append(before, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
@@ -80,6 +82,7 @@ func take(fd int, p Port, family int, address unix.Sockaddr, anyAddress bool) er
 	if p.Protocol == sdn.UDP {
 		return nil
 	}
-	// From here on nobody else can listen: the kernel lets two sockets share a port only while both allow it and neither listens.
+	// From here on nobody else can listen: the kernel lets two sockets share a port only
+	// while both allow it and neither listens.
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
 }

@@ -24,7 +24,8 @@ type Program struct {
 
 func (p Program) String() string { return fmt.Sprintf("%s (process %d)", p.Name, p.PID) }
 
-// Users names programs that have a port: three at most. It reads all sockets and all processes, so it is for telling why something failed.
+// Users names programs that have a port: three at most. It reads all sockets and all
+// processes, so it is for telling why something failed.
 func (h *Holder) Users(p Port) []Program {
 	inodes := map[string]bool{}
 	name := map[sdn.Protocol]string{sdn.TCP: "tcp", sdn.UDP: "udp"}[p.Protocol]
@@ -54,7 +55,8 @@ func (h *Holder) Users(p Port) []Program {
 	return processes(inodes)
 }
 
-// socketOf reads a line of /proc/net/tcp and its like (proc_pid_net(5)): the inode, if the socket's local address overlaps p.
+// socketOf reads a line of /proc/net/tcp and its like (proc_pid_net(5)): the inode, if
+// the socket's local address overlaps p.
 func socketOf(line string, p Port) (inode string, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 {

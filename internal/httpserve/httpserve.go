@@ -17,8 +17,8 @@ import (
 // patience is how long calls in progress may take when the server is to end.
 const patience = 10 * time.Second
 
-// Run lets s answer on l until ctx ends, then waits for calls in progress, at most ten seconds, and returns nil. Calls get a
-// context that does not end with ctx. It closes l.
+// Run lets s answer on l until ctx ends, then waits for calls in progress, at most ten
+// seconds, and returns nil. Calls get a context that does not end with ctx. It closes l.
 //
 // At most 512 connections are open concurrently. A new one takes the place of the oldest
 // that has sent nothing yet, otherwise of the oldest that is idle between calls. A
@@ -57,7 +57,8 @@ func run(ctx context.Context, s *http.Server, limited *limiter) error {
 		return err
 	case <-ctx.Done():
 	}
-	// Clients keep connections open between calls; Shutdown closes those that are idle and waits for the others.
+	// Clients keep connections open between calls; Shutdown closes those that are idle and
+	// waits for the others.
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	err := s.Shutdown(stop)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// maxConns is how many connections a server has at once. A client has one for each call in progress, and a few that are idle; what a
-// connection holds before its call is a few ten kB.
+// maxConns is how many connections a server has at once. A client has one for each call
+// in progress, and a few that are idle; what a connection holds before its call is a few
+// ten kB.
 const maxConns = 512
 
 // shareOfAddress is the part of them that one address may have.

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// served starts a server with room for few connections on a socket and returns how to connect to it.
+// served starts a server with room for few connections on a socket and returns how to
+// connect to it.
 func served(t *testing.T, most int, h http.HandlerFunc, out io.Writer) func() net.Conn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

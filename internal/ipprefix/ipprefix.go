@@ -21,8 +21,9 @@ func Last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Widest gives prefixes in order, without bits beyond their lengths, leaving out invalid ones and those that others contain: of what is left none overlaps
-// another, and it covers the same addresses.
+// Widest gives prefixes in order, without bits beyond their lengths, leaving out invalid
+// ones and those that others contain: of what is left none overlaps another, and it
+// covers the same addresses.
 func Widest(list []netip.Prefix) []netip.Prefix {
 	var masked, kept []netip.Prefix
 	for _, p := range list {

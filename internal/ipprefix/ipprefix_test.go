@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Of prefixes each is in exactly one of those that are kept, and none of these overlaps another; the list that was given stays.
+// Of prefixes each is in exactly one of those that are kept, and none of these overlaps
+// another; the list that was given stays.
 func TestWidest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

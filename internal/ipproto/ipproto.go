@@ -1,7 +1,8 @@
-// Package ipproto names IP protocols as Neutron does, and tells what rules of security groups must know of them.
+// Package ipproto names IP protocols as Neutron does, and tells what rules of security
+// groups must know of them.
 //
-// It owns the names, by which operators write and read rules, and which protocols have ports and which are of one family. It must not judge a rule: package
-// valid does.
+// It owns the names, by which operators write and read rules, and which protocols have
+// ports and which are of one family. It must not judge a rule: package valid does.
 package ipproto
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// The protocols that rules know more of than their number, besides those of package sdn (IANA, protocol numbers).
+// The protocols that rules know more of than their number, besides those of package sdn
+// (IANA, protocol numbers).
 const (
 	ICMP    sdn.Protocol = 1
 	DCCP    sdn.Protocol = 33
@@ -25,8 +27,10 @@ const (
 const older = "icmpv6"
 
 var numbers = map[string]sdn.Protocol{
-	"ah": 51, "dccp": DCCP, "egp": 8, "esp": 50, "gre": 47, "icmp": ICMP, older: ICMPv6, "igmp": 2, "ipip": 4, "ipv6-encap": 41, "ipv6-frag": 44,
-	"ipv6-icmp": ICMPv6, "ipv6-nonxt": 59, "ipv6-opts": 60, "ipv6-route": 43, "ospf": 89, "pgm": 113, "rsvp": 46, "sctp": sdn.SCTP, "tcp": sdn.TCP, "udp": sdn.UDP,
+	"ah": 51, "dccp": DCCP, "egp": 8, "esp": 50, "gre": 47, "icmp": ICMP, older: ICMPv6, "igmp": 2,
+	"ipip": 4, "ipv6-encap": 41, "ipv6-frag": 44,
+	"ipv6-icmp": ICMPv6, "ipv6-nonxt": 59, "ipv6-opts": 60, "ipv6-route": 43, "ospf": 89, "pgm": 113,
+	"rsvp": 46, "sctp": sdn.SCTP, "tcp": sdn.TCP, "udp": sdn.UDP,
 	"udplite": UDPLite, "vrrp": 112,
 }
 
@@ -54,8 +58,8 @@ func Name(p sdn.Protocol) string {
 	return strconv.Itoa(int(p))
 }
 
-// Parse reads a protocol by name, in any case, or by number from 0 to 255, and tells which it was. It reports false for what is neither. The names "ip" and
-// "hopopt" are 0.
+// Parse reads a protocol by name, in any case, or by number from 0 to 255, and tells
+// which it was. It reports false for what is neither. The names "ip" and "hopopt" are 0.
 func Parse(text string) (p sdn.Protocol, numeric, ok bool) {
 	if number, err := strconv.Atoi(strings.TrimSpace(text)); err == nil {
 		return sdn.Protocol(number), true, number >= 0 && number <= 255

@@ -12,7 +12,8 @@ func TestParse(t *testing.T) {
 		p           sdn.Protocol
 		numeric, ok bool
 	}{
-		"tcp": {6, false, true}, "TCP": {6, false, true}, "6": {6, true, true}, " 17 ": {17, true, true}, "0": {0, true, true}, "255": {255, true, true},
+		"tcp": {6, false, true}, "TCP": {6, false, true}, "6": {6, true, true}, " 17 ": {17, true, true},
+		"0": {0, true, true}, "255": {255, true, true},
 		"icmpv6": {58, false, true}, "ipv6-icmp": {58, false, true}, "ip": {0, false, true}, "hopopt": {0, false, true},
 		"256": {0, true, false}, "-1": {255, true, false}, "": {0, false, false}, "quic": {0, false, false},
 	} {

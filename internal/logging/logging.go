@@ -1,7 +1,8 @@
 // Package logging makes the process's structured logger and carries request ids through contexts.
 //
-// It owns the shape of log lines only: every line that is logged with a context made by WithRequest has the attribute
-// "request". It must not decide what is logged, and nothing in it may block on anything but the writer.
+// It owns the shape of log lines only: every line that is logged with a context made by
+// WithRequest has the attribute "request". It must not decide what is logged, and nothing
+// in it may block on anything but the writer.
 package logging
 
 import (
@@ -19,8 +20,8 @@ const (
 	JSON = "json" // one object a line
 )
 
-// New makes a logger that writes lines of the given format, from the given level on, to w. Lines logged with a context of
-// WithRequest have the request's id.
+// New makes a logger that writes lines of the given format, from the given level on, to
+// w. Lines logged with a context of WithRequest have the request's id.
 func New(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {

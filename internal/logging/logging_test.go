@@ -53,7 +53,10 @@ func TestNewRefusesFormat(t *testing.T) {
 
 func TestParseLevel(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} {
+	for in, want := range map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError,
+	} {
 		if got, err := ParseLevel(in); err != nil || got != want {
 			t.Errorf("ParseLevel(%q) = %v, %v", in, got, err)
 		}

@@ -7,8 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// API counts and times the requests that the SDN's API has served: kuryr_api_requests_total{method,noun,code},
-// kuryr_api_request_duration_seconds{method,noun} and, of those that were not let in, kuryr_api_refused_total{reason}.
+// API counts and times the requests that the SDN's API has served:
+// kuryr_api_requests_total{method,noun,code},
+// kuryr_api_request_duration_seconds{method,noun} and, of those that were not let in,
+// kuryr_api_refused_total{reason}.
 type API struct {
 	served  *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -25,7 +27,9 @@ func NewAPI(r prometheus.Registerer) *API {
 			Name: "kuryr_api_request_duration_seconds", Help: "How long the SDN's API took to answer.", Buckets: Buckets,
 		}, []string{"method", "noun"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_api_refused_total", Help: "Requests that were not let in to the SDN's API: unauthenticated, rate (too many of one client) or failures (too many wrong credentials of one address).",
+			Name: "kuryr_api_refused_total",
+			Help: "Requests that were not let in to the SDN's API: unauthenticated, rate (too many of " +
+				"one client) or failures (too many wrong credentials of one address).",
 		}, []string{"reason"}),
 	}
 	r.MustRegister(m.served, m.seconds, m.refused)

@@ -17,13 +17,16 @@ type Balancing struct {
 func NewBalancing(r prometheus.Registerer) *Balancing {
 	m := &Balancing{
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_balancing_transactions_total", Help: "Transactions by which kernels were told what they balance, by outcome (ok, error).",
+			Name: "kuryr_balancing_transactions_total",
+			Help: "Transactions by which kernels were told what they balance, by outcome (ok, error).",
 		}, []string{"outcome"}),
 		elements: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kuryr_balancing_elements_total", Help: "Elements of sets and maps that those without an error added and removed.",
+			Name: "kuryr_balancing_elements_total",
+			Help: "Elements of sets and maps that those without an error added and removed.",
 		}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kuryr_balancing_transaction_duration_seconds", Help: "How long they took.", Buckets: append([]float64{.0001, .0002}, Buckets...),
+			Name: "kuryr_balancing_transaction_duration_seconds", Help: "How long they took.",
+			Buckets: append([]float64{.0001, .0002}, Buckets...),
 		}),
 	}
 	for _, outcome := range []string{"ok", "error"} {

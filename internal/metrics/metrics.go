@@ -1,7 +1,8 @@
 // Package metrics counts and times what Kuryr does, for Prometheus.
 //
-// It owns the names that begin with kuryr_sdn_, kuryr_reconcile_, kuryr_balancing_ and kuryr_build_info; front ends and providers register
-// their own. It only watches: nothing in it may change what a call does or answers.
+// It owns the names that begin with kuryr_sdn_, kuryr_reconcile_, kuryr_balancing_ and
+// kuryr_build_info; front ends and providers register their own. It only watches: nothing
+// in it may change what a call does or answers.
 package metrics
 
 import (
@@ -17,7 +18,10 @@ import (
 // New makes a registry with the metrics of the process, of the Go runtime and of the build.
 func New(version string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kuryr_build_info", Help: "Always 1; the labels tell the version."}, []string{"version", "go"})
+	build := prometheus.NewGaugeVec(
+		prometheus.GaugeOpts{Name: "kuryr_build_info", Help: "Always 1; the labels tell the version."},
+		[]string{"version", "go"},
+	)
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r

@@ -93,9 +93,10 @@ kuryr_sdn_calls_total{method="Port",outcome="not_found"} 1
 	}
 }
 
-// Every method of the contract that asks the SDN is observed: none is merely promoted from the provider. A promoted method
-// of a nil provider panics with a nil dereference before it counts; an observed one counts, since its deferred count runs
-// while the panic passes.
+// Every method of the contract that asks the SDN is observed: none is merely promoted
+// from the provider. A promoted method of a nil provider panics with a nil dereference
+// before it counts; an observed one counts, since its deferred count runs while the panic
+// passes.
 func TestEveryMethodIsObserved(t *testing.T) {
 	t.Parallel()
 	contract := reflect.TypeFor[sdn.Provider]()
@@ -115,7 +116,9 @@ func TestEveryMethodIsObserved(t *testing.T) {
 			defer func() { _ = recover() }()
 			out := p.Call(args)
 			if stream := out[0]; stream.Kind() == reflect.Func { // a Find: read it
-				stop := reflect.MakeFunc(stream.Type().In(0), func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })
+				stop := reflect.MakeFunc(stream.Type().In(0), func([]reflect.Value) []reflect.Value {
+					return []reflect.Value{reflect.ValueOf(false)}
+				})
 				stream.Call([]reflect.Value{stop})
 			}
 		}()
@@ -185,7 +188,8 @@ func TestOutcome(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		"ok": nil, "conflict": sdn.Conflict(sdn.InUse, "n", "", "x"), "exhausted": sdn.Exhausted(sdn.NoAddresses, "n", "x"),
-		"invalid": sdn.Invalid("n", "f", "x"), "denied": &sdn.Error{Kind: sdn.KindDenied}, "pending": &sdn.Error{Kind: sdn.KindPending},
+		"invalid": sdn.Invalid("n", "f", "x"), "denied": &sdn.Error{Kind: sdn.KindDenied},
+		"pending":     &sdn.Error{Kind: sdn.KindPending},
 		"unavailable": sdn.Unavailable(nil, "n", "x"), "cancelled": context.Canceled, "error": errors.New("x"),
 	} {
 		if got := outcome(err); got != want {

@@ -12,12 +12,18 @@ import (
 const scrapeTimeout = 5 * time.Second
 
 var (
-	objectsDesc = prometheus.NewDesc("kuryr_sdn_objects", "Objects of the provider's own project, by noun.", []string{"noun"}, nil)
-	freeDesc    = prometheus.NewDesc("kuryr_sdn_free_addresses", "Addresses of a subnet that automatic allocation can still give.", []string{"subnet", "cidr"}, nil)
+	objectsDesc = prometheus.NewDesc(
+		"kuryr_sdn_objects", "Objects of the provider's own project, by noun.", []string{"noun"}, nil,
+	)
+	freeDesc = prometheus.NewDesc(
+		"kuryr_sdn_free_addresses", "Addresses of a subnet that automatic allocation can still give.",
+		[]string{"subnet", "cidr"}, nil,
+	)
 )
 
-// Objects gives a collector that asks p, when it is scraped, how much there is: kuryr_sdn_objects{noun} and
-// kuryr_sdn_free_addresses{subnet,cidr}. What cannot be asked is left out.
+// Objects gives a collector that asks p, when it is scraped, how much there is:
+// kuryr_sdn_objects{noun} and kuryr_sdn_free_addresses{subnet,cidr}. What cannot be asked
+// is left out.
 func Objects(p sdn.Provider) prometheus.Collector { return objects{p} }
 
 type objects struct{ sdn sdn.Provider }

@@ -9,7 +9,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// observed hands every call of the contract on and notes how it went. A stream is one call, from its first object to its end.
+// observed hands every call of the contract on and notes how it went. A stream is one
+// call, from its first object to its end.
 
 // EnsureNetwork is counted and timed.
 func (o *observed) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (out sdn.Network, err error) {
@@ -93,7 +94,9 @@ func (o *observed) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 }
 
 // UpdateSubnetPool is counted and timed.
-func (o *observed) UpdateSubnetPool(ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch) (out sdn.SubnetPool, err error) {
+func (o *observed) UpdateSubnetPool(
+	ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch,
+) (out sdn.SubnetPool, err error) {
 	defer o.time("UpdateSubnetPool", time.Now(), &err)
 	return o.Provider.UpdateSubnetPool(ctx, id, p)
 }
@@ -181,7 +184,9 @@ func (o *observed) UpdateTrunk(ctx context.Context, id sdn.ID, p sdn.TrunkPatch)
 }
 
 // AttachSubports is counted and timed.
-func (o *observed) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) (out []sdn.Subport, err error) {
+func (o *observed) AttachSubports(
+	ctx context.Context, trunk sdn.ID, subports []sdn.Subport,
+) (out []sdn.Subport, err error) {
 	defer o.time("AttachSubports", time.Now(), &err)
 	return o.Provider.AttachSubports(ctx, trunk, subports)
 }
@@ -257,7 +262,9 @@ func (o *observed) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 }
 
 // UpdateFloatingIP is counted and timed.
-func (o *observed) UpdateFloatingIP(ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch) (out sdn.FloatingIP, err error) {
+func (o *observed) UpdateFloatingIP(
+	ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch,
+) (out sdn.FloatingIP, err error) {
 	defer o.time("UpdateFloatingIP", time.Now(), &err)
 	return o.Provider.UpdateFloatingIP(ctx, id, p)
 }
@@ -269,7 +276,9 @@ func (o *observed) DeleteFloatingIP(ctx context.Context, id sdn.ID) (err error) 
 }
 
 // EnsureForwards is counted and timed.
-func (o *observed) EnsureForwards(ctx context.Context, floatingIP sdn.ID, forwards []sdn.Forward) (out []sdn.Forward, err error) {
+func (o *observed) EnsureForwards(
+	ctx context.Context, floatingIP sdn.ID, forwards []sdn.Forward,
+) (out []sdn.Forward, err error) {
 	defer o.time("EnsureForwards", time.Now(), &err)
 	return o.Provider.EnsureForwards(ctx, floatingIP, forwards)
 }
@@ -304,7 +313,9 @@ func (o *observed) Unpublish(ctx context.Context, key sdn.Key) (err error) {
 }
 
 // ApplySecurityGroup is counted and timed.
-func (o *observed) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (out sdn.SecurityGroup, err error) {
+func (o *observed) ApplySecurityGroup(
+	ctx context.Context, spec sdn.SecurityGroupSpec,
+) (out sdn.SecurityGroup, err error) {
 	defer o.time("ApplySecurityGroup", time.Now(), &err)
 	return o.Provider.ApplySecurityGroup(ctx, spec)
 }
@@ -316,7 +327,9 @@ func (o *observed) SecurityGroup(ctx context.Context, id sdn.ID) (out sdn.Securi
 }
 
 // FindSecurityGroups is counted and timed as one call.
-func (o *observed) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
+func (o *observed) FindSecurityGroups(
+	ctx context.Context, q sdn.SecurityGroupQuery,
+) iter.Seq2[sdn.SecurityGroup, error] {
 	return stream(ctx, o, "FindSecurityGroups", o.Provider.FindSecurityGroups, q)
 }
 

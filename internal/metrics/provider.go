@@ -38,7 +38,10 @@ func (o *observed) time(method string, start time.Time, err *error) {
 	o.seconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 }
 
-func stream[Q, T any](ctx context.Context, o *observed, method string, find func(context.Context, Q) iter.Seq2[T, error], q Q) iter.Seq2[T, error] {
+func stream[Q, T any](
+	ctx context.Context, o *observed, method string, find func(context.Context, Q) iter.Seq2[T, error],
+	q Q,
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var failed error
 		defer o.time(method, time.Now(), &failed)

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Requests counts and times the HTTP requests that are sent to an SDN: kuryr_neutron_requests_total{method,collection,status} and
+// Requests counts and times the HTTP requests that are sent to an SDN:
+// kuryr_neutron_requests_total{method,collection,status} and
 // kuryr_neutron_request_duration_seconds{method,collection}.
 type Requests struct {
 	sent    *prometheus.CounterVec
@@ -18,10 +19,13 @@ type Requests struct {
 func NewRequests(r prometheus.Registerer) *Requests {
 	m := &Requests{
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_neutron_requests_total", Help: "Requests sent to Neutron and Keystone, by method, collection and HTTP status (none: no answer).",
+			Name: "kuryr_neutron_requests_total",
+			Help: "Requests sent to Neutron and Keystone, by method, collection and HTTP status (none: " +
+				"no answer).",
 		}, []string{"method", "collection", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kuryr_neutron_request_duration_seconds", Help: "How long Neutron and Keystone took to answer.", Buckets: Buckets,
+			Name: "kuryr_neutron_request_duration_seconds",
+			Help: "How long Neutron and Keystone took to answer.", Buckets: Buckets,
 		}, []string{"method", "collection"}),
 	}
 	r.MustRegister(m.sent, m.seconds)

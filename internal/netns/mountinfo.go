@@ -9,14 +9,18 @@ import (
 	"strings"
 )
 
-// mount is what one line of /proc/[pid]/mountinfo (proc_pid_mountinfo(5)) says about where a mount lies and to whom it propagates.
+// mount is what one line of /proc/[pid]/mountinfo (proc_pid_mountinfo(5)) says about
+// where a mount lies and to whom it propagates.
 type mount struct {
 	Point string
-	Peers string // the group of its peers, below which mounts below it appear too, numbered alike in all mount namespaces; "" if not shared
-	Slave bool   // it receives mounts from a master, but what is mounted below it does not reach that master
+	// the group of its peers, below which mounts below it appear too, numbered alike in all
+	// mount namespaces; "" if not shared
+	Peers string
+	Slave bool // it receives mounts from a master, but what is mounted below it does not reach that master
 }
 
-// holder finds the mount that holds path, which is absolute and clean. Of several mounts on one point the last covers the others.
+// holder finds the mount that holds path, which is absolute and clean. Of several mounts
+// on one point the last covers the others.
 func holder(mountinfo io.Reader, path string) (mount, error) {
 	var found mount
 	err := eachMount(mountinfo, func(m mount) {

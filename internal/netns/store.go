@@ -21,15 +21,18 @@ const DefaultDir = "/run/kuryr/netns"
 // initMounts is the mount namespace of the first process, which outlives Kuryr.
 const initMounts = "/proc/1/ns/mnt"
 
-// hostMounts is where a container that Kuryr is the first process of shows it the mountinfo of the host's first process.
+// hostMounts is where a container that Kuryr is the first process of shows it the
+// mountinfo of the host's first process.
 const hostMounts = "/host/mountinfo"
 
-// ErrInvisible says that namespaces pinned here would be seen by nobody else and would go with this process.
+// ErrInvisible says that namespaces pinned here would be seen by nobody else and would go
+// with this process.
 var ErrInvisible = errors.New("namespaces pinned here would be invisible outside and go with this process")
 
 var validName = regexp.MustCompile(`^[a-z0-9-]{1,128}$`)
 
-// Store is a folder of pinned network namespaces. Its methods may be called in parallel, but not for one and the same name.
+// Store is a folder of pinned network namespaces. Its methods may be called in parallel,
+// but not for one and the same name.
 type Store struct {
 	dir     string
 	init    string // file of the mount namespace that outlives Kuryr
@@ -37,10 +40,11 @@ type Store struct {
 }
 
 // Open prepares dir (made if missing, mode 0755) and decides where pins are made:
-//   - the mount that holds dir is a slave (a systemd sandbox, a pod with mountPropagation HostToContainer): in the mount namespace
-//     of process 1, from where they come back here by propagation; if that is impossible the error is ErrInvisible;
-//   - else: in this mount namespace. dir becomes a shared mount point of its own, so that mount namespaces cloned later see
-//     what is pinned after that.
+//   - the mount that holds dir is a slave (a systemd sandbox, a pod with mountPropagation
+//     HostToContainer): in the mount namespace of process 1, from where they come back here
+//     by propagation; if that is impossible the error is ErrInvisible;
+//   - otherwise: in this mount namespace. dir becomes a shared mount point of its own, so that
+//     mount namespaces cloned later see what is pinned after that.
 //
 // Open is idempotent and takes over what earlier processes left in dir.
 func Open(dir string) (*Store, error) { return openIn(dir, initMounts) }
@@ -84,8 +88,9 @@ func openIn(dir, init string) (*Store, error) {
 // Path is the file that a namespace of this name is pinned on, whether it exists or not.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// Create returns the namespace of this name (the caller closes the handle) and whether this call made it. A pin that an
-// earlier call left half made is finished. The name consists of lower-case letters, digits and hyphens.
+// Create returns the namespace of this name (the caller closes the handle) and whether
+// this call made it. A pin that an earlier call left half made is finished. The name
+// consists of lower-case letters, digits and hyphens.
 func (s *Store) Create(name string) (ns netns.NsHandle, created bool, err error) {
 	ns, err = s.Handle(name)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -105,7 +110,8 @@ func (s *Store) Create(name string) (ns netns.NsHandle, created bool, err error)
 	return ns, err == nil, err
 }
 
-// Pin pins a namespace that there is. One that is pinned under this name already is left as it is; another one there is an error.
+// Pin pins a namespace that there is. One that is pinned under this name already is left
+// as it is; another one there is an error.
 func (s *Store) Pin(name string, ns netns.NsHandle) error {
 	there, err := s.Handle(name)
 	switch {
@@ -131,7 +137,8 @@ func (s *Store) Pin(name string, ns netns.NsHandle) error {
 	return there.Close()
 }
 
-// Handle opens the namespace of this name; the caller closes it. The error is os.ErrNotExist if there is none, or only a half-made one.
+// Handle opens the namespace of this name; the caller closes it. The error is
+// os.ErrNotExist if there is none, or only a half-made one.
 func (s *Store) Handle(name string) (netns.NsHandle, error) {
 	if !validName.MatchString(name) {
 		return netns.None(), fmt.Errorf("namespace name %q: want lower-case letters, digits and hyphens", name)
@@ -148,8 +155,9 @@ func (s *Store) Handle(name string) (netns.NsHandle, error) {
 	return netns.NsHandle(fd), nil
 }
 
-// Delete removes the pin. The namespace goes when nothing else (a process, an open handle) holds it any more; the kernel does that
-// behind the caller's back. An absent name is no error.
+// Delete removes the pin. The namespace goes when nothing else (a process, an open
+// handle) holds it any more; the kernel does that behind the caller's back. An absent
+// name is no error.
 func (s *Store) Delete(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("namespace name %q: want lower-case letters, digits and hyphens", name)
@@ -164,7 +172,8 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// List returns the names in the folder, sorted; half-made pins are among them, so that a sweep finds them too.
+// List returns the names in the folder, sorted; half-made pins are among them, so that a
+// sweep finds them too.
 func (s *Store) List() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -179,9 +188,11 @@ func (s *Store) List() ([]string, error) {
 	return names, nil
 }
 
-// Seen tells whether process 1, and what shares mounts with it, sees what is pinned here. Where it does not (a mount namespace with private
-// mounts, such as `unshare -m` makes), all namespaces go with the last process of this one. In a container that has process 1 of
-// its own (a managed plugin of Docker's), what counts is the host's, of which /host/mountinfo tells.
+// Seen tells whether process 1, and what shares mounts with it, sees what is pinned here.
+// Where it does not (a mount namespace with private mounts, such as `unshare -m` makes),
+// all namespaces go with the last process of this one. In a container that has process 1
+// of its own (a managed plugin of Docker's), what counts is the host's, of which
+// /host/mountinfo tells.
 func (s *Store) Seen() (bool, error) {
 	if s.foreign {
 		return true, nil
@@ -205,8 +216,8 @@ func (s *Store) Seen() (bool, error) {
 	return err == nil && here.Peers != "" && here.Peers == there.Peers, err
 }
 
-// seenBy tells whether one of the mounts that the file names has the peers of ours, under whatever path; told is false where there
-// is no such file.
+// seenBy tells whether one of the mounts that the file names has the peers of ours, under
+// whatever path; told is false where there is no such file.
 func (s *Store) seenBy(mountinfo string) (seen, told bool, err error) {
 	file, err := os.Open(mountinfo)
 	if errors.Is(err, os.ErrNotExist) {
@@ -269,7 +280,8 @@ func (s *Store) onThread(f func() error) error {
 			return fmt.Errorf("mount namespace of process 1: %w", err)
 		}
 		defer target.Close()
-		// A thread that shares its root and working directory with others may not change its mount namespace.
+		// A thread that shares its root and working directory with others may not change its
+		// mount namespace.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare file system attributes: %w", err)
 		}
@@ -313,7 +325,8 @@ func pinHeld(path string, ns netns.NsHandle) error {
 	return nil
 }
 
-// makeFile makes the empty file that a namespace is mounted on, in place of what a killed call left.
+// makeFile makes the empty file that a namespace is mounted on, in place of what a killed
+// call left.
 func makeFile(path string) error {
 	if err := unpin(path); err != nil {
 		return err
@@ -344,7 +357,8 @@ func unpin(path string) error {
 }
 
 func (s *Store) invisible(cause error) error {
-	return fmt.Errorf("%w: %s is a slave mount (a sandbox of systemd, or a pod): run with MountFlags=shared and without the unit's own mount namespace, "+
+	return fmt.Errorf("%w: %s is a slave mount (a sandbox of systemd, or a pod): run with "+
+		"MountFlags=shared and without the unit's own mount namespace, "+
 		"or with mountPropagation: Bidirectional on the volume, or with hostPID: true: %w", ErrInvisible, s.dir, cause)
 }
 

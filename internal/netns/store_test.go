@@ -111,7 +111,10 @@ func TestPinsSurviveTheirMaker(t *testing.T) {
 			if !errors.As(err, &exit) || (exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL) != test.killed {
 				t.Fatalf("child: %v: %s", err, out)
 			}
-			if !test.killed && (!strings.Contains(string(out), ErrInvisible.Error()) || !strings.Contains(string(out), "mountPropagation")) {
+			if !test.killed &&
+				(!strings.Contains(
+					string(out), ErrInvisible.Error(),
+				) || !strings.Contains(string(out), "mountPropagation")) {
 				t.Errorf("the error does not tell the mend: %s", out)
 			}
 			s := &Store{dir: dir}
@@ -290,7 +293,8 @@ func FuzzParseMount(f *testing.F) {
 	})
 }
 
-// In a container of its own, what counts is whether the host has a mount with the same peers, under whatever path.
+// In a container of its own, what counts is whether the host has a mount with the same
+// peers, under whatever path.
 func TestSeenByTheHostOfAContainer(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -311,7 +315,9 @@ func TestSeenByTheHostOfAContainer(t *testing.T) {
 		{"36 35 98:0 / " + s.dir + " rw - tmpfs tmpfs rw", false},
 		{"36 35 98:0 / " + s.dir + " rw shared:" + here.Peers + "0 - tmpfs tmpfs rw", false},
 	} {
-		if err := os.WriteFile(file, []byte("1 1 0:1 / / rw shared:1234567 - ext4 /dev/x rw\n"+tc.line+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(
+			file, []byte("1 1 0:1 / / rw shared:1234567 - ext4 /dev/x rw\n"+tc.line+"\n"), 0o600,
+		); err != nil {
 			t.Fatal(err)
 		}
 		if seen, told, err := s.seenBy(file); seen != tc.want || !told || err != nil {

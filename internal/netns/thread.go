@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do runs f with the OS thread of its goroutine in the network namespace ns, and returns f's error. f must not start goroutines
-// that rely on the namespace: those run on other threads. The thread goes back to the pool only if it came home.
+// Do runs f with the OS thread of its goroutine in the network namespace ns, and returns
+// f's error. f must not start goroutines that rely on the namespace: those run on other
+// threads. The thread goes back to the pool only if it came home.
 func Do(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -38,15 +39,18 @@ func Do(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// OnOwnThread runs f on a thread that never serves anything else, so f may leave it in any namespace, and returns f's error. The thread ends with f, and a
-// namespace that it made and nobody holds with it. It is never the process's first thread: the runtime cannot end that one, and its namespaces are what
-// /proc/self and /proc/net show to everybody, as long as the process lives.
+// OnOwnThread runs f on a thread that never serves anything else, so f may leave it in
+// any namespace, and returns f's error. The thread ends with f, and a namespace that it
+// made and nobody holds with it. It is never the process's first thread: the runtime
+// cannot end that one, and its namespaces are what /proc/self and /proc/net show to
+// everybody, as long as the process lives.
 func OnOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// This goroutine holds the first thread while another, which is bound to get a different one, does the work.
+			// This goroutine holds the first thread while another, which is bound to get a
+			// different one, does the work.
 			done <- OnOwnThread(f)
 			runtime.UnlockOSThread()
 			return

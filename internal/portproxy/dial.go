@@ -16,8 +16,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// dial connects to a Forward's target from within its namespace. Only the socket is made there, which takes a thread for microseconds; a socket
-// stays in the namespace it was made in, so the connecting is waited for as for any other.
+// dial connects to a Forward's target from within its namespace. Only the socket is made
+// there, which takes a thread for microseconds; a socket stays in the namespace it was
+// made in, so the connecting is waited for as for any other.
 func dial(f Forward) (net.Conn, error) {
 	ns, err := openNamespace(f.Namespace)
 	if err != nil {
@@ -28,7 +29,9 @@ func dial(f Forward) (net.Conn, error) {
 	if f.Protocol == sdn.UDP {
 		kind = unix.SOCK_DGRAM
 	}
-	family, target := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(f.Target.Port()), Addr: f.Target.Addr().As16()})
+	family, target := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{
+		Port: int(f.Target.Port()), Addr: f.Target.Addr().As16(),
+	})
 	if f.Target.Addr().Is4() {
 		family, target = unix.AF_INET, &unix.SockaddrInet4{Port: int(f.Target.Port()), Addr: f.Target.Addr().As4()}
 	}

@@ -1,11 +1,14 @@
 //go:build linux
 
-// Package portproxy publishes ports of containers on the host where the SDN cannot: it listens on the host and dials from within the container's
-// own network namespace, so it needs neither a route from the host to the container nor a rule in any firewall.
+// Package portproxy publishes ports of containers on the host where the SDN cannot: it
+// listens on the host and dials from within the container's own network namespace, so it
+// needs neither a route from the host to the container nor a rule in any firewall.
 //
-// It owns the listening sockets and the connections of one process and nothing on disk: what is to be published after a restart, its user tells it
-// again. It must not know of Docker or of an SDN. What a container sees as the source is its own address, not the client's: that is the price of a
-// proxy. TCP and UDP are carried; connections end with the process.
+// It owns the listening sockets and the connections of one process and nothing on disk:
+// what is to be published after a restart, its user tells it again. It must not know of
+// Docker or of an SDN. What a container sees as the source is its own address, not the
+// client's: that is the price of a proxy. TCP and UDP are carried; connections end with
+// the process.
 package portproxy
 
 import (
@@ -45,7 +48,8 @@ type Forward struct {
 	Protocol sdn.Protocol
 	// Listen is the host's; the unspecified address is every one of its family.
 	Listen netip.AddrPort
-	// Namespace is the path of the container's network namespace. It is opened for each connection, so that a proxy keeps no namespace alive.
+	// Namespace is the path of the container's network namespace. It is opened for each
+	// connection, so that a proxy keeps no namespace alive.
 	Namespace string
 	// Target is the container's own address and port, of either family.
 	Target netip.AddrPort
@@ -58,7 +62,8 @@ type Config struct {
 	Logger      *slog.Logger  // nil: slog.Default
 }
 
-// Proxy carries what is published. It is a prometheus.Collector. All methods may be called at once from many goroutines.
+// Proxy carries what is published. It is a prometheus.Collector. All methods may be
+// called at once from many goroutines.
 type Proxy struct {
 	idle    time.Duration
 	log     *slog.Logger
@@ -104,13 +109,18 @@ func New(c Config) *Proxy {
 		idle: c.Idle, log: c.Logger, room: make(chan struct{}, c.Connections), owners: map[string]map[Forward]carrier{},
 		ports: map[hostPort][]netip.Addr{},
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kuryr_proxy_connections", Help: "TCP connections and UDP flows that the proxy of published ports carries, by protocol.",
+			Name: "kuryr_proxy_connections",
+			Help: "TCP connections and UDP flows that the proxy of published ports carries, by protocol.",
 		}, []string{"protocol"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_proxy_connections_total", Help: "TCP connections and UDP flows that the proxy of published ports has carried, by protocol.",
+			Name: "kuryr_proxy_connections_total",
+			Help: "TCP connections and UDP flows that the proxy of published ports has carried, by " +
+				"protocol.",
 		}, []string{"protocol"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuryr_proxy_refused_total", Help: "Connections and flows that the proxy of published ports could not carry, by why (full, container).",
+			Name: "kuryr_proxy_refused_total",
+			Help: "Connections and flows that the proxy of published ports could not carry, by why " +
+				"(full, container).",
 		}, []string{"why"}),
 	}
 }
@@ -129,8 +139,9 @@ func (p *Proxy) Collect(ch chan<- prometheus.Metric) {
 	p.refused.Collect(ch)
 }
 
-// Start publishes for an owner, who may have published the same already. The errors are hostports' ErrHeld for what another owner has, ErrInUse,
-// ErrNoAddress and ErrNoFiles, and this package's ErrNoFamily and ErrProtocol.
+// Start publishes for an owner, who may have published the same already. The errors are
+// hostports' ErrHeld for what another owner has, ErrInUse, ErrNoAddress and ErrNoFiles,
+// and this package's ErrNoFamily and ErrProtocol.
 func (p *Proxy) Start(owner string, f Forward) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,8 +258,8 @@ func (p *Proxy) unreached(f Forward, err error) {
 	p.log.Debug("a published port leads to nobody", "listen", f.Listen, "target", f.Target, "err", err)
 }
 
-// pause waits before a listener that failed is asked again, as one does while the process has no file descriptors left. It tells whether the
-// listener is still wanted.
+// pause waits before a listener that failed is asked again, as one does while the process
+// has no file descriptors left. It tells whether the listener is still wanted.
 func pause(stopped <-chan struct{}) bool {
 	t := time.NewTimer(100 * time.Millisecond)
 	defer t.Stop()

@@ -186,7 +186,8 @@ func TestStopEndsConnections(t *testing.T) {
 	}
 }
 
-// TestNobody: a client hears at once of a port that nobody in the container listens at, and of a container that is gone.
+// TestNobody: a client hears at once of a port that nobody in the container listens at,
+// and of a container that is gone.
 func TestNobody(t *testing.T) {
 	path, _ := container(t)
 	p := newProxy(t, Config{})
@@ -285,7 +286,9 @@ func TestUDP(t *testing.T) {
 				}
 			}()
 			p := newProxy(t, Config{})
-			if err := p.Start("e", Forward{sdn.UDP, at(c.listen, 8053), path, at(c.bound, server.LocalAddr().(*net.UDPAddr).AddrPort().Port())}); err != nil {
+			if err := p.Start("e", Forward{sdn.UDP, at(c.listen, 8053), path, at(
+				c.bound, server.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
+			)}); err != nil {
 				t.Fatal(err)
 			}
 			client, err := net.Dial("udp", net.JoinHostPort(c.client, "8053")) // hears only who it has asked
@@ -328,7 +331,9 @@ func TestFlowEnds(t *testing.T) {
 	}
 	defer server.Close()
 	p := newProxy(t, Config{Connections: 1, Idle: time.Millisecond})
-	if err := p.Start("e", Forward{sdn.UDP, at("127.0.0.1", 8054), path, at(four, server.LocalAddr().(*net.UDPAddr).AddrPort().Port())}); err != nil {
+	if err := p.Start("e", Forward{sdn.UDP, at("127.0.0.1", 8054), path, at(
+		four, server.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
+	)}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {

@@ -23,7 +23,8 @@ type tcpCarrier struct {
 	conns map[*net.TCPConn]bool
 }
 
-// network names a protocol for package net. The family keeps an IPv6 socket from taking the IPv4 port too.
+// network names a protocol for package net. The family keeps an IPv6 socket from taking
+// the IPv4 port too.
 func network(f Forward) string {
 	name := "tcp"
 	if f.Protocol == sdn.UDP {
@@ -42,7 +43,10 @@ func (p *Proxy) listenTCP(f Forward) (carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tcpCarrier{proxy: p, forward: f, listener: l.(*net.TCPListener), stopped: make(chan struct{}), conns: map[*net.TCPConn]bool{}}, nil
+	return &tcpCarrier{
+		proxy: p, forward: f, listener: l.(*net.TCPListener), stopped: make(chan struct{}),
+		conns: map[*net.TCPConn]bool{},
+	}, nil
 }
 
 func (t *tcpCarrier) run() {
@@ -69,7 +73,8 @@ func (t *tcpCarrier) stop() {
 	t.conns = nil
 }
 
-// keep notes a connection, to be closed by stop. It tells whether there is still somebody to keep it.
+// keep notes a connection, to be closed by stop. It tells whether there is still somebody
+// to keep it.
 func (t *tcpCarrier) keep(c *net.TCPConn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +126,8 @@ func (t *tcpCarrier) carry(client *net.TCPConn) {
 	both.Wait()
 }
 
-// flow copies one direction, which the kernel does by itself (splice), and passes its end on; the other direction may go on after that.
+// flow copies one direction, which the kernel does by itself (splice), and passes its end
+// on; the other direction may go on after that.
 func flow(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		abort(to)

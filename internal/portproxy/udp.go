@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpCarrier is a published UDP port. A client's datagrams to one address of the host are a flow, with a socket of its own in the container's
-// namespace, by which answers find back.
+// udpCarrier is a published UDP port. A client's datagrams to one address of the host are
+// a flow, with a socket of its own in the container's namespace, by which answers find
+// back.
 type udpCarrier struct {
 	proxy   *Proxy
 	forward Forward
@@ -29,7 +30,8 @@ type udpCarrier struct {
 	flows map[flowKey]*udpFlow
 }
 
-// flowKey tells flows apart. An answer leaves from the address that was asked, which on a host with several is not what the kernel would choose.
+// flowKey tells flows apart. An answer leaves from the address that was asked, which on a
+// host with several is not what the kernel would choose.
 type flowKey struct {
 	client netip.AddrPort
 	local  netip.Addr
@@ -57,7 +59,10 @@ func (p *Proxy) listenUDP(f Forward) (carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &udpCarrier{proxy: p, forward: f, conn: c.(*net.UDPConn), stopped: make(chan struct{}), flows: map[flowKey]*udpFlow{}}, nil
+	return &udpCarrier{
+		proxy: p, forward: f, conn: c.(*net.UDPConn), stopped: make(chan struct{}),
+		flows: map[flowKey]*udpFlow{},
+	}, nil
 }
 
 func (u *udpCarrier) run() {
@@ -115,7 +120,8 @@ func (u *udpCarrier) flow(key flowKey) *udpFlow {
 	return f
 }
 
-// answer carries what the container says back to the client, until neither has said anything for a while.
+// answer carries what the container says back to the client, until neither has said
+// anything for a while.
 func (u *udpCarrier) answer(key flowKey, f *udpFlow) {
 	defer u.proxy.leave("udp")
 	defer u.end(key, f)
@@ -162,7 +168,8 @@ func asked(control []byte) (local netip.Addr, index uint32) {
 		switch {
 		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
 			return netip.AddrFrom4([4]byte(m.Data[4:8])), 0
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet6Pktinfo:
 			local = netip.AddrFrom16([16]byte(m.Data[:16]))
 			if local.IsLinkLocalUnicast() {
 				index = binary.NativeEndian.Uint32(m.Data[16:20])

@@ -9,7 +9,8 @@ import (
 func TestClientOfNobody(t *testing.T) {
 	t.Parallel()
 	absent := errors.New("nobody")
-	response, err := Client(filepath.Join(t.TempDir(), "none.sock"), absent).Get("http://any/") //nolint:noctx // nothing is waited for
+	client := Client(filepath.Join(t.TempDir(), "none.sock"), absent)
+	response, err := client.Get("http://any/") //nolint:noctx // nothing is waited for
 	if err == nil {
 		_ = response.Body.Close()
 	}

@@ -2,7 +2,8 @@
 
 // Package rootsock makes Unix sockets that only root can talk to.
 //
-// It owns the socket file: its folder, its mode, its removal, and who may connect. It must not know what is served on it.
+// It owns the socket file: its folder, its mode, its removal, and who may connect. It
+// must not know what is served on it.
 package rootsock
 
 import (
@@ -17,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is how long the path of a socket can be (unix(7): sun_path with its closing zero byte), the temporary name included.
+// maxPath is how long the path of a socket can be (unix(7): sun_path with its closing
+// zero byte), the temporary name included.
 const maxPath = 107 - len(temporary)
 
 const temporary = ".new"
@@ -25,10 +27,12 @@ const temporary = ".new"
 // ErrInUse says that another process answers on the socket.
 var ErrInUse = errors.New("another process answers there")
 
-// Listen makes a stream socket at path with mode 0600, and its folder with mode 0755 if that is missing. A socket that nobody
-// answers on any more is replaced; where one answers the error is ErrInUse. The file appears under its name only when it is
-// ready to be connected to, with the right mode. Connections of other users than root and this process's own are closed at
-// once (SO_PEERCRED). Closing the listener removes the file, if it is still this listener's.
+// Listen makes a stream socket at path with mode 0600, and its folder with mode 0755 if
+// that is missing. A socket that nobody answers on any more is replaced; where one
+// answers the error is ErrInUse. The file appears under its name only when it is ready to
+// be connected to, with the right mode. Connections of other users than root and this
+// process's own are closed at once (SO_PEERCRED). Closing the listener removes the file,
+// if it is still this listener's.
 func Listen(path string) (net.Listener, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("socket %s: the path is %d bytes long; the kernel takes at most %d", path, len(path), maxPath)
@@ -108,7 +112,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops listening and removes the socket's file, unless another listener has replaced it meanwhile.
+// Close stops listening and removes the socket's file, unless another listener has
+// replaced it meanwhile.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {

@@ -1,6 +1,7 @@
 // Package spelling tells how alike two names are, for errors that say which one was perhaps meant.
 //
-// It owns that measure alone. It must not decide what is alike enough: that is for who knows the names.
+// It owns that measure alone. It must not decide what is alike enough: that is for who
+// knows the names.
 package spelling
 
 // Distance is how many letters must be changed, added or left out to make b of a (Levenshtein).

@@ -24,7 +24,8 @@ func TestDistanceLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.StringMatching(`[a-c]{0,6}`).Draw(t, "a"), rapid.StringMatching(`[a-c]{0,6}`).Draw(t, "b")
 		d := spelling.Distance(a, b)
-		if d != spelling.Distance(b, a) || (d == 0) != (a == b) || d > max(len(a), len(b)) || d < max(len(a)-len(b), len(b)-len(a)) {
+		if d != spelling.Distance(b, a) || (d == 0) != (a == b) || d > max(len(a), len(b)) ||
+			d < max(len(a)-len(b), len(b)-len(a)) {
 			t.Fatalf("Distance(%q, %q) = %d", a, b, d)
 		}
 	})

@@ -33,9 +33,10 @@ const (
 // ClientName is the common name of the client's certificate that Issue makes.
 const ClientName = "dockerd"
 
-// Issue makes, in folder dir, an authority and by it a certificate for a server that is reached by the hosts (names or addresses) and one
-// for its client: ECDSA P-256, keys readable by their owner alone. It replaces no file: the error is fs.ErrExist if there is one, and
-// then none is made.
+// Issue makes, in folder dir, an authority and by it a certificate for a server that is
+// reached by the hosts (names or addresses) and one for its client: ECDSA P-256, keys
+// readable by their owner alone. It replaces no file: the error is fs.ErrExist if there
+// is one, and then none is made.
 func Issue(dir string, hosts []string, now time.Time) error {
 	if len(hosts) == 0 {
 		return errors.New("a server's certificate needs a host")
@@ -113,7 +114,8 @@ type pair struct {
 	certPEM, keyPEM []byte
 }
 
-// issue makes a key and a certificate for it, signed by the authority, or by itself where there is none.
+// issue makes a key and a certificate for it, signed by the authority, or by itself where
+// there is none.
 func issue(cert *x509.Certificate, authority *pair, now time.Time) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Limits of a listener. An engine keeps a few connections; all the others are strangers, who must not crowd it out. Where any client is let in the server
-// behind chooses whom to close (package httpserve), for which it must get more than it keeps.
+// Limits of a listener. An engine keeps a few connections; all the others are strangers,
+// who must not crowd it out. Where any client is let in the server behind chooses whom to
+// close (package httpserve), for which it must get more than it keeps.
 const (
 	handshakeTime  = 10 * time.Second
 	maxHandshakes  = 64
@@ -23,9 +24,11 @@ const (
 	complaintPause = time.Second
 )
 
-// Listen accepts TCP connections at address and hands out those whose client has proved who it is, or any that speak TLS (Files.AnyClient). Handshakes run beside one another and
-// are cut off after ten seconds; when sixty-four are under way a new one cuts off the oldest. Beyond 256 connections handed out and not
-// closed yet (1024 of any clients), further ones wait.
+// Listen accepts TCP connections at address and hands out those whose client has proved
+// who it is, or any that speak TLS (Files.AnyClient). Handshakes run beside one another
+// and are cut off after ten seconds; when sixty-four are under way a new one cuts off the
+// oldest. Beyond 256 connections handed out and not closed yet (1024 of any clients),
+// further ones wait.
 func Listen(ctx context.Context, address string, f Files, log *slog.Logger) (net.Listener, error) {
 	config, err := ServerConfig(f, log)
 	if err != nil {

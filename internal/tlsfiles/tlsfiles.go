@@ -1,8 +1,9 @@
-// Package tlsfiles serves TLS from files that may change while it serves: to clients that have a certificate, or to any where others find out
-// who they are.
+// Package tlsfiles serves TLS from files that may change while it serves: to clients that
+// have a certificate, or to any where others find out who they are.
 //
-// It owns how the files are read, when they are read again, how long and how many clients may take to prove who they are, and the
-// making of a small set of such files. It must not know what is served, and never logs or returns what is in a key.
+// It owns how the files are read, when they are read again, how long and how many clients
+// may take to prove who they are, and the making of a small set of such files. It must
+// not know what is served, and never logs or returns what is in a key.
 package tlsfiles
 
 import (
@@ -27,7 +28,8 @@ type Files struct {
 	// A name is the common name of a certificate, or one of its alternative names: DNS names,
 	// addresses, URIs and e-mail addresses.
 	ClientNames []string
-	// AnyClient lets in clients without a certificate, and ClientCA is not read: what is served asks who they are.
+	// AnyClient lets in clients without a certificate, and ClientCA is not read: what is
+	// served asks who they are.
 	AnyClient bool
 }
 
@@ -39,9 +41,11 @@ func (f Files) paths() []string {
 	return []string{f.Cert, f.Key, f.ClientCA}
 }
 
-// ServerConfig reads the files and returns what lets clients in whose certificates are by one of the authorities (or any), with TLS 1.2 or newer.
-// At each handshake a look at the files tells whether they have changed; they are then read again. Files that are being
-// replaced, or are spoilt, change nothing: what was read last goes on to hold, and log is told once.
+// ServerConfig reads the files and returns what lets clients in whose certificates are by
+// one of the authorities (or any), with TLS 1.2 or newer. At each handshake a look at the
+// files tells whether they have changed; they are then read again. Files that are being
+// replaced, or are spoilt, change nothing: what was read last goes on to hold, and log is
+// told once.
 func ServerConfig(f Files, log *slog.Logger) (*tls.Config, error) {
 	w := &watched{files: f, log: log}
 	stamps, err := f.stamps()
@@ -93,7 +97,8 @@ func (w *watched) config() *tls.Config {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	stamps, err := w.files.stamps()
-	if err == nil && stamps[0].same(w.stamps[0]) && stamps[1].same(w.stamps[1]) && (w.files.AnyClient || stamps[2].same(w.stamps[2])) {
+	if err == nil && stamps[0].same(w.stamps[0]) && stamps[1].same(w.stamps[1]) &&
+		(w.files.AnyClient || stamps[2].same(w.stamps[2])) {
 		return w.current
 	}
 	if err != nil {
@@ -120,7 +125,10 @@ func (f Files) load() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		NextProtos: []string{"http/1.1"},
+	}
 	if f.AnyClient {
 		return config, nil
 	}

@@ -30,7 +30,10 @@ func issued(t *testing.T, now time.Time) string {
 }
 
 func filesOf(dir string) Files {
-	return Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), ClientCA: filepath.Join(dir, CAFile)}
+	return Files{
+		Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile),
+		ClientCA: filepath.Join(dir, CAFile),
+	}
 }
 
 // serve greets each connection that it is given.
@@ -73,7 +76,8 @@ func client(t *testing.T, dir, certificates string) *tls.Config {
 	return c
 }
 
-// greeted connects and tells whether it was let in. With TLS 1.3 a client learns only by reading that it was not.
+// greeted connects and tells whether it was let in. With TLS 1.3 a client learns only by
+// reading that it was not.
 func greeted(address string, c *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
@@ -96,7 +100,10 @@ func TestWhoIsLetIn(t *testing.T) {
 	if err := greeted(address, client(t, dir, dir)); err != nil {
 		t.Errorf("with the right certificate: %v", err)
 	}
-	aged := serve(t, Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), ClientCA: filepath.Join(old, CAFile)})
+	aged := serve(t, Files{
+		Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile),
+		ClientCA: filepath.Join(old, CAFile),
+	})
 	for name, tc := range map[string]struct {
 		address string
 		config  *tls.Config
@@ -234,7 +241,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Strangers that connect and say nothing do not keep the engine out, and are cut off when there are too many.
+// Strangers that connect and say nothing do not keep the engine out, and are cut off when
+// there are too many.
 func TestSilentStrangers(t *testing.T) {
 	t.Parallel()
 	dir := issued(t, time.Now())
@@ -288,10 +296,13 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		files Files
 		want  string
 	}{
-		"no certificate":    {Files{Cert: "/absent.pem", Key: good.Key, ClientCA: good.ClientCA}, "/absent.pem"},
-		"no key":            {Files{Cert: good.Cert, Key: "/absent.pem", ClientCA: good.ClientCA}, "/absent.pem"},
-		"no authority":      {Files{Cert: good.Cert, Key: good.Key, ClientCA: "/absent.pem"}, "/absent.pem"},
-		"another's key":     {Files{Cert: good.Cert, Key: filesOf(other).Key, ClientCA: good.ClientCA}, "private key does not match"},
+		"no certificate": {Files{Cert: "/absent.pem", Key: good.Key, ClientCA: good.ClientCA}, "/absent.pem"},
+		"no key":         {Files{Cert: good.Cert, Key: "/absent.pem", ClientCA: good.ClientCA}, "/absent.pem"},
+		"no authority":   {Files{Cert: good.Cert, Key: good.Key, ClientCA: "/absent.pem"}, "/absent.pem"},
+		"another's key": {
+			Files{Cert: good.Cert, Key: filesOf(other).Key, ClientCA: good.ClientCA},
+			"private key does not match",
+		},
 		"empty authorities": {Files{Cert: good.Cert, Key: good.Key, ClientCA: empty}, empty},
 		"empty certificate": {Files{Cert: empty, Key: good.Key, ClientCA: good.ClientCA}, empty},
 	} {
@@ -308,7 +319,10 @@ func TestFilesThatDoNotFit(t *testing.T) {
 func TestIssue(t *testing.T) {
 	t.Parallel()
 	dir := issued(t, time.Now())
-	for name, want := range map[string]fs.FileMode{CAFile: 0o644, ServerFile: 0o644, ClientFile: 0o644, CAKeyFile: 0o600, ServerKeyFile: 0o600, ClientKeyFile: 0o600} {
+	for name, want := range map[string]fs.FileMode{
+		CAFile: 0o644, ServerFile: 0o644, ClientFile: 0o644, CAKeyFile: 0o600, ServerKeyFile: 0o600,
+		ClientKeyFile: 0o600,
+	} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, want mode %v", name, info.Mode(), want)
 		}
@@ -336,14 +350,21 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// Connections on which strangers say nothing are handed on, so that the server behind can close some: nobody is kept out by them here.
+// Connections on which strangers say nothing are handed on, so that the server behind can
+// close some: nobody is kept out by them here.
 func TestManySilentClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := IssueServer(dir, []string{"127.0.0.1"}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen(t.Context(), "127.0.0.1:0", Files{Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), AnyClient: true}, quiet)
+	l, err := Listen(
+		t.Context(), "127.0.0.1:0",
+		Files{
+			Cert: filepath.Join(dir, ServerFile), Key: filepath.Join(dir, ServerKeyFile), AnyClient: true,
+		},
+		quiet,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-// Package trunktest gives a provider without trunks one, with what Neutron does to a port that becomes a subport. It must not be imported by anything but tests.
+// Package trunktest gives a provider without trunks one, with what Neutron does to a port
+// that becomes a subport. It must not be imported by anything but tests.
 package trunktest
 
 import (

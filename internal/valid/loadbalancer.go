@@ -8,7 +8,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// MaxSources is how many prefixes may say who connects to a listener: each is kept, told and compared at every change of the load balancer.
+// MaxSources is how many prefixes may say who connects to a listener: each is kept, told
+// and compared at every change of the load balancer.
 const MaxSources = 4096
 
 // MaxWeight is the heaviest member's (Octavia's limit).
@@ -16,7 +17,8 @@ const MaxWeight = 256
 
 const loadBalancer = "load balancer"
 
-// LoadBalancer refuses a load balancer that makes no sense: what is there twice, in the order in which it is written.
+// LoadBalancer refuses a load balancer that makes no sense: what is there twice, in the
+// order in which it is written.
 func LoadBalancer(spec sdn.LoadBalancerSpec) error {
 	if err := Base(loadBalancer, spec.Base); err != nil {
 		return err
@@ -123,9 +125,15 @@ func listener(field string, l sdn.Listener) error {
 		return err
 	}
 	if l.Pool.Protocol != 0 && l.Pool.Protocol != l.Protocol {
-		return sdn.Invalid(loadBalancer, field+".pool.protocol", "%d is not the listener's, which is %d", l.Pool.Protocol, l.Protocol)
+		return sdn.Invalid(
+			loadBalancer, field+".pool.protocol", "%d is not the listener's, which is %d", l.Pool.Protocol,
+			l.Protocol,
+		)
 	}
-	if p := l.Pool; l.WithoutPool && (p.ID != "" || p.Name != "" || p.Description != "" || p.Algorithm != "" || p.Affinity != (sdn.Affinity{}) || len(p.Members) > 0 || p.Health != nil) {
+	if p := l.Pool; l.WithoutPool &&
+		(p.ID != "" || p.Name != "" || p.Description != "" || p.Algorithm != "" ||
+			p.Affinity != (sdn.Affinity{}) ||
+			len(p.Members) > 0 || p.Health != nil) {
 		return sdn.Invalid(loadBalancer, field+".pool", "must be the zero one for a listener without a pool")
 	}
 	return pool(field+".pool", l.Pool)
@@ -228,7 +236,8 @@ func notNegative(field string, d time.Duration) error {
 	return nil
 }
 
-// FamilyOfMembers wants each member to be of the family of a VIP: no client would ever reach another.
+// FamilyOfMembers wants each member to be of the family of a VIP: no client would ever
+// reach another.
 func FamilyOfMembers(spec sdn.LoadBalancerSpec, vips []sdn.VIP) error {
 	check := func(field string, p sdn.Pool) error {
 		for i, m := range p.Members {
@@ -237,7 +246,10 @@ func FamilyOfMembers(spec sdn.LoadBalancerSpec, vips []sdn.VIP) error {
 				served = served || v.Addr.BitLen() == m.Addr.Addr().BitLen()
 			}
 			if !served {
-				return sdn.Invalid(loadBalancer, fmt.Sprintf("%s.members[%d].addr", field, i), "%v is of the family of no VIP", m.Addr.Addr())
+				return sdn.Invalid(
+					loadBalancer, fmt.Sprintf("%s.members[%d].addr", field, i), "%v is of the family of no VIP",
+					m.Addr.Addr(),
+				)
 			}
 		}
 		return nil

@@ -15,9 +15,12 @@ func TestLoadBalancerFields(t *testing.T) {
 	member := sdn.Member{Addr: netip.MustParseAddrPort("10.0.0.5:8080")}
 	good := func() sdn.LoadBalancerSpec {
 		return sdn.LoadBalancerSpec{
-			VIPs:      []sdn.VIP{{Subnet: "four"}, {Subnet: "six", Addr: netip.MustParseAddr("fd00::10")}},
-			Listeners: []sdn.Listener{{Protocol: sdn.TCP, Port: 80, Pool: sdn.Pool{ID: "a", Members: []sdn.Member{member}}}, {Protocol: sdn.UDP, Port: 80, WithoutPool: true}},
-			Pools:     []sdn.Pool{{Protocol: sdn.TCP}, {Protocol: sdn.TCP}},
+			VIPs: []sdn.VIP{{Subnet: "four"}, {Subnet: "six", Addr: netip.MustParseAddr("fd00::10")}},
+			Listeners: []sdn.Listener{
+				{Protocol: sdn.TCP, Port: 80, Pool: sdn.Pool{ID: "a", Members: []sdn.Member{member}}},
+				{Protocol: sdn.UDP, Port: 80, WithoutPool: true},
+			},
+			Pools: []sdn.Pool{{Protocol: sdn.TCP}, {Protocol: sdn.TCP}},
 		}
 	}
 	if err := LoadBalancer(good()); err != nil {
@@ -41,13 +44,17 @@ func TestLoadBalancerFields(t *testing.T) {
 		"listeners[0].sources[1]": func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}}
 		},
-		"listeners[0].connection_limit":      func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ConnectionLimit = -1 },
-		"listeners[0].client_timeout":        func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ClientTimeout = -time.Second },
-		"listeners[1].pool":                  func(s *sdn.LoadBalancerSpec) { s.Listeners[1].Pool.Name = "web" },
-		"listeners[0].pool.protocol":         func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Protocol = sdn.UDP },
-		"listeners[0].pool.algorithm":        func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Algorithm = "LUCK" },
-		"listeners[0].pool.affinity.timeout": func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Affinity.Timeout = time.Hour },
-		"listeners[0].pool.members[1].addr":  func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Members = []sdn.Member{member, member} },
+		"listeners[0].connection_limit": func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ConnectionLimit = -1 },
+		"listeners[0].client_timeout":   func(s *sdn.LoadBalancerSpec) { s.Listeners[0].ClientTimeout = -time.Second },
+		"listeners[1].pool":             func(s *sdn.LoadBalancerSpec) { s.Listeners[1].Pool.Name = "web" },
+		"listeners[0].pool.protocol":    func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Protocol = sdn.UDP },
+		"listeners[0].pool.algorithm":   func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Algorithm = "LUCK" },
+		"listeners[0].pool.affinity.timeout": func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Pool.Affinity.Timeout = time.Hour
+		},
+		"listeners[0].pool.members[1].addr": func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Pool.Members = []sdn.Member{member, member}
+		},
 		"listeners[0].pool.members[0].addr": func(s *sdn.LoadBalancerSpec) {
 			s.Listeners[0].Pool.Members = []sdn.Member{{Addr: netip.MustParseAddrPort("127.0.0.1:80")}}
 		},
@@ -65,7 +72,9 @@ func TestLoadBalancerFields(t *testing.T) {
 		}
 	}
 	spec := good()
-	spec.Listeners[0].Pool.Members = append(spec.Listeners[0].Pool.Members, sdn.Member{Addr: netip.MustParseAddrPort("[fd00::5]:8080")})
+	spec.Listeners[0].Pool.Members = append(spec.Listeners[0].Pool.Members, sdn.Member{
+		Addr: netip.MustParseAddrPort("[fd00::5]:8080"),
+	})
 	err := FamilyOfMembers(spec, []sdn.VIP{{Addr: netip.MustParseAddr("10.9.0.1")}})
 	if !sdn.IsInvalid(err) || sdn.FieldOf(err) != "listeners[0].pool.members[1].addr" {
 		t.Errorf("a member of no VIP's family: %v", err)

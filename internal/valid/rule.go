@@ -7,7 +7,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Rule refuses a security group's rule that no data path can follow; field is what it is called in its group, such as rules[2].
+// Rule refuses a security group's rule that no data path can follow; field is what it is
+// called in its group, such as rules[2].
 func Rule(field string, r sdn.Rule) error {
 	bad := func(part, detail string, args ...any) error {
 		return sdn.Invalid("security group", field+"."+part, detail, args...)

@@ -1,7 +1,9 @@
-// Package valid refuses what the contract of package sdn refuses whatever the SDN: names, tags, addresses, routes and ranges that make no sense.
+// Package valid refuses what the contract of package sdn refuses whatever the SDN: names,
+// tags, addresses, routes and ranges that make no sense.
 //
-// It owns those checks, so that every provider names the same field in the same words. It must not ask an SDN, nor know any: what one of them alone cannot
-// carry is that provider's to refuse.
+// It owns those checks, so that every provider names the same field in the same words. It
+// must not ask an SDN, nor know any: what one of them alone cannot carry is that
+// provider's to refuse.
 package valid
 
 import (
@@ -62,7 +64,9 @@ func Base(noun string, b sdn.Base) error {
 	if !b.Key.IsZero() && b.Description != "" {
 		return sdn.Invalid(noun, "description", "must be empty for an object with a key")
 	}
-	for _, f := range []struct{ field, value string }{{"name", b.Name}, {"description", b.Description}, {"project", b.Project}} {
+	for _, f := range []struct{ field, value string }{
+		{"name", b.Name}, {"description", b.Description}, {"project", b.Project},
+	} {
 		if err := Text(noun, f.field, f.value); err != nil {
 			return err
 		}
@@ -120,7 +124,8 @@ func Prefix(noun, field string, p netip.Prefix) error {
 	return nil
 }
 
-// Routes wants routes whose next hop is of the family of their destination; an unspecified next hop is on the link.
+// Routes wants routes whose next hop is of the family of their destination; an
+// unspecified next hop is on the link.
 func Routes(noun, field string, routes []sdn.HostRoute) error {
 	for i, r := range routes {
 		at := fmt.Sprintf("%s[%d]", field, i)
@@ -140,11 +145,15 @@ func Routes(noun, field string, routes []sdn.HostRoute) error {
 	return nil
 }
 
-// RouteFamily wants the routes of a subnet to be of its family: no port that is on it alone could use others.
+// RouteFamily wants the routes of a subnet to be of its family: no port that is on it
+// alone could use others.
 func RouteFamily(cidr netip.Prefix, routes []sdn.HostRoute) error {
 	for i, r := range routes {
 		if r.Destination.Addr().BitLen() != cidr.Addr().BitLen() {
-			return sdn.Invalid("subnet", fmt.Sprintf("host_routes[%d].destination", i), "%v is not of the family of %v", r.Destination, cidr)
+			return sdn.Invalid(
+				"subnet", fmt.Sprintf("host_routes[%d].destination", i), "%v is not of the family of %v",
+				r.Destination, cidr,
+			)
 		}
 	}
 	return nil
@@ -172,7 +181,8 @@ func Ranges(cidr netip.Prefix, ranges []sdn.AddressRange) error {
 // MaxVLAN is the last VLAN there is (IEEE 802.1Q); the first is 1.
 const MaxVLAN = 4094
 
-// Subports wants VLANs that there are, 0 for one that is to be chosen, and each port and each VLAN once.
+// Subports wants VLANs that there are, 0 for one that is to be chosen, and each port and
+// each VLAN once.
 func Subports(subports []sdn.Subport) error {
 	ports, vlans := map[sdn.ID]bool{}, map[int]bool{}
 	for i, s := range subports {

@@ -13,8 +13,8 @@ import (
 // maxBuckets is how many clients of a generation are told apart.
 const maxBuckets = 4096
 
-// buckets are token buckets by a client's name. There are at most two generations of them: of a flood of names those that have not come again are
-// forgotten.
+// buckets are token buckets by a client's name. There are at most two generations of
+// them: of a flood of names those that have not come again are forgotten.
 type buckets struct {
 	rate  rate.Limit
 	burst int

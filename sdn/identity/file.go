@@ -33,11 +33,12 @@ type stamp struct {
 	owner           uint32
 }
 
-// racy is how young a file may be when it is read and its next change still be missed: the kernel's clock for files goes in steps.
+// racy is how young a file may be when it is read and its next change still be missed:
+// the kernel's clock for files goes in steps.
 const racy = 50 * time.Millisecond
 
-// OpenTokens reads the file. It must be a regular one that belongs to root or to this process's user, and be readable by nobody else (mode
-// 0600 or less).
+// OpenTokens reads the file. It must be a regular one that belongs to root or to this
+// process's user, and be readable by nobody else (mode 0600 or less).
 func OpenTokens(path string, log *slog.Logger) (*TokenFile, error) {
 	f := &TokenFile{path: path, log: log}
 	set, seen, err := f.read()
@@ -48,8 +49,9 @@ func OpenTokens(path string, log *slog.Logger) (*TokenFile, error) {
 	return f, nil
 }
 
-// Set is what the file says now. A file that is spoilt changes nothing: what was read last goes on to hold, and the log is told once. One that
-// is gone, cannot be read or is open to others holds nothing: nobody is let in by it.
+// Set is what the file says now. A file that is spoilt changes nothing: what was read
+// last goes on to hold, and the log is told once. One that is gone, cannot be read or is
+// open to others holds nothing: nobody is let in by it.
 func (f *TokenFile) Set() *TokenSet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +84,8 @@ func (f *TokenFile) complain(what string, err error) {
 	}
 }
 
-// read gives what the file says and how it looks. With an error the stamp is zero where the file must not, or cannot, be looked into.
+// read gives what the file says and how it looks. With an error the stamp is zero where
+// the file must not, or cannot, be looked into.
 func (f *TokenFile) read() (*TokenSet, stamp, error) {
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -98,7 +101,10 @@ func (f *TokenFile) read() (*TokenSet, stamp, error) {
 	case !info.Mode().IsRegular():
 		return nil, stamp{}, fmt.Errorf("%s is no regular file", f.path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, stamp{}, fmt.Errorf("%s has mode %04o, so others may read it: want 0600 (chmod 600 %s)", f.path, info.Mode().Perm(), f.path)
+		return nil, stamp{}, fmt.Errorf(
+			"%s has mode %04o, so others may read it: want 0600 (chmod 600 %s)", f.path, info.Mode().Perm(),
+			f.path,
+		)
 	case seen.owner != 0 && int(seen.owner) != os.Geteuid():
 		return nil, stamp{}, fmt.Errorf("%s belongs to user %d: want root", f.path, seen.owner)
 	}
@@ -106,7 +112,8 @@ func (f *TokenFile) read() (*TokenSet, stamp, error) {
 	return set, seen, err
 }
 
-// settled is the stamp of a file that cannot change unseen any more, and none of another, which is read again at the next use.
+// settled is the stamp of a file that cannot change unseen any more, and none of another,
+// which is read again at the next use.
 func (s stamp) settled() stamp {
 	if time.Since(s.status) < racy {
 		return stamp{}

@@ -31,11 +31,14 @@ const (
 // GateConfig is what a gate stands before.
 type GateConfig struct {
 	API http.Handler
-	// Identity tells whose a token is, and serves its own API beside. nil: whoever could connect is root.
+	// Identity tells whose a token is, and serves its own API beside. nil: whoever could
+	// connect is root.
 	Identity *Service
-	// As puts who asks into a request's context, for API. Root is who asks where Identity is nil: the zero Identity.
+	// As puts who asks into a request's context, for API. Root is who asks where Identity is
+	// nil: the zero Identity.
 	As func(context.Context, Identity) context.Context
-	// Rate is how many requests of one token or user are served in a second, on average; twice as many at once. 0 is no bound. Root has none.
+	// Rate is how many requests of one token or user are served in a second, on average;
+	// twice as many at once. 0 is no bound. Root has none.
 	Rate    int
 	Metrics *metrics.API
 }
@@ -43,8 +46,9 @@ type GateConfig struct {
 // NewGate gives the handler.
 func NewGate(c GateConfig) http.Handler {
 	g := &gate{
-		GateConfig: c, clients: newBuckets(float64(c.Rate), 2*c.Rate), failures: newBuckets(failuresPerSecond, failuresAtOnce),
-		asking: &turns{most: askingAtOnce}, calls: &turns{most: callsAtOnce},
+		GateConfig: c, clients: newBuckets(float64(c.Rate), 2*c.Rate),
+		failures: newBuckets(failuresPerSecond, failuresAtOnce),
+		asking:   &turns{most: askingAtOnce}, calls: &turns{most: callsAtOnce},
 	}
 	return http.HandlerFunc(g.serve)
 }
@@ -90,8 +94,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request) {
 	g.admit(answer, r.WithContext(ctx), noun)
 }
 
-// admit serves who shows a token, and to others what gives one. Wrong credentials from an address do not lock out those that show a right one, which yet does
-// not let them try others: what a request for a token shows is in its body.
+// admit serves who shows a token, and to others what gives one. Wrong credentials from an
+// address do not lock out those that show a right one, which yet does not let them try
+// others: what a request for a token shows is in its body.
 func (g *gate) admit(w *watched, r *http.Request, noun string) {
 	from := addressOf(r.RemoteAddr)
 	who, ok := g.Identity.Identify(r.Header.Get("X-Auth-Token"))
@@ -123,7 +128,8 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 		g.refuse(w, r, "rate", "Too many requests came with this token or from this address.")
 	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		g.Identity.ServeVersions(w, r)
-	case strings.TrimSuffix(r.URL.Path, "/") == LoadBalancing && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+	case strings.TrimSuffix(r.URL.Path, "/") == LoadBalancing &&
+		(r.Method == http.MethodGet || r.Method == http.MethodHead):
 		g.API.ServeHTTP(w, r) // the versions of that API, which are told to everybody
 	case noun == nounIdentity:
 		g.Identity.ServeHTTP(w, r)
@@ -161,7 +167,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 		run = httpserve.Run
 	}
 	return run(ctx, &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if unix, ok := conn.(*net.UnixConn); ok {
@@ -193,7 +200,8 @@ const nounIdentity, nounOther = "identity", "other"
 
 // nouns are the collections that are told apart in metrics.
 var nouns = map[string]bool{
-	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true, "floatingips": true, "security-groups": true,
+	"networks": true, "subnets": true, "subnetpools": true, "ports": true, "routers": true,
+	"floatingips": true, "security-groups": true,
 	"security-group-rules": true, "address-groups": true, "trunks": true, "qos": true, "quotas": true, "extensions": true,
 	"network-ip-availabilities": true,
 	"loadbalancers":             true, "listeners": true, "pools": true, "healthmonitors": true,

@@ -33,7 +33,10 @@ type gateWorld struct {
 
 func newGateWorld(t *testing.T, rate int, open bool) *gateWorld {
 	t.Helper()
-	set, err := ParseTokens(strings.NewReader("token "+adminToken+" ops admin root\ntoken "+readerToken+" blue reader eve\n"), "tokens")
+	set, err := ParseTokens(
+		strings.NewReader("token "+adminToken+" ops admin root\ntoken "+readerToken+" blue reader eve\n"),
+		"tokens",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +56,9 @@ func newGateWorld(t *testing.T, rate int, open bool) *gateWorld {
 		Rate: rate, Metrics: metrics.NewAPI(w.registry),
 	}
 	if !open {
-		if c.Identity, err = New(Config{Tokens: func() *TokenSet { return set }, Key: []byte(strings.Repeat("k", 32))}); err != nil {
+		if c.Identity, err = New(Config{
+			Tokens: func() *TokenSet { return set }, Key: []byte(strings.Repeat("k", 32)),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +122,8 @@ func TestWhoAsks(t *testing.T) {
 		"elsewhere":      {"/admin/status", "", 401, "requires authentication"},
 	} {
 		rec := w.ask("GET", tc.path, tc.token, "192.0.2.1")
-		if rec.Code != tc.status || !strings.Contains(rec.Body.String(), tc.has) || !strings.HasPrefix(rec.Header().Get("X-Openstack-Request-Id"), "req-") {
+		if rec.Code != tc.status || !strings.Contains(rec.Body.String(), tc.has) ||
+			!strings.HasPrefix(rec.Header().Get("X-Openstack-Request-Id"), "req-") {
 			t.Errorf("%s: %d %s %v", name, rec.Code, rec.Body, rec.Header())
 		}
 		if rec.Code == 401 && !strings.HasPrefix(rec.Header().Get("WWW-Authenticate"), "Keystone uri=") {
@@ -161,7 +167,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Who guesses is stopped, and nobody else is: not those with a right token from there, not those from elsewhere.
+// Who guesses is stopped, and nobody else is: not those with a right token from there,
+// not those from elsewhere.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
 	w := newGateWorld(t, 0, false)
@@ -186,7 +193,8 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// One address has so many requests for a token under way, so that those from elsewhere do not wait for all of its passwords.
+// One address has so many requests for a token under way, so that those from elsewhere do
+// not wait for all of its passwords.
 func TestAskingAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newGateWorld(t, 0, false)
@@ -253,9 +261,10 @@ func TestSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, l, w.handler, slog.New(slog.DiscardHandler)) }()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial}}
 	for range 10 {
 		resp, err := client.Get("http://kuryr/v2.0/networks")
 		if err != nil {
@@ -277,9 +286,12 @@ func TestSocket(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
-		"/v2.0/networks": "networks", "/v2.0/ports/x/tags": "ports", "/v2.0/ports.json": "ports", "/v2.0/qos/policies": "qos", "/v2.0/x": "other",
-		"/": "other", "": "other", "/v3/auth/tokens": "identity", "/identity/v3": "identity", "/v3x": "other", "/v2.0": "other",
-		"/v2.0/lbaas/loadbalancers": "loadbalancers", "/v2/lbaas/pools/x/members": "pools", "/load-balancer/v2/lbaas/listeners": "listeners", "/load-balancer/v2.0/quotas/x": "quotas",
+		"/v2.0/networks": "networks", "/v2.0/ports/x/tags": "ports", "/v2.0/ports.json": "ports",
+		"/v2.0/qos/policies": "qos", "/v2.0/x": "other",
+		"/": "other", "": "other", "/v3/auth/tokens": "identity", "/identity/v3": "identity",
+		"/v3x": "other", "/v2.0": "other",
+		"/v2.0/lbaas/loadbalancers": "loadbalancers", "/v2/lbaas/pools/x/members": "pools",
+		"/load-balancer/v2/lbaas/listeners": "listeners", "/load-balancer/v2.0/quotas/x": "quotas",
 		"/load-balancer": "other", "/load-balancer/v3/auth/tokens": "other",
 	} {
 		if got := nounOf(path); got != want {

@@ -26,7 +26,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = inner
 	}
 	if r.URL.Path == "" {
-		answer(w, http.StatusMultipleChoices, map[string]any{"versions": map[string]any{"values": []version{versionAt(s.base(r) + "/v3/")}}})
+		answer(w, http.StatusMultipleChoices, map[string]any{"versions": map[string]any{
+			"values": []version{versionAt(s.base(r) + "/v3/")},
+		}})
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -51,7 +53,9 @@ func (s *Service) routes() *http.ServeMux {
 	mux.HandleFunc("GET /v3/projects", s.known(s.projects))
 	mux.HandleFunc("GET /v3/projects/{id}", s.known(s.project))
 	mux.HandleFunc("GET /v3/domains", s.known(func(w http.ResponseWriter, r *http.Request, _ grant) {
-		list(w, s.base(r)+r.URL.Path, "domains", filtered(r.URL.Query(), []ref{*domain}, func(d ref) (string, string) { return d.ID, d.Name }))
+		list(w, s.base(r)+r.URL.Path, "domains", filtered(
+			r.URL.Query(), []ref{*domain}, func(d ref) (string, string) { return d.ID, d.Name },
+		))
 	}))
 	mux.HandleFunc("GET /v3/domains/{id}", s.known(func(w http.ResponseWriter, r *http.Request, _ grant) {
 		if r.PathValue("id") != domainID {
@@ -65,7 +69,9 @@ func (s *Service) routes() *http.ServeMux {
 			s.missing(w, r, "user", r.PathValue("id"))
 			return
 		}
-		answer(w, http.StatusOK, map[string]any{"user": map[string]any{"id": g.Name, "name": g.Name, "domain_id": domainID, "enabled": true}})
+		answer(w, http.StatusOK, map[string]any{"user": map[string]any{
+			"id": g.Name, "name": g.Name, "domain_id": domainID, "enabled": true,
+		}})
 	}))
 	mux.HandleFunc("GET /v3/users/{id}/projects", s.known(func(w http.ResponseWriter, r *http.Request, g grant) {
 		if r.PathValue("id") != g.Name {
@@ -149,7 +155,10 @@ func (s *Service) revoke(w http.ResponseWriter, r *http.Request, g grant) {
 		s.Refuse(w, r, http.StatusServiceUnavailable, "The token could not be revoked.")
 		return
 	}
-	s.log.InfoContext(r.Context(), "a token of the API was revoked", "user", about.Name, "project", about.Project, "by", g.Name, "peer", r.RemoteAddr)
+	s.log.InfoContext(
+		r.Context(), "a token of the API was revoked", "user", about.Name, "project", about.Project,
+		"by", g.Name, "peer", r.RemoteAddr,
+	)
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -179,7 +188,9 @@ func (s *Service) projects(w http.ResponseWriter, r *http.Request, g grant) {
 	for _, name := range s.visible(g) {
 		all = append(all, projectOf(name, s.base(r)))
 	}
-	list(w, s.base(r)+r.URL.Path, "projects", filtered(r.URL.Query(), all, func(p projectView) (string, string) { return p.ID, p.Name }))
+	list(w, s.base(r)+r.URL.Path, "projects", filtered(
+		r.URL.Query(), all, func(p projectView) (string, string) { return p.ID, p.Name },
+	))
 }
 
 func (s *Service) project(w http.ResponseWriter, r *http.Request, g grant) {
@@ -204,7 +215,9 @@ func list[T any](w http.ResponseWriter, self, noun string, all []T) {
 	if all == nil {
 		all = []T{}
 	}
-	answer(w, http.StatusOK, map[string]any{noun: all, "links": map[string]any{"self": self, "next": nil, "previous": nil}})
+	answer(w, http.StatusOK, map[string]any{noun: all, "links": map[string]any{
+		"self": self, "next": nil, "previous": nil,
+	}})
 }
 
 // decode reads a body that is one JSON object.

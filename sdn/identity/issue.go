@@ -32,8 +32,8 @@ type asked struct {
 	} `json:"auth"`
 }
 
-// scope is the project that a token is asked for, "" for the first there is. ok is false for what nobody here has a role in: a domain, the
-// system, a trust.
+// scope is the project that a token is asked for, "" for the first there is. ok is false
+// for what nobody here has a role in: a domain, the system, a trust.
 func (a asked) scope() (project string, ok bool) {
 	raw := bytes.TrimSpace(a.Auth.Scope)
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == `"unscoped"` {
@@ -41,7 +41,8 @@ func (a asked) scope() (project string, ok bool) {
 	}
 	var scope map[string]json.RawMessage
 	var p ref
-	if json.Unmarshal(raw, &scope) != nil || len(scope) != 1 || json.Unmarshal(scope["project"], &p) != nil || !p.Domain.matches() {
+	if json.Unmarshal(raw, &scope) != nil || len(scope) != 1 ||
+		json.Unmarshal(scope["project"], &p) != nil || !p.Domain.matches() {
 		return "", false
 	}
 	if p.ID != "" {
@@ -69,7 +70,11 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 	methods := a.Auth.Identity.Methods
 	if len(methods) != 1 || methods[0] != "token" && methods[0] != "password" {
 		if len(methods) == 0 {
-			s.Refuse(w, r, http.StatusBadRequest, "Expecting to find identity in auth. The server could not comply with the request since it is either malformed or otherwise incorrect.")
+			s.Refuse(
+				w, r, http.StatusBadRequest,
+				"Expecting to find identity in auth. The server could not comply with the request since "+
+					"it is either malformed or otherwise incorrect.",
+			)
 			return
 		}
 		s.Refuse(w, r, http.StatusUnauthorized, "Attempted to authenticate with an unsupported method.")
@@ -83,11 +88,17 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 		id, ok = in(ids, project)
 	}
 	if !ok {
-		s.log.WarnContext(r.Context(), "a token of the API was refused", "user", a.user(), "project", shorten(project), "method", methods[0], "peer", r.RemoteAddr)
+		s.log.WarnContext(
+			r.Context(), "a token of the API was refused", "user", a.user(), "project", shorten(project),
+			"method", methods[0], "peer", r.RemoteAddr,
+		)
 		s.Refuse(w, r, http.StatusUnauthorized, "")
 		return
 	}
-	g := grant{Identity: id, issued: now.Truncate(time.Second), expires: now.Truncate(time.Second).Add(Lifetime), audit: rand.Text(), methods: methods}
+	g := grant{
+		Identity: id, issued: now.Truncate(time.Second), expires: now.Truncate(time.Second).Add(Lifetime),
+		audit: rand.Text(), methods: methods,
+	}
 	if got.audit != "" && got.expires.Before(g.expires) { // an exchange does not make it last longer
 		g.expires, g.methods = got.expires, slices.Compact(append([]string{"token"}, got.methods...))
 	}
@@ -100,12 +111,16 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("nocatalog") {
 		view.Catalog = catalog(s.base(r))
 	}
-	s.log.InfoContext(r.Context(), "a token of the API was issued", "user", g.Name, "project", g.Project, "role", g.Role, "method", methods[0], "peer", r.RemoteAddr)
+	s.log.InfoContext(
+		r.Context(), "a token of the API was issued", "user", g.Name, "project", g.Project,
+		"role", g.Role, "method", methods[0], "peer", r.RemoteAddr,
+	)
 	w.Header().Set("X-Subject-Token", token)
 	answer(w, http.StatusCreated, map[string]tokenView{"token": view})
 }
 
-// authenticate gives all that a client is, none where it has not proved it, and what it has shown where that was a token.
+// authenticate gives all that a client is, none where it has not proved it, and what it
+// has shown where that was a token.
 func (s *Service) authenticate(ctx context.Context, a asked) ([]Identity, grant) {
 	identity := a.Auth.Identity
 	if identity.Methods[0] == "token" {

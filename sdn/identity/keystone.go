@@ -21,9 +21,11 @@ type Config struct {
 	Tokens func() *TokenSet
 	// Key signs what is issued: 32 bytes that nobody else knows. See LoadKey.
 	Key []byte
-	// RevokedPath is the file that keeps what was revoked before its end; "" forgets it with the process.
+	// RevokedPath is the file that keeps what was revoked before its end; "" forgets it with
+	// the process.
 	RevokedPath string
-	// Scheme is that of the addresses in the catalogue: "https", or "http" for development. The rest of them is as the client has it.
+	// Scheme is that of the addresses in the catalogue: "https", or "http" for development.
+	// The rest of them is as the client has it.
 	Scheme string
 	Logger *slog.Logger
 	Now    func() time.Time // nil: time.Now
@@ -46,7 +48,10 @@ func New(c Config) (*Service, error) {
 	if len(c.Key) != keySize {
 		return nil, errors.New("a key of 32 bytes is needed")
 	}
-	s := &Service{tokens: c.Tokens, scheme: cmp.Or(c.Scheme, "https"), log: c.Logger, now: c.Now, signer: c.Key, passwords: make(chan struct{}, passwordsAtOnce)}
+	s := &Service{
+		tokens: c.Tokens, scheme: cmp.Or(c.Scheme, "https"), log: c.Logger, now: c.Now, signer: c.Key,
+		passwords: make(chan struct{}, passwordsAtOnce),
+	}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -61,7 +66,8 @@ func New(c Config) (*Service, error) {
 	return s, nil
 }
 
-// Identify tells who shows a token: one of the token file, or one issued and neither at its end nor revoked.
+// Identify tells who shows a token: one of the token file, or one issued and neither at
+// its end nor revoked.
 func (s *Service) Identify(token string) (Identity, bool) {
 	g, ok := s.grant(token)
 	return g.Identity, ok

@@ -40,10 +40,15 @@ func newWorld(t *testing.T) *world {
 	hash := string(sum)
 	alice := "user alice blue member " + hash
 	w := &world{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	w.file(t, "token "+staticAdmin+" ops admin root\ntoken "+staticReader+" blue reader\n"+alice+"\nuser alice red admin "+hash+"\n")
+	w.file(
+		t,
+		"token "+staticAdmin+" ops admin root\ntoken "+staticReader+" blue reader\n"+alice+
+			"\nuser alice red admin "+hash+"\n",
+	)
 	w.config = Config{
-		Tokens: func() *TokenSet { return w.set }, Key: []byte(strings.Repeat("k", keySize)), RevokedPath: filepath.Join(t.TempDir(), "revoked"),
-		Now: func() time.Time { return w.now },
+		Tokens: func() *TokenSet { return w.set }, Key: []byte(strings.Repeat("k", keySize)),
+		RevokedPath: filepath.Join(t.TempDir(), "revoked"),
+		Now:         func() time.Time { return w.now },
 	}
 	w.restart(t)
 	return w
@@ -104,7 +109,8 @@ func (w *world) issue(t *testing.T, body string) string {
 	return resp.Header.Get("X-Subject-Token")
 }
 
-// Of the services that there are none of, a project has no quotas, and those can be forgotten; strangers are told nothing.
+// Of the services that there are none of, a project has no quotas, and those can be
+// forgotten; strangers are told nothing.
 func TestAbsentServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,25 +134,42 @@ func TestIssue(t *testing.T) {
 		project string
 		role    Role
 	}{
-		"first project":        {byPassword(aliceDefault, "correct horse", ""), 201, "blue", Member},
-		"by id":                {byPassword(`"id":"alice"`, "correct horse", ""), 201, "blue", Member},
-		"domain by name":       {byPassword(`"name":"alice","domain":{"name":"Default"}`, "correct horse", ""), 201, "blue", Member},
-		"no domain":            {byPassword(`"name":"alice"`, "correct horse", ""), 201, "blue", Member},
-		"unscoped":             {byPassword(aliceDefault, "correct horse", `"unscoped"`), 201, "blue", Member},
-		"project by name":      {byPassword(aliceDefault, "correct horse", `{"project":{"name":"red","domain":{"id":"default"}}}`), 201, "red", Admin},
-		"project by id":        {byPassword(aliceDefault, "correct horse", `{"project":{"id":"red"}}`), 201, "red", Admin},
-		"token":                {byToken(staticAdmin, ""), 201, "ops", Admin},
-		"token and project":    {byToken(staticReader, `{"project":{"name":"blue","domain":{"name":"Default"}}}`), 201, "blue", Reader},
-		"wrong password":       {byPassword(aliceDefault, "correct hors", ""), 401, "", ""},
-		"no password":          {byPassword(aliceDefault, "", ""), 401, "", ""},
-		"no user":              {byPassword(`"name":""`, "correct horse", ""), 401, "", ""},
-		"unknown user":         {byPassword(`"name":"bob"`, "correct horse", ""), 401, "", ""},
-		"other domain":         {byPassword(`"name":"alice","domain":{"id":"moon"}`, "correct horse", ""), 401, "", ""},
-		"other project":        {byPassword(aliceDefault, "correct horse", `{"project":{"name":"ops"}}`), 401, "", ""},
-		"project's domain":     {byPassword(aliceDefault, "correct horse", `{"project":{"name":"red","domain":{"name":"moon"}}}`), 401, "", ""},
-		"system":               {byPassword(aliceDefault, "correct horse", `{"system":{"all":true}}`), 401, "", ""},
-		"domain":               {byPassword(aliceDefault, "correct horse", `{"domain":{"id":"default"}}`), 401, "", ""},
-		"two scopes":           {byPassword(aliceDefault, "correct horse", `{"project":{"id":"red"},"system":{"all":true}}`), 401, "", ""},
+		"first project": {byPassword(aliceDefault, "correct horse", ""), 201, "blue", Member},
+		"by id":         {byPassword(`"id":"alice"`, "correct horse", ""), 201, "blue", Member},
+		"domain by name": {
+			byPassword(`"name":"alice","domain":{"name":"Default"}`, "correct horse", ""), 201, "blue",
+			Member,
+		},
+		"no domain": {byPassword(`"name":"alice"`, "correct horse", ""), 201, "blue", Member},
+		"unscoped":  {byPassword(aliceDefault, "correct horse", `"unscoped"`), 201, "blue", Member},
+		"project by name": {
+			byPassword(
+				aliceDefault, "correct horse", `{"project":{"name":"red","domain":{"id":"default"}}}`,
+			),
+			201, "red", Admin,
+		},
+		"project by id": {byPassword(aliceDefault, "correct horse", `{"project":{"id":"red"}}`), 201, "red", Admin},
+		"token":         {byToken(staticAdmin, ""), 201, "ops", Admin},
+		"token and project": {
+			byToken(staticReader, `{"project":{"name":"blue","domain":{"name":"Default"}}}`), 201, "blue",
+			Reader,
+		},
+		"wrong password": {byPassword(aliceDefault, "correct hors", ""), 401, "", ""},
+		"no password":    {byPassword(aliceDefault, "", ""), 401, "", ""},
+		"no user":        {byPassword(`"name":""`, "correct horse", ""), 401, "", ""},
+		"unknown user":   {byPassword(`"name":"bob"`, "correct horse", ""), 401, "", ""},
+		"other domain":   {byPassword(`"name":"alice","domain":{"id":"moon"}`, "correct horse", ""), 401, "", ""},
+		"other project":  {byPassword(aliceDefault, "correct horse", `{"project":{"name":"ops"}}`), 401, "", ""},
+		"project's domain": {
+			byPassword(aliceDefault, "correct horse", `{"project":{"name":"red","domain":{"name":"moon"}}}`),
+			401, "", "",
+		},
+		"system": {byPassword(aliceDefault, "correct horse", `{"system":{"all":true}}`), 401, "", ""},
+		"domain": {byPassword(aliceDefault, "correct horse", `{"domain":{"id":"default"}}`), 401, "", ""},
+		"two scopes": {
+			byPassword(aliceDefault, "correct horse", `{"project":{"id":"red"},"system":{"all":true}}`), 401,
+			"", "",
+		},
 		"another's project":    {byToken(staticReader, `{"project":{"id":"ops"}}`), 401, "", ""},
 		"unknown token":        {byToken(staticReader+"x", ""), 401, "", ""},
 		"empty token":          {byToken("", ""), 401, "", ""},
@@ -163,7 +186,8 @@ func TestIssue(t *testing.T) {
 		}
 		if tc.status != 201 {
 			var e struct{ Error problem }
-			if json.Unmarshal([]byte(text), &e) != nil || e.Error.Code != tc.status || e.Error.Message == "" || resp.Header.Get("X-Subject-Token") != "" {
+			if json.Unmarshal([]byte(text), &e) != nil || e.Error.Code != tc.status ||
+				e.Error.Message == "" || resp.Header.Get("X-Subject-Token") != "" {
 				t.Errorf("%s: %s", name, text)
 			}
 			if tc.status == 401 && resp.Header.Get("WWW-Authenticate") != `Keystone uri="https://sdn.example:9696/v3"` {
@@ -179,7 +203,8 @@ func TestIssue(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &body); err != nil {
 			t.Fatal(err)
 		}
-		if body.Token.Project.ID != tc.project || body.Token.Roles[0].Name != string(tc.role) || body.Token.Catalog[0].Endpoints[0].URL != "https://sdn.example:9696" ||
+		if body.Token.Project.ID != tc.project || body.Token.Roles[0].Name != string(tc.role) ||
+			body.Token.Catalog[0].Endpoints[0].URL != "https://sdn.example:9696" ||
 			body.Token.ExpiresAt != "2026-01-02T04:04:05.000000Z" || strings.Contains(text, "$2a$") {
 			t.Errorf("%s: %s", name, text)
 		}
@@ -243,13 +268,18 @@ func TestShowAndRevoke(t *testing.T) {
 	alice := w.issue(t, byPassword(aliceDefault, "correct horse", ""))
 	other := w.issue(t, byPassword(aliceDefault, "correct horse", ""))
 	resp, text := w.ask("GET", "/v3/auth/tokens", "", "X-Auth-Token", alice, "X-Subject-Token", alice)
-	if resp.StatusCode != 200 || resp.Header.Get("X-Subject-Token") != alice || !strings.Contains(text, `"name":"alice"`) || !strings.Contains(text, "catalog") {
+	if resp.StatusCode != 200 || resp.Header.Get("X-Subject-Token") != alice ||
+		!strings.Contains(text, `"name":"alice"`) || !strings.Contains(text, "catalog") {
 		t.Errorf("%d %s", resp.StatusCode, text)
 	}
-	if _, text := w.ask("GET", "/v3/auth/tokens?nocatalog", "", "X-Auth-Token", alice, "X-Subject-Token", alice); strings.Contains(text, "catalog") {
+	if _, text := w.ask(
+		"GET", "/v3/auth/tokens?nocatalog", "", "X-Auth-Token", alice, "X-Subject-Token", alice,
+	); strings.Contains(text, "catalog") {
 		t.Error(text)
 	}
-	if resp, _ := w.ask("HEAD", "/v3/auth/tokens", "", "X-Auth-Token", staticAdmin, "X-Subject-Token", alice); resp.StatusCode != 200 {
+	if resp, _ := w.ask(
+		"HEAD", "/v3/auth/tokens", "", "X-Auth-Token", staticAdmin, "X-Subject-Token", alice,
+	); resp.StatusCode != 200 {
 		t.Errorf("HEAD: %d", resp.StatusCode)
 	}
 	for name, tc := range map[string]struct {
@@ -263,11 +293,15 @@ func TestShowAndRevoke(t *testing.T) {
 		"deletes another's": {"DELETE", staticReader, alice, 403},
 		"of the file":       {"DELETE", staticAdmin, staticAdmin, 403},
 	} {
-		if resp, text := w.ask(tc.method, "/v3/auth/tokens", "", "X-Auth-Token", tc.auth, "X-Subject-Token", tc.subject); resp.StatusCode != tc.want {
+		if resp, text := w.ask(
+			tc.method, "/v3/auth/tokens", "", "X-Auth-Token", tc.auth, "X-Subject-Token", tc.subject,
+		); resp.StatusCode != tc.want {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
 		}
 	}
-	if resp, text := w.ask("DELETE", "/v3/auth/tokens", "", "X-Auth-Token", alice, "X-Subject-Token", alice); resp.StatusCode != 204 {
+	if resp, text := w.ask(
+		"DELETE", "/v3/auth/tokens", "", "X-Auth-Token", alice, "X-Subject-Token", alice,
+	); resp.StatusCode != 204 {
 		t.Fatalf("%d %s", resp.StatusCode, text)
 	}
 	for range 2 {
@@ -350,7 +384,8 @@ func TestDocuments(t *testing.T) {
 		"beside the identity": {"/identityx", alice, 404, "", ""},
 	} {
 		resp, text := w.ask("GET", tc.path, "", "X-Auth-Token", tc.token)
-		if resp.StatusCode != tc.status || !strings.Contains(text, tc.has) || tc.hasNot != "" && strings.Contains(text, tc.hasNot) || !json.Valid([]byte(text)) {
+		if resp.StatusCode != tc.status || !strings.Contains(text, tc.has) ||
+			tc.hasNot != "" && strings.Contains(text, tc.hasNot) || !json.Valid([]byte(text)) {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
 		}
 	}
@@ -400,7 +435,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// gophercloud logs in, by password and by token, finds the network service, and gets another token when its own is refused.
+// gophercloud logs in, by password and by token, finds the network service, and gets
+// another token when its own is refused.
 func TestGophercloud(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -412,8 +448,11 @@ func TestGophercloud(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	for name, auth := range map[string]gophercloud.AuthOptions{
-		"password": {Username: "alice", Password: "correct horse", DomainName: "Default", TenantName: "red", AllowReauth: true},
-		"token":    {TokenID: staticAdmin, TenantName: "ops", DomainName: "Default"},
+		"password": {
+			Username: "alice", Password: "correct horse", DomainName: "Default", TenantName: "red",
+			AllowReauth: true,
+		},
+		"token": {TokenID: staticAdmin, TenantName: "ops", DomainName: "Default"},
 	} {
 		for _, path := range []string{"/v3", "/v3/", "/identity/v3", "/identity"} {
 			auth.IdentityEndpoint = server.URL + path
@@ -431,8 +470,13 @@ func TestGophercloud(t *testing.T) {
 			}
 		}
 	}
-	wrong := gophercloud.AuthOptions{IdentityEndpoint: server.URL + "/v3", Username: "alice", Password: "wrong horse", DomainName: "Default"}
-	if _, err := openstack.AuthenticatedClient(t.Context(), wrong); !gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
+	wrong := gophercloud.AuthOptions{
+		IdentityEndpoint: server.URL + "/v3", Username: "alice", Password: "wrong horse",
+		DomainName: "Default",
+	}
+	if _, err := openstack.AuthenticatedClient(t.Context(), wrong); !gophercloud.ResponseCodeIs(
+		err, http.StatusUnauthorized,
+	) {
 		t.Errorf("a wrong password: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
-// How many tokens can be revoked at a time, in all and of one credential, so that nobody can use up what others need; each is forgotten at its own end,
-// within an hour.
+// How many tokens can be revoked at a time, in all and of one credential, so that nobody
+// can use up what others need; each is forgotten at its own end, within an hour.
 const (
 	maxRevoked     = 10000
 	maxRevokedEach = 1000
@@ -41,7 +41,11 @@ func loadRevoked(path string, now time.Time) (*revoked, error) {
 		return r, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("revoked tokens: %s cannot be read (deleted, tokens taken back within the last hour hold again): %w", path, err)
+		return nil, fmt.Errorf(
+			"revoked tokens: %s cannot be read (deleted, tokens taken back within the last hour hold "+
+				"again): %w",
+			path, err,
+		)
 	}
 	r.ends = ends
 	r.forget(now)

@@ -23,7 +23,8 @@ const (
 	maxToken = 1024
 )
 
-// LoadKey reads the key from a file, or makes one there at the first start. The file must be its owner's alone.
+// LoadKey reads the key from a file, or makes one there at the first start. The file must
+// be its owner's alone.
 func LoadKey(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -32,7 +33,10 @@ func LoadKey(path string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("key of tokens: %w", err)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("key of tokens: %s has mode %04o, so others may know it: delete it, a new one is made", path, info.Mode().Perm())
+		return nil, fmt.Errorf(
+			"key of tokens: %s has mode %04o, so others may know it: delete it, a new one is made", path,
+			info.Mode().Perm(),
+		)
 	}
 	key, err := os.ReadFile(path)
 	if err == nil && len(key) != keySize {
@@ -59,7 +63,8 @@ func makeKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// claim is what an issued token says. It names a credential of the token file and nothing that the file decides.
+// claim is what an issued token says. It names a credential of the token file and nothing
+// that the file decides.
 type claim struct {
 	Credential string   `json:"c"`
 	Project    string   `json:"p"`

@@ -32,7 +32,8 @@ type Identity struct {
 	Name    string // of the user or the token; unique in a file
 	Project string
 	Role    Role
-	// Credential tells what was shown apart from all else that could be shown, and changes with the secret. It is no secret itself.
+	// Credential tells what was shown apart from all else that could be shown, and changes
+	// with the secret. It is no secret itself.
 	Credential string
 }
 
@@ -75,7 +76,10 @@ type Parser struct {
 
 // Parse is the function Parse, by these rules.
 func (p Parser) Parse(r io.Reader, name string) (*TokenSet, error) {
-	s := &TokenSet{minCost: cmp.Or(p.MinCost, minCost), byToken: map[[sha256.Size]byte]Identity{}, users: map[string]user{}, byCredential: map[string][]Identity{}}
+	s := &TokenSet{
+		minCost: cmp.Or(p.MinCost, minCost), byToken: map[[sha256.Size]byte]Identity{},
+		users: map[string]user{}, byCredential: map[string][]Identity{},
+	}
 	lines := bufio.NewScanner(io.LimitReader(r, maxFile+1))
 	names, size := map[string]int{}, 0
 	for n := 1; lines.Scan(); n++ {
@@ -111,13 +115,19 @@ func (s *TokenSet) line(fields []string, names map[string]int, n int) error {
 	case fields[0] == "user" && len(fields) == 5:
 		return s.user(fields[1:], names, n)
 	}
-	return fmt.Errorf("want `token SECRET PROJECT ROLE [NAME]` or `user NAME PROJECT ROLE HASH`; this has %d words", len(fields))
+	return fmt.Errorf(
+		"want `token SECRET PROJECT ROLE [NAME]` or `user NAME PROJECT ROLE HASH`; this has %d words",
+		len(fields),
+	)
 }
 
 func (s *TokenSet) token(fields []string, names map[string]int, n int) error {
 	secret := fields[0]
 	if !secretForm.MatchString(secret) {
-		return fmt.Errorf("the token has %d characters, or others than printable ones: want %d to %d", len(secret), minSecret, maxSecret)
+		return fmt.Errorf(
+			"the token has %d characters, or others than printable ones: want %d to %d", len(secret),
+			minSecret, maxSecret,
+		)
 	}
 	sum := sha256.Sum256([]byte(secret))
 	if _, twice := s.byToken[sum]; twice {
@@ -157,7 +167,10 @@ func (s *TokenSet) user(fields []string, names map[string]int, n int) error {
 	switch {
 	case more && string(known.hash) != hash:
 		return fmt.Errorf("the user has another hash in an earlier line")
-	case more && slices.ContainsFunc(s.byCredential[id.Credential], func(o Identity) bool { return o.Project == id.Project }):
+	case more &&
+		slices.ContainsFunc(
+			s.byCredential[id.Credential], func(o Identity) bool { return o.Project == id.Project },
+		):
 		return fmt.Errorf("the user has a line with this project already")
 	case !more && names[name] != 0:
 		return fmt.Errorf("the name is taken by line %d", names[name])
@@ -188,14 +201,15 @@ func credential(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Token gives who has a token. What is compared are hashes, so that the time it takes tells nothing of the token.
+// Token gives who has a token. What is compared are hashes, so that the time it takes
+// tells nothing of the token.
 func (s *TokenSet) Token(secret string) (Identity, bool) {
 	id, ok := s.byToken[sha256.Sum256([]byte(secret))]
 	return id, ok
 }
 
-// Password gives all that a user is, the default first, if the password is right. It takes tens of milliseconds of a processor, as long for a
-// user that is not there.
+// Password gives all that a user is, the default first, if the password is right. It
+// takes tens of milliseconds of a processor, as long for a user that is not there.
 func (s *TokenSet) Password(name, password string) ([]Identity, bool) {
 	u, known := s.users[name]
 	if !known {

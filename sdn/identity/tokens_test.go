@@ -33,7 +33,8 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	alice := userLine(t, "alice", "blue", Member, "correct horse")
 	hash := alice[strings.LastIndexByte(alice, ' ')+1:]
-	text := "# who may\n\n  token " + secretA + " blue admin ci\ntoken\t" + secretB + " red reader\n" + alice + "\nuser alice red reader " + hash + "\n"
+	text := "# who may\n\n  token " + secretA + " blue admin ci\ntoken\t" + secretB + " red reader\n" +
+		alice + "\nuser alice red reader " + hash + "\n"
 	s, err := quick.Parse(strings.NewReader(text), "f")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,8 @@ func TestParse(t *testing.T) {
 	if id, ok := s.Token(secretA); !ok || id.Name != "ci" || id.Project != "blue" || id.Role != Admin {
 		t.Errorf("the first token is %+v, %v", id, ok)
 	}
-	if id, ok := s.Token(secretB); !ok || !strings.HasPrefix(id.Name, "token-") || id.Role != Reader || strings.Contains(fmt.Sprint(id), secretB) {
+	if id, ok := s.Token(secretB); !ok || !strings.HasPrefix(id.Name, "token-") || id.Role != Reader ||
+		strings.Contains(fmt.Sprint(id), secretB) {
 		t.Errorf("the second token is %+v, %v", id, ok)
 	}
 	for _, wrong := range []string{"", "a", secretA[1:], secretA + "a", hash, "alice"} {
@@ -50,13 +52,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 	ids, ok := s.Password("alice", "correct horse")
-	if !ok || len(ids) != 2 || ids[0].Project != "blue" || ids[0].Role != Member || ids[1].Project != "red" || ids[1].Role != Reader || ids[0].Credential != ids[1].Credential {
+	if !ok || len(ids) != 2 || ids[0].Project != "blue" || ids[0].Role != Member ||
+		ids[1].Project != "red" || ids[1].Role != Reader || ids[0].Credential != ids[1].Credential {
 		t.Errorf("alice is %+v, %v", ids, ok)
 	}
 	if got := s.Of(ids[0].Credential); len(got) != 2 {
 		t.Errorf("by her credential she is %+v", got)
 	}
-	for _, wrong := range [][2]string{{"alice", "correct hors"}, {"alice", ""}, {"alice", hash}, {"bob", "correct horse"}, {"ci", secretA}} {
+	for _, wrong := range [][2]string{
+		{"alice", "correct hors"}, {"alice", ""}, {"alice", hash}, {"bob", "correct horse"},
+		{"ci", secretA},
+	} {
 		if _, ok := s.Password(wrong[0], wrong[1]); ok {
 			t.Errorf("%q is let in", wrong)
 		}
@@ -71,14 +77,20 @@ func TestParseRefuses(t *testing.T) {
 	alice := userLine(t, "alice", "blue", Member, "correct horse")
 	other := userLine(t, "alice", "red", Member, "other horse")
 	for name, tc := range map[string]struct{ text, want string }{
-		"no role":          {"token " + secretA + " blue", ":1: want `token"},
-		"bad role":         {"\n\ntoken " + secretA + " blue boss", ":3: the role must be"},
-		"short":            {"token short blue admin", ":1: the token has 5"},
-		"bad project":      {"token " + secretA + " bl/ue admin", ":1: a project"},
-		"bad name":         {"token " + secretA + " blue admin a/b", ":1: a name"},
-		"word":             {"tokn " + secretA + " blue admin", ":1: want"},
-		"twice":            {"token " + secretA + " blue admin a\ntoken " + secretA + " red reader b", ":2: the token is there already"},
-		"name twice":       {"token " + secretA + " blue admin a\ntoken " + secretB + " red reader a", ":2: the name is taken by line 1"},
+		"no role":     {"token " + secretA + " blue", ":1: want `token"},
+		"bad role":    {"\n\ntoken " + secretA + " blue boss", ":3: the role must be"},
+		"short":       {"token short blue admin", ":1: the token has 5"},
+		"bad project": {"token " + secretA + " bl/ue admin", ":1: a project"},
+		"bad name":    {"token " + secretA + " blue admin a/b", ":1: a name"},
+		"word":        {"tokn " + secretA + " blue admin", ":1: want"},
+		"twice": {
+			"token " + secretA + " blue admin a\ntoken " + secretA + " red reader b",
+			":2: the token is there already",
+		},
+		"name twice": {
+			"token " + secretA + " blue admin a\ntoken " + secretB + " red reader a",
+			":2: the name is taken by line 1",
+		},
 		"user as token":    {"token " + secretA + " blue admin alice\n" + alice, ":2: the name is taken by line 1"},
 		"user twice":       {alice + "\n" + alice, ":2: the user has a line with this project"},
 		"another password": {alice + "\n" + other, ":2: the user has another hash"},
@@ -102,8 +114,11 @@ func TestParseRefuses(t *testing.T) {
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	weak := userLine(t, "alice", "blue", Member, "correct horse")
-	for _, line := range []string{weak, strings.Replace(weak, "$04$", "$09$", 1), strings.Replace(weak, "$04$", "$15$", 1)} {
-		if _, err := ParseTokens(strings.NewReader(line), "f"); err == nil || !strings.Contains(err.Error(), "f:1: the hash has the cost") {
+	for _, line := range []string{
+		weak, strings.Replace(weak, "$04$", "$09$", 1), strings.Replace(weak, "$04$", "$15$", 1),
+	} {
+		if _, err := ParseTokens(strings.NewReader(line), "f"); err == nil ||
+			!strings.Contains(err.Error(), "f:1: the hash has the cost") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -193,7 +208,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A changed file is taken over at the next use; a spoilt one changes nothing, one that is gone or open to others lets nobody in.
+// A changed file is taken over at the next use; a spoilt one changes nothing, one that is
+// gone or open to others lets nobody in.
 func TestFileChanges(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -48,9 +48,14 @@ const LoadBalancing = "/load-balancer"
 
 // catalog is where the services are, at the address that the client has for this one.
 func catalog(base string) []service {
-	all := []service{{ID: "network", Type: "network", Name: "neutron"}, {ID: "identity", Type: "identity", Name: "keystone"},
-		{ID: "load-balancer", Type: "load-balancer", Name: "octavia"}, {ID: "compute", Type: "compute", Name: "none"}, {ID: "volumev3", Type: "volumev3", Name: "none"}}
-	for i, url := range []string{base, base + "/v3", base + LoadBalancing, base + absent + "compute", base + absent + "volumev3"} {
+	all := []service{{ID: "network", Type: "network", Name: "neutron"}, {
+		ID: "identity", Type: "identity", Name: "keystone",
+	},
+		{ID: "load-balancer", Type: "load-balancer", Name: "octavia"},
+		{ID: "compute", Type: "compute", Name: "none"}, {ID: "volumev3", Type: "volumev3", Name: "none"}}
+	for i, url := range []string{
+		base, base + "/v3", base + LoadBalancing, base + absent + "compute", base + absent + "volumev3",
+	} {
 		for _, face := range []string{"public", "internal", "admin"} {
 			all[i].Endpoints = append(all[i].Endpoints, endpoint{all[i].ID + "-" + face, face, region, region, url})
 		}
@@ -78,7 +83,8 @@ type tokenView struct {
 func viewOf(g grant) tokenView {
 	view := tokenView{
 		Methods: g.methods, User: userView{ref: ref{g.Name, g.Name, domain}}, AuditIDs: []string{g.audit},
-		ExpiresAt: g.expires.UTC().Format(timeForm), IssuedAt: g.issued.UTC().Format(timeForm), Project: &ref{g.Project, g.Project, domain}, Roles: roles(g.Role),
+		ExpiresAt: g.expires.UTC().Format(timeForm), IssuedAt: g.issued.UTC().Format(timeForm),
+		Project: &ref{g.Project, g.Project, domain}, Roles: roles(g.Role),
 	}
 	if g.audit == "" {
 		view.AuditIDs = []string{g.Credential}
@@ -119,8 +125,9 @@ type links struct {
 
 func projectOf(name, base string) projectView {
 	return projectView{
-		ID: name, Name: name, DomainID: domainID, ParentID: domainID, Enabled: true, Tags: []string{}, Options: map[string]any{},
-		Links: links{Self: base + "/v3/projects/" + name},
+		ID: name, Name: name, DomainID: domainID, ParentID: domainID, Enabled: true, Tags: []string{},
+		Options: map[string]any{},
+		Links:   links{Self: base + "/v3/projects/" + name},
 	}
 }
 
@@ -169,8 +176,9 @@ func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, status int, mes
 	answer(w, status, map[string]problem{"error": {status, http.StatusText(status), message}})
 }
 
-// ServeVersions answers GET / where one address serves both the network API and this one: a list of the versions of both, in the form of Neutron's, in
-// which clients of either look for a version that they know.
+// ServeVersions answers GET / where one address serves both the network API and this one:
+// a list of the versions of both, in the form of Neutron's, in which clients of either
+// look for a version that they know.
 func (s *Service) ServeVersions(w http.ResponseWriter, r *http.Request) {
 	base := s.base(r)
 	network := version{ID: "v2.0", Status: "CURRENT", Links: []map[string]string{{"rel": "self", "href": base + "/v2.0/"}}}

@@ -1,5 +1,5 @@
-// Package admin is how the kuryr command and monitoring talk to a running Kuryr: a small HTTP interface on a Unix socket that is
-// root's alone, and its client.
+// Package admin is how the kuryr command and monitoring talk to a running Kuryr: a small
+// HTTP interface on a Unix socket that is root's alone, and its client.
 //
 //	GET  /healthz           200 while the process serves
 //	GET  /readyz            200 when Docker can be served, else 503 and the reasons, a line each
@@ -17,8 +17,9 @@
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
 //	POST /admin/stop        {}: ends the process and leaves the kernel as it is
 //
-// Errors are one sentence of plain text. The package owns paths and bodies; what is done is the Daemon's. It must not decide who
-// may ask: that is the listener's (internal/rootsock).
+// Errors are one sentence of plain text. The package owns paths and bodies; what is done
+// is the Daemon's. It must not decide who may ask: that is the listener's
+// (internal/rootsock).
 package admin
 
 import (
@@ -47,22 +48,23 @@ type Daemon interface {
 
 // Status is how a running Kuryr is.
 type Status struct {
-	Version      string           `json:"version"`
-	Host         string           `json:"host"`
-	Started      time.Time        `json:"started"`
-	Ready        bool             `json:"ready"`
-	Reasons      []string         `json:"reasons"` // for not being ready
-	Installation string           `json:"installation"`
-	Store        Store            `json:"store"`
-	StoreOnly    bool             `json:"store_only,omitempty"`  // there is nothing of the kernel's to the store
-	Cluster      bool             `json:"cluster,omitempty"`     // it is the daemon of a cluster's node
-	PluginSocket string           `json:"plugin_socket"`         // "" where Docker is not served
-	NodeSocket   string           `json:"node_socket,omitempty"` // "" where container runtimes are not served by CNI
-	API          string           `json:"api"`                   // where the SDN is served to other processes; "" where it is not
-	Objects      map[string]int64 `json:"objects"`               // by noun
-	Reconcile    Reconcile        `json:"reconcile"`
-	Findings     []Finding        `json:"findings"` // about the host
-	Unreached    []Unreached      `json:"unreached"`
+	Version      string    `json:"version"`
+	Host         string    `json:"host"`
+	Started      time.Time `json:"started"`
+	Ready        bool      `json:"ready"`
+	Reasons      []string  `json:"reasons"` // for not being ready
+	Installation string    `json:"installation"`
+	Store        Store     `json:"store"`
+	StoreOnly    bool      `json:"store_only,omitempty"`  // there is nothing of the kernel's to the store
+	Cluster      bool      `json:"cluster,omitempty"`     // it is the daemon of a cluster's node
+	PluginSocket string    `json:"plugin_socket"`         // "" where Docker is not served
+	NodeSocket   string    `json:"node_socket,omitempty"` // "" where container runtimes are not served by CNI
+	// where the SDN is served to other processes; "" where it is not
+	API       string           `json:"api"`
+	Objects   map[string]int64 `json:"objects"` // by noun
+	Reconcile Reconcile        `json:"reconcile"`
+	Findings  []Finding        `json:"findings"` // about the host
+	Unreached []Unreached      `json:"unreached"`
 }
 
 // Store is the file of the embedded SDN.
@@ -71,7 +73,8 @@ type Store struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Reconcile is what came of making the kernel follow the store. The zero Reconcile: none has ended yet.
+// Reconcile is what came of making the kernel follow the store. The zero Reconcile: none
+// has ended yet.
 type Reconcile struct {
 	At           time.Time `json:"at"` // its end
 	Milliseconds float64   `json:"milliseconds"`

@@ -80,8 +80,12 @@ func config(d Daemon) Config {
 func TestClientGetsWhatTheDaemonSays(t *testing.T) {
 	t.Parallel()
 	d := &fake{
-		status:    Status{Version: "1", Reasons: []string{"a"}, Objects: map[string]int64{"port": 3}, Findings: []Finding{{"w", "m", true}}, Started: time.Unix(100, 0).UTC()},
-		reconcile: Reconcile{Changed: []string{"x"}, Error: "half"}, check: Check{Differences: []string{"d"}, Findings: []Finding{}},
+		status: Status{
+			Version: "1", Reasons: []string{"a"}, Objects: map[string]int64{"port": 3},
+			Findings: []Finding{{"w", "m", true}}, Started: time.Unix(100, 0).UTC(),
+		},
+		reconcile: Reconcile{Changed: []string{"x"}, Error: "half"},
+		check:     Check{Differences: []string{"d"}, Findings: []Finding{}},
 	}
 	c := start(t, d)
 	status, err := c.Status(t.Context())
@@ -130,7 +134,10 @@ func TestBackup(t *testing.T) {
 
 func TestBackupThatBreaksOff(t *testing.T) {
 	t.Parallel()
-	c := start(t, &fake{backup: func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return errors.New("disk is away") }})
+	c := start(t, &fake{backup: func(w io.Writer) error {
+		_, _ = io.WriteString(w, "half")
+		return errors.New("disk is away")
+	}})
 	if err := c.Backup(t.Context(), io.Discard); err == nil || err.Error() != "disk is away" {
 		t.Errorf("error = %v", err)
 	}
@@ -140,7 +147,10 @@ func TestNotRunning(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "none.sock")
 	_, err := NewClient(path).Status(t.Context())
-	if !IsNotRunning(err) || !strings.Contains(err.Error(), "kuryr is not running: nothing answers at "+path+"; start it with `kuryr up`") {
+	if !IsNotRunning(err) ||
+		!strings.Contains(
+			err.Error(), "kuryr is not running: nothing answers at "+path+"; start it with `kuryr up`",
+		) {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -199,8 +209,12 @@ func FuzzDownBody(f *testing.F) {
 func TestMending(t *testing.T) {
 	t.Parallel()
 	d := &fake{
-		orphans: Orphans{Engine: "e", After: "2m", Orphans: []Orphan{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}}, Unknown: []UnknownNetwork{{"i", "blue"}}},
-		mended:  Mended{Done: []string{"a"}, Failed: []string{"b"}},
+		orphans: Orphans{
+			Engine: "e", After: "2m",
+			Orphans: []Orphan{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}},
+			Unknown: []UnknownNetwork{{"i", "blue"}},
+		},
+		mended: Mended{Done: []string{"a"}, Failed: []string{"b"}},
 	}
 	c := start(t, d)
 	if got, err := c.Orphans(t.Context()); err != nil || !reflect.DeepEqual(got, d.orphans) {
@@ -219,7 +233,9 @@ func TestMending(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if err := c.call(t.Context(), http.MethodPost, "/admin/forget", map[string]any{"nwo": true}, new(Mended)); err == nil || !strings.Contains(err.Error(), "nwo") {
+	if err := c.call(
+		t.Context(), http.MethodPost, "/admin/forget", map[string]any{"nwo": true}, new(Mended),
+	); err == nil || !strings.Contains(err.Error(), "nwo") {
 		t.Errorf("a misspelt option: %v", err)
 	}
 }

@@ -15,7 +15,8 @@ type Mender interface {
 	Orphans(ctx context.Context) (Orphans, error)
 	// Purge deletes orphans. The answer has what could not be deleted yet.
 	Purge(ctx context.Context, o PurgeOptions) (Mended, error)
-	// Mend turns the host's switches, opens the doors through its firewall and makes the kernel follow the store.
+	// Mend turns the host's switches, opens the doors through its firewall and makes the
+	// kernel follow the store.
 	Mend(ctx context.Context) (Mended, error)
 }
 
@@ -71,17 +72,24 @@ type Mended struct {
 }
 
 func mending(mux *http.ServeMux, s server) {
-	mux.HandleFunc("GET /admin/forgotten", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Orphans, error) { return s.daemon.Orphans(ctx) }))
-	mux.HandleFunc("POST /admin/mend", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Mended, error) { return s.daemon.Mend(ctx) }))
-	mux.HandleFunc("POST /admin/forget", answer(s, workTimeout, func(ctx context.Context, r *http.Request) (Mended, error) {
-		var o PurgeOptions
-		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
-			return Mended{}, badRequest{err}
-		}
-		return s.daemon.Purge(ctx, o)
-	}))
+	mux.HandleFunc("GET /admin/forgotten", answer(
+		s, workTimeout,
+		func(ctx context.Context, _ *http.Request) (Orphans, error) { return s.daemon.Orphans(ctx) },
+	))
+	mux.HandleFunc("POST /admin/mend", answer(
+		s, workTimeout,
+		func(ctx context.Context, _ *http.Request) (Mended, error) { return s.daemon.Mend(ctx) },
+	))
+	mux.HandleFunc("POST /admin/forget", answer(s, workTimeout,
+		func(ctx context.Context, r *http.Request) (Mended, error) {
+			var o PurgeOptions
+			decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
+				return Mended{}, badRequest{err}
+			}
+			return s.daemon.Purge(ctx, o)
+		}))
 }
 
 // Orphans asks for the orphans.

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Pods are the pods of a cluster's node with their ports, and the pools that they come from, as the node's daemon knows them.
+// Pods are the pods of a cluster's node with their ports, and the pools that they come
+// from, as the node's daemon knows them.
 type Pods struct {
 	Node     string    `json:"node"`
 	Conflist string    `json:"conflist"` // by which container runtimes find the network
@@ -57,6 +58,8 @@ func (c *Client) Pods(ctx context.Context) (out Pods, err error) {
 // podding serves Pods, where there are any.
 func podding(mux *http.ServeMux, s server, pods func(context.Context) (Pods, error)) {
 	if pods != nil {
-		mux.HandleFunc("GET /admin/pods", answer(s, askTimeout, func(ctx context.Context, _ *http.Request) (Pods, error) { return pods(ctx) }))
+		mux.HandleFunc("GET /admin/pods", answer(
+			s, askTimeout, func(ctx context.Context, _ *http.Request) (Pods, error) { return pods(ctx) },
+		))
 	}
 }

@@ -49,24 +49,34 @@ func Handler(c Config) http.Handler {
 		c.SDN.ServeHTTP(w, r.WithContext(ctx))
 	})
 	s := server{c.Daemon, c.Logger}
-	mux.HandleFunc("GET /admin/status", answer(s, askTimeout, func(ctx context.Context, _ *http.Request) (Status, error) { return c.Daemon.Status(ctx) }))
-	mux.HandleFunc("POST /admin/reconcile", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Reconcile, error) { return c.Daemon.Reconcile(ctx) }))
-	mux.HandleFunc("GET /admin/check", answer(s, workTimeout, func(ctx context.Context, _ *http.Request) (Check, error) { return c.Daemon.Check(ctx) }))
-	mux.HandleFunc("POST /admin/down", answer(s, workTimeout, func(ctx context.Context, r *http.Request) (DownReport, error) {
-		var o DownOptions
-		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
-			return DownReport{}, badRequest{err}
-		}
-		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			return DownReport{}, badRequest{errors.New("something follows the JSON object")}
-		}
-		// A caller that goes away must not leave half of it standing.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
-		defer cancel()
-		return c.Daemon.Down(ctx, o)
-	}))
+	mux.HandleFunc("GET /admin/status", answer(
+		s, askTimeout,
+		func(ctx context.Context, _ *http.Request) (Status, error) { return c.Daemon.Status(ctx) },
+	))
+	mux.HandleFunc("POST /admin/reconcile", answer(
+		s, workTimeout,
+		func(ctx context.Context, _ *http.Request) (Reconcile, error) { return c.Daemon.Reconcile(ctx) },
+	))
+	mux.HandleFunc("GET /admin/check", answer(
+		s, workTimeout,
+		func(ctx context.Context, _ *http.Request) (Check, error) { return c.Daemon.Check(ctx) },
+	))
+	mux.HandleFunc("POST /admin/down", answer(s, workTimeout,
+		func(ctx context.Context, r *http.Request) (DownReport, error) {
+			var o DownOptions
+			decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+			decoder.DisallowUnknownFields()
+			if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
+				return DownReport{}, badRequest{err}
+			}
+			if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+				return DownReport{}, badRequest{errors.New("something follows the JSON object")}
+			}
+			// A caller that goes away must not leave half of it standing.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
+			defer cancel()
+			return c.Daemon.Down(ctx, o)
+		}))
 	mux.HandleFunc("POST /admin/stop", answer(s, askTimeout, func(ctx context.Context, _ *http.Request) (struct{}, error) {
 		return struct{}{}, c.Daemon.Stop(context.WithoutCancel(ctx))
 	}))
@@ -107,7 +117,9 @@ type server struct {
 
 type badRequest struct{ error }
 
-func answer[T any](s server, timeout time.Duration, do func(context.Context, *http.Request) (T, error)) http.HandlerFunc {
+func answer[T any](
+	s server, timeout time.Duration, do func(context.Context, *http.Request) (T, error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
@@ -149,8 +161,8 @@ const (
 	backupWhole  = "whole"
 )
 
-// withBody reads a request's body before anything is done for it: soon, and not much. A deadline for the whole request would end the
-// context of what takes long.
+// withBody reads a request's body before anything is done for it: soon, and not much. A
+// deadline for the whole request would end the context of what takes long.
 func withBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
@@ -179,7 +191,15 @@ func withRequest(next http.Handler) http.Handler {
 	})
 }
 
-// Serve answers on l until ctx ends, lets requests in progress finish for a short while, and returns nil. It closes l.
+// Serve answers on l until ctx ends, lets requests in progress finish for a short while,
+// and returns nil. It closes l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	return httpserve.Run(ctx, &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}, l)
+	return httpserve.Run(
+		ctx,
+		&http.Server{
+			Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+			MaxHeaderBytes: maxHeader,
+		},
+		l,
+	)
 }

@@ -1,7 +1,9 @@
-// Package bundle writes support bundles: archives of what helps to find a fault, without what is nobody else's affair.
+// Package bundle writes support bundles: archives of what helps to find a fault, without
+// what is nobody else's affair.
 //
-// It owns the archive's form, its bounds in size and time, and the redaction that everything goes through. What is collected is the
-// caller's affair; a part that fails is told in the archive and does not stop the others. It must not change anything.
+// It owns the archive's form, its bounds in size and time, and the redaction that
+// everything goes through. What is collected is the caller's affair; a part that fails is
+// told in the archive and does not stop the others. It must not change anything.
 package bundle
 
 import (
@@ -34,7 +36,8 @@ type Part struct {
 // errFull says that a part, or the whole, has as much as fits.
 var errFull = errors.New("cut off: it is too long")
 
-// Write writes a bundle of the parts, below a folder, as a compressed archive. Its error is that of out alone.
+// Write writes a bundle of the parts, below a folder, as a compressed archive. Its error
+// is that of out alone.
 func Write(ctx context.Context, out io.Writer, folder string, now time.Time, parts []Part) error {
 	ctx, cancel := context.WithTimeout(ctx, AllTime)
 	defer cancel()
@@ -43,7 +46,10 @@ func Write(ctx context.Context, out io.Writer, folder string, now time.Time, par
 	left := MaxTotal
 	add := func(name string, data []byte) error {
 		left -= len(data)
-		err := archive.WriteHeader(&tar.Header{Name: path.Join(folder, name), Mode: 0o600, Size: int64(len(data)), ModTime: now, Typeflag: tar.TypeReg})
+		err := archive.WriteHeader(&tar.Header{
+			Name: path.Join(folder, name), Mode: 0o600, Size: int64(len(data)), ModTime: now,
+			Typeflag: tar.TypeReg,
+		})
 		if err == nil {
 			_, err = archive.Write(data)
 		}
@@ -71,7 +77,8 @@ func Write(ctx context.Context, out io.Writer, folder string, now time.Time, par
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
-// collect runs a part and gives what it wrote, redacted; a part that does not heed its context is left behind.
+// collect runs a part and gives what it wrote, redacted; a part that does not heed its
+// context is left behind.
 func collect(ctx context.Context, p Part, most int) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, PartTime)
 	defer cancel()

@@ -19,11 +19,16 @@ func TestRedact(t *testing.T) {
 	t.Parallel()
 	key := "-----BEGIN EC PRIVATE KEY-----\n" + secret + "\nabc=\n-----END EC PRIVATE KEY-----"
 	for _, text := range []string{
-		"KURYR_OS_PASSWORD=" + secret, "OS_TOKEN: " + secret, `{"password": "` + secret + `"}`, `{"AdminToken":"a ` + secret + ` b"}`,
-		`msg="login" password="x ` + secret + `" user=me`, "url=https://user:" + secret + "@example.org/x", "http://" + secret + "@example.org",
-		key, "x " + strings.ReplaceAll(key, "\n", `\n`) + " y", key[:60], "Authorization: Bearer " + secret, "authorization=Basic " + secret + "==",
-		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI" + "x.hunter2-PLANTED", "GET /x?access_token=" + secret + "&a=b", "--db-password " + secret, "--token=" + secret,
-		`{\"secret\": \"` + secret + `\"}`, "my_private_key = '" + secret + "'", "clientSecret:" + secret, "X-Auth-Token: " + secret,
+		"KURYR_OS_PASSWORD=" + secret, "OS_TOKEN: " + secret, `{"password": "` + secret + `"}`,
+		`{"AdminToken":"a ` + secret + ` b"}`,
+		`msg="login" password="x ` + secret + `" user=me`,
+		"url=https://user:" + secret + "@example.org/x", "http://" + secret + "@example.org",
+		key, "x " + strings.ReplaceAll(key, "\n", `\n`) + " y", key[:60],
+		"Authorization: Bearer " + secret, "authorization=Basic " + secret + "==",
+		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI" + "x.hunter2-PLANTED",
+		"GET /x?access_token=" + secret + "&a=b", "--db-password " + secret, "--token=" + secret,
+		`{\"secret\": \"` + secret + `\"}`, "my_private_key = '" + secret + "'", "clientSecret:" + secret,
+		"X-Auth-Token: " + secret,
 		`{"password":"a\"` + secret + `"}`, "Set-Cookie: sid=" + secret,
 		"password:\n  " + secret + "\nmore: x", "token: |\n\n    " + secret, "\"secret\":\n\"" + secret + "\"",
 	} {
@@ -144,7 +149,9 @@ func TestWrite(t *testing.T) {
 	out.Reset()
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
-	if err := Write(ctx, &out, "top", time.Unix(1, 0), []Part{{"slow.txt", func(context.Context, io.Writer) error { <-blocked; return nil }}}); err != nil {
+	if err := Write(ctx, &out, "top", time.Unix(1, 0), []Part{{
+		"slow.txt", func(context.Context, io.Writer) error { <-blocked; return nil },
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := files(t, out.Bytes()); !strings.Contains(got["top/errors.txt"], "slow.txt: it took too long") {

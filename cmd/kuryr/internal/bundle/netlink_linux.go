@@ -33,7 +33,8 @@ func Namespace(w io.Writer, ns netns.NsHandle) error {
 	say("# links")
 	for _, l := range links {
 		a := l.Attrs()
-		say("%d %s %s flags %s state %s mtu %d mac %s master %q parent %d netns %d group %#x alias %q", a.Index, a.Name, l.Type(), a.Flags, a.OperState, a.MTU,
+		say("%d %s %s flags %s state %s mtu %d mac %s master %q parent %d netns %d group %#x alias %q",
+			a.Index, a.Name, l.Type(), a.Flags, a.OperState, a.MTU,
 			a.HardwareAddr, names[a.MasterIndex], a.ParentIndex, a.NetNsID, a.Group, a.Alias)
 	}
 	say("\n# addresses")
@@ -56,7 +57,10 @@ func Namespace(w io.Writer, ns netns.NsHandle) error {
 			return fmt.Errorf("neighbours: %w", err)
 		}
 		for _, n := range list[:min(len(list), most)] {
-			say("%s %s lladdr %s state %#x flags %#x vlan %d", names[n.LinkIndex], n.IP, n.HardwareAddr, n.State, n.Flags, n.Vlan)
+			say(
+				"%s %s lladdr %s state %#x flags %#x vlan %d", names[n.LinkIndex], n.IP, n.HardwareAddr,
+				n.State, n.Flags, n.Vlan,
+			)
 		}
 	}
 	return nil
@@ -74,7 +78,8 @@ func routing(h *netlink.Handle, names map[int]string, family int, say func(strin
 		if r.Dst != nil {
 			dst = r.Dst.String()
 		}
-		say("table %d %s via %s dev %s src %s type %d proto %d scope %d metric %d mtu %d flags %#x", r.Table, dst, address(r.Gw), names[r.LinkIndex], address(r.Src), r.Type, r.Protocol,
+		say("table %d %s via %s dev %s src %s type %d proto %d scope %d metric %d mtu %d flags %#x",
+			r.Table, dst, address(r.Gw), names[r.LinkIndex], address(r.Src), r.Type, r.Protocol,
 			r.Scope, r.Priority, r.MTU, r.Flags)
 	}
 	say("\n# rules, IPv%d", version)

@@ -12,7 +12,8 @@ import (
 const Hidden = "[redacted]"
 
 // words are what names of secrets hold.
-const words = `pass(?:word|wd|phrase)?|secret|token|credential|api_?-?key|private_?-?key|access_?-?key|authorization|cookie`
+const words = `pass(?:word|wd|phrase)?|secret|token|credential|` +
+	`api_?-?key|private_?-?key|access_?-?key|authorization|cookie`
 
 var (
 	// A block without its end was cut off.
@@ -22,24 +23,33 @@ var (
 	// scheme: "Authorization: Basic …", also alone.
 	scheme = regexp.MustCompile(`(?i)\b(bearer|basic|digest)(\s+)[A-Za-z0-9+/=._~-]{6,}`)
 	jwt    = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`)
-	// named is a name that holds one of the words, and what it is set to: in JSON, YAML, an environment, a command line, a query.
-	named = regexp.MustCompile(`(?i)((?:\\?["'])?[\w.-]*(?:` + words + `)[\w.-]*(?:\\?["'])?[ \t]*[:=][ \t]*|--?[\w.-]*(?:` + words + `)[\w.-]*[ \t]+)(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\]]+)`)
+	// named is a name that holds one of the words, and what it is set to: in JSON, YAML, an
+	// environment, a command line, a query.
+	named = regexp.MustCompile(
+		`(?i)((?:\\?["'])?[\w.-]*(?:` + words + `)[\w.-]*(?:\\?["'])?[ \t]*[:=][ \t]*|--?[\w.-]*(?:` +
+			words + `)[\w.-]*[ \t]+)(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\]]+)`,
+	)
 	// dangling is a name at the end of its line.
 	dangling = regexp.MustCompile(`(?i)(?:` + words + `)[\w.-]*["']?[ \t]*[:=][ \t]*[|>]?[ \t]*\r?\n?$`)
 	// sensitive is a key of a configuration whose value is left out whole, be it a tree.
 	sensitive = regexp.MustCompile(`(?i)` + words + `|(?:^|[._-])key$`)
 )
 
-// hints are in every line that one of these may meet, in small letters. Most lines have none, and looking for them is quick.
-var hints = []string{"://", "bearer", "basic", "digest", "eyj", "pass", "secret", "token", "credential", "key", "authorization", "cookie"}
+// hints are in every line that one of these may meet, in small letters. Most lines have
+// none, and looking for them is quick.
+var hints = []string{
+	"://", "bearer", "basic", "digest", "eyj", "pass", "secret", "token", "credential", "key",
+	"authorization", "cookie",
+}
 
 func hinted(line string) bool {
 	line = strings.ToLower(line)
 	return slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(line, h) })
 }
 
-// Redact leaves out of a text what looks like a secret: PEM blocks, credentials in addresses, tokens, and what is set to a name that
-// says so. It rather leaves out too much.
+// Redact leaves out of a text what looks like a secret: PEM blocks, credentials in
+// addresses, tokens, and what is set to a name that says so. It rather leaves out too
+// much.
 func Redact(text string) string {
 	if strings.Contains(text, "-----BEGIN") {
 		text = pem.ReplaceAllString(text, Hidden)
@@ -78,8 +88,8 @@ func redactLine(line string) string {
 // IsSensitive tells whether what is set to this name is left out.
 func IsSensitive(name string) bool { return sensitive.MatchString(name) }
 
-// RedactYAML gives a file's settings without its comments and without the values of names that are secrets'. One that is not YAML
-// is an error, and nothing of it is told.
+// RedactYAML gives a file's settings without its comments and without the values of names
+// that are secrets'. One that is not YAML is an error, and nothing of it is told.
 func RedactYAML(data []byte) (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {

@@ -1,8 +1,9 @@
-// Package discovery writes the file by which a Docker engine finds Kuryr where its socket is not in the folder that the engine looks
-// into first, and reads what an engine finds.
+// Package discovery writes the file by which a Docker engine finds Kuryr where its socket
+// is not in the folder that the engine looks into first, and reads what an engine finds.
 //
-// It owns that file: its name, its form, when Docker may be told of an address at all, and what goes before it. It must not talk to
-// Docker or to Kuryr, and the file holds no secret, only paths.
+// It owns that file: its name, its form, when Docker may be told of an address at all,
+// and what goes before it. It must not talk to Docker or to Kuryr, and the file holds no
+// secret, only paths.
 package discovery
 
 import (
@@ -75,11 +76,17 @@ func (p Plugin) File(now time.Time) (File, error) {
 	case "tcp", "https":
 		return p.json(u, now)
 	}
-	return File{}, wrong("address", "want unix:///PATH or https://HOST:PORT, not %q; Docker would send everything in plain text to any other", p.Address)
+	return File{}, wrong(
+		"address",
+		"want unix:///PATH or https://HOST:PORT, not %q; Docker would send everything in plain text "+
+			"to any other",
+		p.Address,
+	)
 }
 
 func (p Plugin) spec(u *url.URL) (File, error) {
-	if u.Host != "" || !filepath.IsAbs(u.Path) || filepath.Clean(u.Path) != u.Path || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(u.Path, "\n\r") {
+	if u.Host != "" || !filepath.IsAbs(u.Path) || filepath.Clean(u.Path) != u.Path ||
+		u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(u.Path, "\n\r") {
 		return File{}, wrong("address", "want unix:// and a whole path from / on, without . and .., not %q", p.Address)
 	}
 	if p.CA+p.Cert+p.Key != "" {
@@ -109,7 +116,8 @@ type options struct {
 
 func (p Plugin) json(u *url.URL, now time.Time) (File, error) {
 	host, port, err := net.SplitHostPort(u.Host)
-	if err != nil || host == "" || port == "" || port == "0" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || host == "" || port == "" || port == "0" || u.User != nil || u.Path != "" ||
+		u.RawQuery != "" || u.Fragment != "" {
 		return File{}, wrong("address", "want https://HOST:PORT, not %q", p.Address)
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
@@ -124,7 +132,10 @@ func (p Plugin) json(u *url.URL, now time.Time) (File, error) {
 			return File{}, wrong(file.field, "is needed: %s", file.what)
 		}
 		if !filepath.IsAbs(file.path) {
-			return File{}, wrong(file.field, "want a whole path from / on, not %q: Docker has another working directory", file.path)
+			return File{}, wrong(
+				file.field, "want a whole path from / on, not %q: Docker has another working directory",
+				file.path,
+			)
 		}
 	}
 	if _, err := tlsfiles.LoadAuthorities(p.CA); err != nil {
@@ -152,14 +163,16 @@ func usable(cert *x509.Certificate, now time.Time) error {
 	if now.Before(cert.NotBefore) {
 		return fmt.Errorf("the certificate is not valid before %s", cert.NotBefore.Format(time.DateTime))
 	}
-	if len(cert.ExtKeyUsage) > 0 && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
+	if len(cert.ExtKeyUsage) > 0 && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) &&
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return errors.New("the certificate is not for a client (extended key usage clientAuth)")
 	}
 	return nil
 }
 
-// Install writes the file into dir, whole or not at all, and tells whether it was not there already. What is there by one of our names
-// with another content is an error that is fs.ErrExist, unless it may be replaced.
+// Install writes the file into dir, whole or not at all, and tells whether it was not
+// there already. What is there by one of our names with another content is an error that
+// is fs.ErrExist, unless it may be replaced.
 func Install(dir string, f File, replace bool) (changed bool, err error) {
 	path := filepath.Join(dir, f.Name)
 	for _, name := range names {
@@ -212,8 +225,9 @@ func Uninstall(dir string) (removed []string, err error) {
 	return removed, nil
 }
 
-// Before lists what exists and is found by Docker before a file in dir: sockets in the folder of sockets, and files in the folders
-// before dir, or in all if dir is none of them.
+// Before lists what exists and is found by Docker before a file in dir: sockets in the
+// folder of sockets, and files in the folders before dir, or in all if dir is none of
+// them.
 func Before(sockets string, specs []string, dir string, f File) []string {
 	var before []string
 	for _, path := range candidates(sockets, specs, Name) {

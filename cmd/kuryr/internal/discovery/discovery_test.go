@@ -43,11 +43,14 @@ func TestFile(t *testing.T) {
 		field  string
 		want   string
 	}{
-		"http":             {with(func(p *Plugin) { p.Address = "http://127.0.0.1:1" }), now, "address", "plain text"},
-		"no scheme":        {with(func(p *Plugin) { p.Address = "127.0.0.1:1" }), now, "address", "no URL"},
-		"no port":          {with(func(p *Plugin) { p.Address = "https://127.0.0.1" }), now, "address", "HOST:PORT"},
-		"a path":           {with(func(p *Plugin) { p.Address = "https://127.0.0.1:1/x" }), now, "address", "HOST:PORT"},
-		"anywhere":         {with(func(p *Plugin) { p.Address = "tcp://0.0.0.0:1" }), now, "address", "not an address that Docker can call"},
+		"http":      {with(func(p *Plugin) { p.Address = "http://127.0.0.1:1" }), now, "address", "plain text"},
+		"no scheme": {with(func(p *Plugin) { p.Address = "127.0.0.1:1" }), now, "address", "no URL"},
+		"no port":   {with(func(p *Plugin) { p.Address = "https://127.0.0.1" }), now, "address", "HOST:PORT"},
+		"a path":    {with(func(p *Plugin) { p.Address = "https://127.0.0.1:1/x" }), now, "address", "HOST:PORT"},
+		"anywhere": {
+			with(func(p *Plugin) { p.Address = "tcp://0.0.0.0:1" }), now, "address",
+			"not an address that Docker can call",
+		},
 		"no authority":     {with(func(p *Plugin) { p.CA = "" }), now, "ca", "verifies nothing"},
 		"no certificate":   {with(func(p *Plugin) { p.Cert = "" }), now, "cert", "is needed"},
 		"no key":           {with(func(p *Plugin) { p.Key = "" }), now, "key", "is needed"},
@@ -88,7 +91,8 @@ func TestFile(t *testing.T) {
 	if err := json.Unmarshal(f.Content, &decoded); err != nil || decoded.TLSConfig == nil {
 		t.Fatalf("%v\n%s", err, f.Content)
 	}
-	if decoded.Name != "kuryr" || decoded.Addr != "https://127.0.0.1:2378" || decoded.TLSConfig.InsecureSkipVerify || decoded.TLSConfig.CAFile != tcp(dir).CA ||
+	if decoded.Name != "kuryr" || decoded.Addr != "https://127.0.0.1:2378" ||
+		decoded.TLSConfig.InsecureSkipVerify || decoded.TLSConfig.CAFile != tcp(dir).CA ||
 		decoded.TLSConfig.CertFile != tcp(dir).Cert || decoded.TLSConfig.KeyFile != tcp(dir).Key {
 		t.Errorf("%s", f.Content)
 	}
@@ -160,7 +164,8 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// What is installed is found again, as it was; what nobody can read is found too, since an engine stops at it.
+// What is installed is found again, as it was; what nobody can read is found too, since
+// an engine stops at it.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	dir, root := issued(t), t.TempDir()
@@ -179,7 +184,9 @@ func TestFind(t *testing.T) {
 		t.Errorf("found %+v", got)
 	}
 	for path, text := range map[string]string{
-		"run/kuryr.sock": "no socket", "etc/kuryr.spec": " unix:///srv/kuryr.sock\n", "etc/kuryr/kuryr.json": "{", "lib/kuryr.spec": strings.Repeat("x", maxFile+1), "etc/other.spec": "unix:///x",
+		"run/kuryr.sock": "no socket", "etc/kuryr.spec": " unix:///srv/kuryr.sock\n",
+		"etc/kuryr/kuryr.json": "{", "lib/kuryr.spec": strings.Repeat("x", maxFile+1),
+		"etc/other.spec": "unix:///x",
 	} {
 		path = filepath.Join(root, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
@@ -187,7 +194,8 @@ func TestFind(t *testing.T) {
 		}
 	}
 	all := []Found{
-		{filepath.Join(etc, "kuryr.spec"), Plugin{Address: "unix:///srv/kuryr.sock"}}, {Path: filepath.Join(etc, "kuryr/kuryr.json")},
+		{filepath.Join(etc, "kuryr.spec"), Plugin{Address: "unix:///srv/kuryr.sock"}},
+		{Path: filepath.Join(etc, "kuryr/kuryr.json")},
 		{Path: filepath.Join(lib, "kuryr.spec")}, {filepath.Join(lib, "kuryr.json"), want},
 	}
 	if got := find(); !slices.Equal(got, all) {

@@ -15,7 +15,8 @@ type Found struct {
 	Plugin Plugin // where it leads; without an address for what nobody can read
 }
 
-// candidates are where an engine looks for the plugin of a name, in its order (moby: pkg/plugins, discovery).
+// candidates are where an engine looks for the plugin of a name, in its order (moby:
+// pkg/plugins, discovery).
 func candidates(sockets string, specs []string, name string) []string {
 	in := func(folder, ext string) []string {
 		return []string{filepath.Join(folder, name+ext), filepath.Join(folder, name, name+ext)}

@@ -29,7 +29,10 @@ func API(a APIFacts) []Finding {
 	until := a.Until.UTC().Format(time.DateOnly)
 	switch {
 	case a.CertErr != nil:
-		f.add(Problem, "clients cannot connect by TLS: "+a.CertErr.Error(), "`kuryr sdn certificates` makes such files; sdn.tls_cert and sdn.tls_key say where they are")
+		f.add(
+			Problem, "clients cannot connect by TLS: "+a.CertErr.Error(),
+			"`kuryr sdn certificates` makes such files; sdn.tls_cert and sdn.tls_key say where they are",
+		)
 	case a.Now.After(a.Until):
 		f.add(Problem, fmt.Sprintf("the certificate %s has expired on %s: clients refuse it", a.Cert, until), another)
 	case a.Now.Add(soon).After(a.Until):
@@ -37,9 +40,16 @@ func API(a APIFacts) []Finding {
 	}
 	switch {
 	case a.TokensErr != nil:
-		f.add(Problem, "the token file is not taken over: "+a.TokensErr.Error(), "correct it; `kuryr sdn token` and `kuryr sdn password` make its lines, sdn.tokens says where it is")
+		f.add(
+			Problem, "the token file is not taken over: "+a.TokensErr.Error(),
+			"correct it; `kuryr sdn token` and `kuryr sdn password` make its lines, sdn.tokens says "+
+				"where it is",
+		)
 	case a.Entries == 0:
-		f.add(Warning, "the token file is empty: nobody is let in", "`kuryr sdn token` and `kuryr sdn password` make its lines")
+		f.add(
+			Warning, "the token file is empty: nobody is let in",
+			"`kuryr sdn token` and `kuryr sdn password` make its lines",
+		)
 	}
 	return f.orOK(fmt.Sprintf("the certificate holds until %s; tokens and users in the token file: %d", until, a.Entries))
 }

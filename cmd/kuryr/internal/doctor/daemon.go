@@ -45,7 +45,10 @@ func Daemon(d DaemonFacts) []Finding {
 		f.add(Problem, "it is not ready: "+r, "see its log")
 	}
 	if d.Version != d.Here {
-		f.add(Warning, "the running kuryr is version "+d.Version+", this program "+d.Here, "restart it: `systemctl restart kuryr`; containers keep their traffic")
+		f.add(
+			Warning, "the running kuryr is version "+d.Version+", this program "+d.Here,
+			"restart it: `systemctl restart kuryr`; containers keep their traffic",
+		)
 	}
 	all := f.orOK("it runs, version " + d.Version)
 	return append(append(all, kernelState(d)...), firewall(d)...)
@@ -126,7 +129,10 @@ func Orphans(o OrphanFacts) []Finding {
 	case o.Off != "":
 		return f.orOK("not compared: " + o.Off)
 	case o.Err != "":
-		f.add(Warning, "Kuryr could not compare with Docker: "+o.Err, "see that Docker answers; set docker.api if it listens elsewhere")
+		f.add(
+			Warning, "Kuryr could not compare with Docker: "+o.Err,
+			"see that Docker answers; set docker.api if it listens elsewhere",
+		)
 		return f.list
 	}
 	for _, x := range o.Orphans {
@@ -145,7 +151,10 @@ func Orphans(o OrphanFacts) []Finding {
 		}
 	}
 	for _, name := range o.Unknown {
-		f.add(Problem, "Docker has a network "+name+" of this driver that the SDN does not have", "`docker network rm "+name+"`, then create it anew; or restore a backup of the store")
+		f.add(
+			Problem, "Docker has a network "+name+" of this driver that the SDN does not have",
+			"`docker network rm "+name+"`, then create it anew; or restore a backup of the store",
+		)
 	}
 	return f.orOK("Docker and Kuryr know the same networks and endpoints")
 }
@@ -160,13 +169,19 @@ func (f *findings) orphan(o Orphan, now time.Time) {
 		f.add(Warning, what+"; it stays: "+o.Kept, "stop what runs in its network namespace: Docker does not know it")
 	case o.Kept != "":
 		name := cmp.Or(o.Engine, "unknown")
-		f.add(Warning, what+"; it stays: "+o.Kept, "nothing, if that engine comes back; if it is gone for good: `kuryr doctor --fix --forget-engine "+name+"`")
+		f.add(
+			Warning, what+"; it stays: "+o.Kept,
+			"nothing, if that engine comes back; if it is gone for good: `kuryr doctor --fix --forget-engine "+name+"`",
+		)
 	case now.Sub(o.Changed) < passing && o.Since.IsZero():
 		// A call of Docker's can be in progress.
 	case o.Due.IsZero():
 		f.add(Warning, what, "`kuryr doctor --fix --now`")
 	case o.Due.After(now):
-		f.add(Warning, what+"; it will be removed in "+o.Due.Sub(now).Round(time.Second).String(), "wait, or `kuryr doctor --fix --now`")
+		f.add(
+			Warning, what+"; it will be removed in "+o.Due.Sub(now).Round(time.Second).String(),
+			"wait, or `kuryr doctor --fix --now`",
+		)
 	default:
 		f.add(Problem, what+", and should be gone by now", fix)
 	}

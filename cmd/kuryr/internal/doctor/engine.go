@@ -28,14 +28,24 @@ func Engine(e EngineFacts) []Finding {
 		f.add(OK, "it is not asked: docker.api is empty, or DOCKER_HOST names no Unix socket", "")
 		return f.list
 	case e.Err != nil:
-		f.add(Problem, "the Docker engine does not answer at "+e.Socket+": "+e.Err.Error(), "start it; if it listens elsewhere, set docker.api")
+		f.add(
+			Problem, "the Docker engine does not answer at "+e.Socket+": "+e.Err.Error(),
+			"start it; if it listens elsewhere, set docker.api",
+		)
 		return f.list
 	}
 	if major, minor, ok := release(e.Version); ok && (major < 20 || major == 20 && minor < 10) {
 		f.add(Warning, "Docker "+e.Version+" is older than what Kuryr was tested with", "use 20.10 or later")
 	}
 	for _, s := range e.Stopped {
-		f.add(Problem, fmt.Sprintf("container %s should run (restart policy %s) and does not, since its network was not there: %s", s.Name, s.Policy, s.Error), "`docker start "+s.Name+"`")
+		f.add(
+			Problem,
+			fmt.Sprintf(
+				"container %s should run (restart policy %s) and does not, since its network was not there: %s",
+				s.Name, s.Policy, s.Error,
+			),
+			"`docker start "+s.Name+"`",
+		)
 	}
 	restore := "its containers stop with it (live-restore is off)"
 	if e.LiveRestore {

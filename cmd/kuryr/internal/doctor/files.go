@@ -29,7 +29,8 @@ type Disk struct {
 type FileFacts struct {
 	Files []File
 	Disks []Disk
-	// Pins is how many network namespaces are pinned where this program looks, Seen how many of them the first process sees.
+	// Pins is how many network namespaces are pinned where this program looks, Seen how many
+	// of them the first process sees.
 	Pins, Seen int
 	Now        time.Time
 	Newest     time.Time // the store's last change; zero where there is none
@@ -58,7 +59,9 @@ func permissions(files []File) []Finding {
 		case file.UID != 0:
 			f.add(Problem, fmt.Sprintf("%s belongs to user %d", whose, file.UID), "`chown root "+file.Path+"`")
 		case file.Mode.Perm()&bad != 0 && file.Mode&fs.ModeSymlink == 0:
-			f.add(Problem, fmt.Sprintf("%s is open to others (%04o)", whose, file.Mode.Perm()), fmt.Sprintf("`chmod go-%s %s`", map[bool]string{true: "rwx", false: "w"}[file.Secret], file.Path))
+			f.add(Problem, fmt.Sprintf("%s is open to others (%04o)", whose, file.Mode.Perm()), fmt.Sprintf(
+				"`chmod go-%s %s`", map[bool]string{true: "rwx", false: "w"}[file.Secret], file.Path,
+			))
 		}
 	}
 	return f.orOK("sockets, store and configuration are root's")
@@ -92,7 +95,10 @@ func room(disks []Disk) []Finding {
 func pins(c FileFacts) []Finding {
 	f := findings{check: "mounts"}
 	if c.Seen < c.Pins {
-		f.add(Problem, fmt.Sprintf("%d of %d pinned network namespaces are in a mount namespace of their own, and go with it", c.Pins-c.Seen, c.Pins),
+		f.add(Problem, fmt.Sprintf(
+			"%d of %d pinned network namespaces are in a mount namespace of their own, and go with it",
+			c.Pins-c.Seen, c.Pins,
+		),
 			"run kuryr in the host's mount namespace, or in one whose mounts propagate (not private)")
 	}
 	return f.orOK("pinned network namespaces are seen by all")
@@ -105,9 +111,17 @@ func clock(c FileFacts) []Finding {
 	f := findings{check: "clock"}
 	switch {
 	case c.Now.Before(begun):
-		f.add(Problem, "the clock says "+c.Now.UTC().Format(time.DateTime)+", which is past", "set it: times in the store, in logs and of certificates are wrong")
+		f.add(
+			Problem, "the clock says "+c.Now.UTC().Format(time.DateTime)+", which is past",
+			"set it: times in the store, in logs and of certificates are wrong",
+		)
 	case c.Newest.After(c.Now.Add(time.Minute)):
-		f.add(Warning, "the store was changed at "+c.Newest.UTC().Format(time.DateTime)+", which is yet to come: the clock was set back, or is wrong", "set it, if it is wrong")
+		f.add(
+			Warning,
+			"the store was changed at "+c.Newest.UTC().Format(time.DateTime)+
+				", which is yet to come: the clock was set back, or is wrong",
+			"set it, if it is wrong",
+		)
 	}
 	return f.orOK("it is not past")
 }

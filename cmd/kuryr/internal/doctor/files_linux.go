@@ -38,7 +38,8 @@ func Look(files []File, folders ...string) FileFacts {
 		if err := unix.Statfs(nearest(folder), &s); err == nil {
 			size := uint64(s.Bsize)
 			facts.Disks = append(facts.Disks, Disk{
-				Path: folder, Free: s.Bavail * size, Size: s.Blocks * size, Inodes: s.Ffree, Within: s.Files, ReadOnly: s.Flags&unix.ST_RDONLY != 0,
+				Path: folder, Free: s.Bavail * size, Size: s.Blocks * size, Inodes: s.Ffree, Within: s.Files,
+				ReadOnly: s.Flags&unix.ST_RDONLY != 0,
 			})
 		}
 	}
@@ -63,7 +64,8 @@ func Changed(path string) time.Time {
 	return time.Time{}
 }
 
-// CountPins counts the namespaces that are pinned in a folder, and those of them that the first process sees.
+// CountPins counts the namespaces that are pinned in a folder, and those of them that the
+// first process sees.
 func CountPins(folder string) (here, seen int) {
 	mine, err := mountPoints("/proc/self/mountinfo", folder)
 	if err != nil {

@@ -70,7 +70,10 @@ func TestPlugins(t *testing.T) {
 	}{
 		{"usual", usual, func(t *testing.T, r string) { socket(t, filepath.Join(r, usual), true) }, OK, usual, ""},
 		{"none", usual, func(*testing.T, string) {}, Problem, "finds no plugin kuryr", ""},
-		{"ended", usual, func(t *testing.T, r string) { socket(t, filepath.Join(r, usual), false) }, Problem, "nobody listens", ""},
+		{
+			"ended", usual, func(t *testing.T, r string) { socket(t, filepath.Join(r, usual), false) },
+			Problem, "nobody listens", "",
+		},
 		{"by spec", "elsewhere/kuryr.sock", func(t *testing.T, r string) {
 			socket(t, filepath.Join(r, "elsewhere/kuryr.sock"), true)
 			write(t, filepath.Join(r, "etc/docker/plugins/kuryr.spec"), "unix://"+filepath.Join(r, "elsewhere/kuryr.sock")+"\n")
@@ -107,7 +110,8 @@ func TestPlugins(t *testing.T) {
 		tc.make(t, r)
 		facts := findPlugin(r, []string{"kuryr"}, filepath.Join(r, tc.socket), "")
 		found := Plugins(facts)
-		if got := Worst(found); got != tc.verdict || !slices.ContainsFunc(found, func(f Finding) bool { return strings.Contains(f.What, tc.says) }) {
+		if got := Worst(found); got != tc.verdict ||
+			!slices.ContainsFunc(found, func(f Finding) bool { return strings.Contains(f.What, tc.says) }) {
 			t.Errorf("%s: %+v, want %s and %q", tc.name, found, tc.verdict, tc.says)
 		}
 		done, err := facts.Remove()
@@ -120,7 +124,8 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// By TCP: what the file says is compared with where kuryr listens, and its certificates are looked at.
+// By TCP: what the file says is compared with where kuryr listens, and its certificates
+// are looked at.
 func TestPluginsByTCP(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
@@ -130,7 +135,8 @@ func TestPluginsByTCP(t *testing.T) {
 	const file = "etc/docker/plugins/kuryr.json"
 	in := func(name string) string { return filepath.Join(certs, name) }
 	described := func(address string) string {
-		return `{"Name":"kuryr","Addr":"` + address + `","TLSConfig":{"CAFile":"` + in(tlsfiles.CAFile) + `","CertFile":"` + in(tlsfiles.ClientFile) + `","KeyFile":"` + in(tlsfiles.ClientKeyFile) + `"}}`
+		return `{"Name":"kuryr","Addr":"` + address + `","TLSConfig":{"CAFile":"` + in(tlsfiles.CAFile) +
+			`","CertFile":"` + in(tlsfiles.ClientFile) + `","KeyFile":"` + in(tlsfiles.ClientKeyFile) + `"}}`
 	}
 	for _, tc := range []struct {
 		name, listen, file string
@@ -141,9 +147,18 @@ func TestPluginsByTCP(t *testing.T) {
 		{"all addresses", "tcp://0.0.0.0:2378", described("https://127.0.0.1:2378"), OK, file},
 		{"all addresses of both families", "tcp://[::]:2378", described("https://[::1]:2378"), OK, file},
 		{"a name", "tcp://192.0.2.1:2378", described("https://sdn.example:2378"), OK, file},
-		{"another address", "tcp://192.0.2.1:2378", described("https://127.0.0.1:2378"), Problem, "leads to https://127.0.0.1:2378 and not to kuryr's address https://192.0.2.1:2378"},
-		{"another port", "tcp://127.0.0.1:2378", described("https://127.0.0.1:2379"), Problem, "leads to https://127.0.0.1:2379"},
-		{"plain HTTP", "tcp://127.0.0.1:2378", described("tcp://127.0.0.1:2378"), Problem, "leads to tcp://127.0.0.1:2378 and not to kuryr's address https://127.0.0.1:2378"},
+		{
+			"another address", "tcp://192.0.2.1:2378", described("https://127.0.0.1:2378"), Problem,
+			"leads to https://127.0.0.1:2378 and not to kuryr's address https://192.0.2.1:2378",
+		},
+		{
+			"another port", "tcp://127.0.0.1:2378", described("https://127.0.0.1:2379"), Problem,
+			"leads to https://127.0.0.1:2379",
+		},
+		{
+			"plain HTTP", "tcp://127.0.0.1:2378", described("tcp://127.0.0.1:2378"), Problem,
+			"leads to tcp://127.0.0.1:2378 and not to kuryr's address https://127.0.0.1:2378",
+		},
 		{"without certificates", "tcp://127.0.0.1:2378", `{"Addr":"https://127.0.0.1:2378"}`, Problem, "ca: is needed"},
 		{"not there", "tcp://127.0.0.1:2378", "", Problem, "finds no plugin kuryr"},
 		{"by socket only", "", described("https://127.0.0.1:2378"), Problem, "not to kuryr's socket"},
@@ -156,7 +171,8 @@ func TestPluginsByTCP(t *testing.T) {
 			at = filepath.Join(r, "kuryr.sock")
 		}
 		facts := findPlugin(r, []string{"kuryr"}, at, tc.listen)
-		if found := Plugins(facts); len(found) != 1 || found[0].Verdict != tc.verdict || !strings.Contains(found[0].What, tc.says) {
+		if found := Plugins(facts); len(found) != 1 || found[0].Verdict != tc.verdict ||
+			!strings.Contains(found[0].What, tc.says) {
 			t.Errorf("%s: %+v, want %s and %q", tc.name, found, tc.verdict, tc.says)
 		}
 		if done, err := facts.Remove(); err != nil || len(done) > 0 {
@@ -183,9 +199,20 @@ func TestPluginsManaged(t *testing.T) {
 		verdict Verdict
 		says    string
 	}{
-		{"enabled", func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:old", false}, {"example/net:1", true}} }, false, OK, "example/net:1"},
-		{"disabled", func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:latest", false}} }, false, Problem, "kuryr:latest is disabled"},
-		{"disabled, before a file", func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:latest", false}} }, true, Problem, "kuryr:latest is disabled"},
+		{
+			"enabled",
+			func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:old", false}, {"example/net:1", true}} },
+			false, OK, "example/net:1",
+		},
+		{
+			"disabled", func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:latest", false}} }, false,
+			Problem, "kuryr:latest is disabled",
+		},
+		{
+			"disabled, before a file",
+			func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:latest", false}} }, true, Problem,
+			"kuryr:latest is disabled",
+		},
 		{"disabled, of another name", func(p *PluginFacts) { p.Managed = []Managed{{"kuryr:old", false}} }, true, OK, usual},
 		{"not known", func(p *PluginFacts) { p.Unasked = true }, false, Warning, "does not tell"},
 		{"none", func(*PluginFacts) {}, false, Problem, "finds no plugin kuryr"},
@@ -196,7 +223,8 @@ func TestPluginsManaged(t *testing.T) {
 		}
 		p := findPlugin(r, []string{"kuryr"}, filepath.Join(r, usual), "")
 		tc.change(&p)
-		if found := Plugins(p); len(found) != 1 || found[0].Verdict != tc.verdict || !strings.Contains(found[0].What, tc.says) {
+		if found := Plugins(p); len(found) != 1 || found[0].Verdict != tc.verdict ||
+			!strings.Contains(found[0].What, tc.says) {
 			t.Errorf("%s: %+v, want %s and %q", tc.name, found, tc.verdict, tc.says)
 		}
 	}
@@ -211,10 +239,14 @@ func TestFindUnit(t *testing.T) {
 	write(t, filepath.Join(r, "run/systemd/system/x"), "")
 	write(t, filepath.Join(r, "lib/systemd/system/docker.service"), "")
 	write(t, filepath.Join(r, "lib/systemd/system/kuryr.service"), "packaged")
-	write(t, filepath.Join(r, "etc/systemd/system/kuryr.service"), "[Unit]\nBefore=docker.service\n[Service]\nKillMode=process")
+	write(
+		t, filepath.Join(r, "etc/systemd/system/kuryr.service"),
+		"[Unit]\nBefore=docker.service\n[Service]\nKillMode=process",
+	)
 	write(t, filepath.Join(r, "etc/systemd/system/kuryr.service.d/a.conf"), "[Service]\nPrivateTmp=yes")
 	u := findUnit(r)
-	if !u.Systemd || !u.Docker || u.Path != filepath.Join(r, "etc/systemd/system/kuryr.service") || strings.Contains(string(u.Text), "packaged") {
+	if !u.Systemd || !u.Docker || u.Path != filepath.Join(r, "etc/systemd/system/kuryr.service") ||
+		strings.Contains(string(u.Text), "packaged") {
 		t.Errorf("%+v %s", u, u.Text)
 	}
 	if found := Unit(u); len(found) != 1 || !strings.Contains(found[0].What, "PrivateTmp=yes") {
@@ -303,7 +335,9 @@ func TestGatherLimitsAndRoutes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: l.Index, Dst: dst, Priority: l.Index, Scope: netlink.SCOPE_LINK}); err != nil {
+		if err := netlink.RouteAdd(&netlink.Route{
+			LinkIndex: l.Index, Dst: dst, Priority: l.Index, Scope: netlink.SCOPE_LINK,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+link+"/rp_filter", []byte("1"), 0); err != nil {
@@ -327,7 +361,10 @@ func TestGatherLimitsAndRoutes(t *testing.T) {
 	if l.Strict != "" {
 		t.Errorf("%s is strict, and the only way out", l.Strict)
 	}
-	for _, want := range []Route{{netip.MustParsePrefix("0.0.0.0/0"), "out0", false}, {netip.MustParsePrefix("100.64.0.0/31"), "kr0", true}} {
+	for _, want := range []Route{
+		{netip.MustParsePrefix("0.0.0.0/0"), "out0", false},
+		{netip.MustParsePrefix("100.64.0.0/31"), "kr0", true},
+	} {
 		if !slices.Contains(routes, want) {
 			t.Errorf("no %+v in %+v", want, routes)
 		}

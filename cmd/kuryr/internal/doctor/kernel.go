@@ -40,10 +40,20 @@ func Kernel(k KernelFacts) []Finding {
 	}
 	f.list = f.orOK("it has all that the data path needs")
 	if !k.SCTP {
-		f.add(OK, "the kernel does not track SCTP: ports of SCTP cannot be published (`modprobe nf_conntrack`, or a kernel with CONFIG_NF_CT_PROTO_SCTP)", "")
+		f.add(
+			OK,
+			"the kernel does not track SCTP: ports of SCTP cannot be published (`modprobe "+
+				"nf_conntrack`, or a kernel with CONFIG_NF_CT_PROTO_SCTP)",
+			"",
+		)
 	}
 	if !k.VLAN {
-		f.add(OK, "the kernel makes no VLAN links: the embedded SDN has no trunks (`modprobe 8021q`, or a kernel with CONFIG_VLAN_8021Q)", "")
+		f.add(
+			OK,
+			"the kernel makes no VLAN links: the embedded SDN has no trunks (`modprobe 8021q`, or a "+
+				"kernel with CONFIG_VLAN_8021Q)",
+			"",
+		)
 	}
 	return f.list
 }

@@ -15,9 +15,11 @@ type LimitFacts struct {
 	Neighbours4 Share // gc_thresh3
 	Neighbours6 Share
 	SystemFiles Share
-	DaemonFiles Share  // of the running Kuryr
-	PIDs        Share  // tasks of the machine
-	Strict      string // a link of a default route with strict reverse-path filtering, where there is more than one; "" none
+	DaemonFiles Share // of the running Kuryr
+	PIDs        Share // tasks of the machine
+	// a link of a default route with strict reverse-path filtering, where there is more than
+	// one; "" none
+	Strict string
 }
 
 // Limits judges what may run out.
@@ -28,8 +30,14 @@ func Limits(l LimitFacts) []Finding {
 		what, mend string
 	}{
 		{l.Conntrack, "tracked connections: when they are full new ones are dropped", "raise net.netfilter.nf_conntrack_max"},
-		{l.Neighbours4, "IPv4 neighbours: when they are full new ones are not reached", "raise net.ipv4.neigh.default.gc_thresh3 (and 2 and 1 below it)"},
-		{l.Neighbours6, "IPv6 neighbours: when they are full new ones are not reached", "raise net.ipv6.neigh.default.gc_thresh3 (and 2 and 1 below it)"},
+		{
+			l.Neighbours4, "IPv4 neighbours: when they are full new ones are not reached",
+			"raise net.ipv4.neigh.default.gc_thresh3 (and 2 and 1 below it)",
+		},
+		{
+			l.Neighbours6, "IPv6 neighbours: when they are full new ones are not reached",
+			"raise net.ipv6.neigh.default.gc_thresh3 (and 2 and 1 below it)",
+		},
 		{l.SystemFiles, "open files of the machine", "raise fs.file-max"},
 		{l.DaemonFiles, "open files of kuryr", "raise LimitNOFILE in kuryr.service"},
 		{l.PIDs, "tasks of the machine: without more no container starts", "raise kernel.pid_max and kernel.threads-max"},
@@ -42,7 +50,10 @@ func Limits(l LimitFacts) []Finding {
 		}
 	}
 	if l.Strict != "" {
-		f.add(Warning, "the host has more than one link to the outside, and "+l.Strict+" drops what would not be answered by it (rp_filter is 1): published ports may not be reached by it",
+		f.add(Warning,
+			"the host has more than one link to the outside, and "+l.Strict+
+				" drops what would not be answered by it (rp_filter is 1): published ports may not be "+
+				"reached by it",
 			"`sysctl -w net.ipv4.conf.all.rp_filter=2`, or 0 for all and 2 for "+l.Strict+", also in /etc/sysctl.d")
 	}
 	return f.orOK("tables and files have room")

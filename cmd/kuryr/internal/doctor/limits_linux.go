@@ -13,10 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GatherLimits reads the kernel's tables; pid is the running Kuryr's process, 0 for none, and routes are the host's. What cannot be read is not told.
+// GatherLimits reads the kernel's tables; pid is the running Kuryr's process, 0 for none,
+// and routes are the host's. What cannot be read is not told.
 func GatherLimits(pid int, routes []Route) LimitFacts {
 	l := LimitFacts{
-		Conntrack:   Share{number("/proc/sys/net/netfilter/nf_conntrack_count"), number("/proc/sys/net/netfilter/nf_conntrack_max")},
+		Conntrack: Share{
+			number("/proc/sys/net/netfilter/nf_conntrack_count"),
+			number("/proc/sys/net/netfilter/nf_conntrack_max"),
+		},
 		Neighbours4: Share{neighbours("arp_cache"), number("/proc/sys/net/ipv4/neigh/default/gc_thresh3")},
 		Neighbours6: Share{neighbours("ndisc_cache"), number("/proc/sys/net/ipv6/neigh/default/gc_thresh3")},
 		Strict:      strictLink(waysOut(routes)),
@@ -56,7 +60,8 @@ func number(path string) uint64 {
 
 // neighbours are those of all namespaces, as the limit counts them.
 func neighbours(cache string) uint64 {
-	// Below a line of titles there is one for each processor, which begins with how many there are in all.
+	// Below a line of titles there is one for each processor, which begins with how many
+	// there are in all.
 	w := words("/proc/thread-self/net/stat/" + cache)
 	at := slices.Index(w, "table_fulls") + 1
 	if at == 0 || at >= len(w) {
@@ -81,7 +86,8 @@ func filesOf(pid int) Share {
 	return Share{uint64(len(open)), limit.Cur}
 }
 
-// strictLink names a link of a default route with strict reverse-path filtering, if default routes are by more than one link.
+// strictLink names a link of a default route with strict reverse-path filtering, if
+// default routes are by more than one link.
 func strictLink(ways []string) string {
 	if len(ways) < 2 {
 		return ""

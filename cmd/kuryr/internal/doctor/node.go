@@ -24,10 +24,17 @@ func Node(n NodeFacts) []Finding {
 			"start `kuryr up` or `kuryr node`, or remove the network's file from /etc/cni/net.d")
 	}
 	if n.Answers && n.Missing != nil {
-		f.add(Warning, "container runtimes do not find the network: "+n.Missing.Error(), "restart `kuryr up` or `kuryr node`, which writes it")
+		f.add(
+			Warning, "container runtimes do not find the network: "+n.Missing.Error(),
+			"restart `kuryr up` or `kuryr node`, which writes it",
+		)
 	}
 	if n.Owed > 0 {
-		f.add(Warning, fmt.Sprintf("%d interfaces of containers that have gone are still to be taken away", n.Owed), "they are when the daemon runs and the SDN answers; its log says why not")
+		f.add(
+			Warning,
+			fmt.Sprintf("%d interfaces of containers that have gone are still to be taken away", n.Owed),
+			"they are when the daemon runs and the SDN answers; its log says why not",
+		)
 	}
 	if n.Err != nil {
 		f.add(Warning, "what is still to be taken away is not known: "+n.Err.Error(), "remove the record that cannot be read")

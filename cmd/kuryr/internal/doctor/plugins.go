@@ -38,7 +38,8 @@ func (p PluginFile) address() string {
 	return u.Redacted()
 }
 
-// ours tells whether a file is certainly a leftover of Kuryr's: a Unix socket of the plugin's name, and nobody listens at it.
+// ours tells whether a file is certainly a leftover of Kuryr's: a Unix socket of the
+// plugin's name, and nobody listens at it.
 func (p PluginFile) ours(name string) bool {
 	socket, unix := p.unix()
 	return unix && !p.Alive && strings.TrimSuffix(filepath.Base(socket), ".sock") == name
@@ -76,14 +77,22 @@ func Plugins(p PluginFacts) []Finding {
 	for _, m := range p.Managed {
 		// One of the same name goes before all files, also while it is disabled.
 		if name, latest := strings.CutSuffix(m.Name, ":latest"); len(by) == 0 || latest && slices.Contains(p.Names, name) {
-			f.add(Problem, "Docker's managed plugin "+m.Name+" is disabled", "`docker plugin enable "+m.Name+"`, or `docker plugin rm "+m.Name+"` if Kuryr shall run otherwise")
+			f.add(
+				Problem, "Docker's managed plugin "+m.Name+" is disabled",
+				"`docker plugin enable "+m.Name+"`, or `docker plugin rm "+m.Name+"` if Kuryr shall run otherwise",
+			)
 			return f.list
 		}
 	}
-	const install = "start `kuryr up`; if docker.socket is not below " + discovery.SocketDir + ", or is empty, `kuryr docker install` writes the file by which Docker finds it"
+	const install = "start `kuryr up`; if docker.socket is not below " + discovery.SocketDir +
+		", or is empty, `kuryr docker install` writes the file by which Docker finds it"
 	switch {
 	case len(by) == 0 && p.Unasked:
-		f.add(Warning, "Docker finds no plugin "+strings.Join(p.Names, " or ")+" by a file, and does not tell whether it runs it itself", install)
+		f.add(
+			Warning,
+			"Docker finds no plugin "+strings.Join(p.Names, " or ")+" by a file, and does not tell whether it runs it itself",
+			install,
+		)
 	case len(by) == 0:
 		f.add(Problem, "Docker finds no plugin "+strings.Join(p.Names, " or "), install)
 	}
@@ -106,28 +115,41 @@ func (p PluginFacts) judge(f *findings, name string, files []PluginFile) {
 		}
 		f.add(Problem, fmt.Sprintf("Docker takes %s for the plugin, and nobody listens at it", first.Path), mend)
 	case !p.leadsHere(first):
-		f.add(Problem, fmt.Sprintf("Docker takes %s for the plugin, which leads to %s and not to kuryr's %s", first.Path, first.address(), p.own()),
+		f.add(Problem, fmt.Sprintf(
+			"Docker takes %s for the plugin, which leads to %s and not to kuryr's %s", first.Path,
+			first.address(), p.own(),
+		),
 			p.removeOr(first, name, "remove "+first.Path+", or let `kuryr docker install --force` write the right one"))
 	case !unix:
 		if _, err := first.Plugin.File(p.Now); err != nil {
 			f.add(Problem, fmt.Sprintf("Docker takes %s for the plugin, and cannot call it so: %v", first.Path, err),
-				"make certificates (`kuryr docker certificates`), and `kuryr docker install --force` with them; Docker reads them anew when it starts")
+				"make certificates (`kuryr docker certificates`), and `kuryr docker install --force` with "+
+					"them; Docker reads them anew when it starts")
 		}
 	}
 	for _, file := range files[1:] {
 		if _, unix := file.unix(); !p.leadsHere(file) && (!unix || !file.Alive) {
-			f.add(Warning, fmt.Sprintf("%s leads to %s; Docker would follow it if %s were not there", file.Path, file.address(), first.Path), p.removeOr(file, name, "remove "+file.Path))
+			f.add(
+				Warning,
+				fmt.Sprintf(
+					"%s leads to %s; Docker would follow it if %s were not there", file.Path, file.address(),
+					first.Path,
+				),
+				p.removeOr(file, name, "remove "+file.Path),
+			)
 		}
 	}
 }
 
-// leadsHere tells whether Docker comes to Kuryr by a file, as far as an address tells: of a host's name only the port is compared.
+// leadsHere tells whether Docker comes to Kuryr by a file, as far as an address tells: of
+// a host's name only the port is compared.
 func (p PluginFacts) leadsHere(file PluginFile) bool {
 	if socket, unix := file.unix(); unix {
 		return p.Socket != "" && socket == p.Socket
 	}
 	u, err := url.Parse(file.Plugin.Address)
-	if err != nil || u.Scheme != "https" || u.User != nil || p.Listen == "" { // by any other scheme Docker speaks plain HTTP
+	if err != nil || u.Scheme != "https" || u.User != nil || p.Listen == "" {
+		// by any other scheme Docker speaks plain HTTP
 		return false
 	}
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(p.Listen, "tcp://"))
@@ -159,12 +181,14 @@ func (p PluginFacts) removeOr(file PluginFile, name, other string) string {
 	return other
 }
 
-// removable tells whether a file may be removed: a leftover that does not lead to where kuryr will listen.
+// removable tells whether a file may be removed: a leftover that does not lead to where
+// kuryr will listen.
 func (p PluginFacts) removable(file PluginFile, name string) bool {
 	return file.ours(name) && !p.leadsHere(file)
 }
 
-// Remove removes leftovers of Kuryr's that stand in Docker's way, and tells what it did, a line each.
+// Remove removes leftovers of Kuryr's that stand in Docker's way, and tells what it did,
+// a line each.
 func (p PluginFacts) Remove() (done []string, err error) {
 	for _, name := range p.Names {
 		for _, file := range p.Files[name] {
@@ -181,7 +205,8 @@ func (p PluginFacts) Remove() (done []string, err error) {
 	return done, err
 }
 
-// FindPlugin looks where Docker looks for the plugin that answers at the socket, the address, or both.
+// FindPlugin looks where Docker looks for the plugin that answers at the socket, the
+// address, or both.
 func FindPlugin(names []string, socket, listen string) PluginFacts {
 	return findPlugin("/", names, socket, listen)
 }

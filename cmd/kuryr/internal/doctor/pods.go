@@ -32,14 +32,19 @@ type PodPool struct {
 	Why                         string // it is not filled
 }
 
-// Pods judges the daemon of a cluster's node, its pods' ports and its pools. Where there never was one it finds nothing.
+// Pods judges the daemon of a cluster's node, its pods' ports and its pools. Where there
+// never was one it finds nothing.
 func Pods(p PodFacts) []Finding {
 	if !p.There {
 		return nil
 	}
 	f := findings{check: "pods"}
 	if p.Err != nil {
-		f.add(Problem, "the daemon of the node does not answer: "+p.Err.Error(), "`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-node -o wide`, and its log; pods that run keep their traffic")
+		f.add(
+			Problem, "the daemon of the node does not answer: "+p.Err.Error(),
+			"`kubectl -n kuryr-system get pods -l app.kubernetes.io/name=kuryr-node -o wide`, and its "+
+				"log; pods that run keep their traffic",
+		)
 		return f.list
 	}
 	for _, r := range p.Reasons {
@@ -49,13 +54,22 @@ func Pods(p PodFacts) []Finding {
 		f.add(Warning, h.What, h.Mend)
 	}
 	if p.Version != p.Here {
-		f.add(Warning, "the daemon of the node is version "+p.Version+", this program "+p.Here, "nothing, while the cluster is being upgraded")
+		f.add(
+			Warning, "the daemon of the node is version "+p.Version+", this program "+p.Here,
+			"nothing, while the cluster is being upgraded",
+		)
 	}
 	for _, path := range p.Stale {
-		f.add(Warning, path+" is not the plugin of this version", "`kuryr install cni`, or restart the daemon's pod, which installs it")
+		f.add(
+			Warning, path+" is not the plugin of this version",
+			"`kuryr install cni`, or restart the daemon's pod, which installs it",
+		)
 	}
 	if p.First != "" {
-		f.add(Problem, "container runtimes take the network of "+p.First+", which comes before "+p.Conflist, "remove it: pods that are started now have no port of Kuryr's")
+		f.add(
+			Problem, "container runtimes take the network of "+p.First+", which comes before "+p.Conflist,
+			"remove it: pods that are started now have no port of Kuryr's",
+		)
 	}
 	all := f.orOK("the daemon of the node runs, version " + p.Version)
 	return append(append(all, podPorts(p)...), podPools(p)...)
@@ -80,17 +94,40 @@ func podPools(p PodFacts) []Finding {
 		name := o.Name + " (network " + o.Network + ")"
 		switch {
 		case o.Waiting > 0 && o.Limit > 0 && o.Ports >= o.Limit:
-			f.add(Problem, fmt.Sprintf("%d pods wait for a port of the pool %s, which has its maximum of %d", o.Waiting, name, o.Limit), "a higher maximum: annotation openstack.org/kuryr-pool of the namespace or the node")
+			f.add(
+				Problem,
+				fmt.Sprintf(
+					"%d pods wait for a port of the pool %s, which has its maximum of %d", o.Waiting, name,
+					o.Limit,
+				),
+				"a higher maximum: annotation openstack.org/kuryr-pool of the namespace or the node",
+			)
 		case o.Waiting > 0 && o.Why != "":
-			f.add(Problem, fmt.Sprintf("%d pods wait for a port of the pool %s: %s", o.Waiting, name, o.Why), "`kubectl describe kuryrportpool "+o.Name+"`")
+			f.add(
+				Problem, fmt.Sprintf("%d pods wait for a port of the pool %s: %s", o.Waiting, name, o.Why),
+				"`kubectl describe kuryrportpool "+o.Name+"`",
+			)
 		case o.Waiting > 0:
-			f.add(Warning, fmt.Sprintf("%d pods wait for a port of the pool %s", o.Waiting, name), "Raven fills it; if it does not, see the log of `kuryr controller`")
+			f.add(
+				Warning, fmt.Sprintf("%d pods wait for a port of the pool %s", o.Waiting, name),
+				"Raven fills it; if it does not, see the log of `kuryr controller`",
+			)
 		case o.Why != "":
-			f.add(Warning, fmt.Sprintf("the pool %s, which has %d free ports, is not filled: %s", name, o.Free, o.Why), "`kubectl describe kuryrportpool "+o.Name+"`")
+			f.add(
+				Warning,
+				fmt.Sprintf("the pool %s, which has %d free ports, is not filled: %s", name, o.Free, o.Why),
+				"`kubectl describe kuryrportpool "+o.Name+"`",
+			)
 		}
 	}
 	if others := p.Waiting - in; others > 0 {
-		f.add(Warning, fmt.Sprintf("%d pods wait for the network of their namespace or for a port of their own", others), "`kubectl describe pod` tells for what; see the log of `kuryr controller`")
+		f.add(
+			Warning,
+			fmt.Sprintf(
+				"%d pods wait for the network of their namespace or for a port of their own", others,
+			),
+			"`kubectl describe pod` tells for what; see the log of `kuryr controller`",
+		)
 	}
 	free := 0
 	for _, o := range p.Pools {
@@ -99,7 +136,8 @@ func podPools(p PodFacts) []Finding {
 	return f.orOK(fmt.Sprintf("%d pools have %d free ports", len(p.Pools), free))
 }
 
-// StalePlugins are those of the files that are not as the plugin beside this program. Files that are not there, or a program without a plugin, say nothing.
+// StalePlugins are those of the files that are not as the plugin beside this program.
+// Files that are not there, or a program without a plugin, say nothing.
 func StalePlugins(own string, files ...string) (stale []string) {
 	plugin, err := os.ReadFile(own)
 	if err != nil {
@@ -113,8 +151,8 @@ func StalePlugins(own string, files ...string) (stale []string) {
 	return stale
 }
 
-// FirstNetwork is the file that a container runtime takes for the network of pods instead of this list: the first of its folder in the order of names.
-// "" is none.
+// FirstNetwork is the file that a container runtime takes for the network of pods instead
+// of this list: the first of its folder in the order of names. "" is none.
 func FirstNetwork(conflist string) string {
 	all, err := os.ReadDir(filepath.Dir(conflist)) // sorted
 	if err != nil {

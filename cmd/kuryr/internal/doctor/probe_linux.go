@@ -15,8 +15,9 @@ import (
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
-// ProbeKernel tries what the data path needs in a network namespace that is thrown away: nothing else tells as surely what a kernel
-// can do, and modules that are missing are loaded on the way, as they would be.
+// ProbeKernel tries what the data path needs in a network namespace that is thrown away:
+// nothing else tells as surely what a kernel can do, and modules that are missing are
+// loaded on the way, as they would be.
 func ProbeKernel() KernelFacts {
 	facts := KernelFacts{IPv6: exists("/proc/thread-self/net/if_inet6")}
 	_ = kuryrns.OnOwnThread(func() error {
@@ -26,7 +27,8 @@ func ProbeKernel() KernelFacts {
 		}
 		facts.Features = tryAll()
 		facts.VLAN = tryVLAN() == nil
-		facts.SCTP = exists("/proc/thread-self/net/nf_conntrack") && exists("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
+		facts.SCTP = exists("/proc/thread-self/net/nf_conntrack") &&
+			exists("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")
 		return nil
 	})
 	return facts
@@ -36,13 +38,24 @@ func tryAll() []Feature {
 	const nothing = ""
 	inet, bridge := nftables.TableFamilyINet, nftables.TableFamilyBridge
 	return []Feature{
-		{"veth pairs", tryLink(&netlink.Veth{LinkAttrs: named("kd-veth"), PeerName: "kd-peer"}), "CONFIG_VETH", "veth", nothing},
+		{
+			"veth pairs", tryLink(&netlink.Veth{LinkAttrs: named("kd-veth"), PeerName: "kd-peer"}),
+			"CONFIG_VETH", "veth", nothing,
+		},
 		{"bridges", tryLink(&netlink.Bridge{LinkAttrs: named("kd-bridge")}), "CONFIG_BRIDGE", "bridge", nothing},
 		{"nf_tables", tryRule(inet, nil), "CONFIG_NF_TABLES_INET", "nf_tables", nothing},
 		{"nf_tables maps", tryMap(), "CONFIG_NF_TABLES", "nf_tables", nothing},
 		{"NAT in nf_tables", tryNAT(), "CONFIG_NFT_MASQ", "nft_masq", nothing},
-		{"routing lookups in nf_tables", tryRule(inet, []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true}}), "CONFIG_NFT_FIB_INET", "nft_fib_inet", nothing},
-		{"connection tracking in nf_tables", tryRule(inet, []expr.Any{&expr.Ct{Register: 1, Key: expr.CtKeySTATE}}), "CONFIG_NFT_CT", "nft_ct", nothing},
+		{
+			"routing lookups in nf_tables",
+			tryRule(inet, []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true}}),
+			"CONFIG_NFT_FIB_INET", "nft_fib_inet", nothing,
+		},
+		{
+			"connection tracking in nf_tables",
+			tryRule(inet, []expr.Any{&expr.Ct{Register: 1, Key: expr.CtKeySTATE}}), "CONFIG_NFT_CT",
+			"nft_ct", nothing,
+		},
 		{"nf_tables for bridges", tryRule(bridge, nil), "CONFIG_NF_TABLES_BRIDGE", "nf_tables_bridge", nothing},
 	}
 }
@@ -96,7 +109,10 @@ func try(family nftables.TableFamily, do func(*nftables.Conn, *nftables.Table) e
 
 func tryRule(family nftables.TableFamily, exprs []expr.Any) error {
 	return try(family, func(c *nftables.Conn, table *nftables.Table) error {
-		chain := c.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+		chain := c.AddChain(&nftables.Chain{
+			Name: "c", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+			Priority: nftables.ChainPriorityFilter,
+		})
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(exprs, &expr.Counter{})})
 		return nil
 	})
@@ -104,7 +120,10 @@ func tryRule(family nftables.TableFamily, exprs []expr.Any) error {
 
 func tryNAT() error {
 	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
-		chain := c.AddChain(&nftables.Chain{Name: "c", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+		chain := c.AddChain(&nftables.Chain{
+			Name: "c", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityNATSource,
+		})
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Masq{}}})
 		return nil
 	})
@@ -112,7 +131,13 @@ func tryNAT() error {
 
 func tryMap() error {
 	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
-		return c.AddSet(&nftables.Set{Table: table, Name: "m", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}, nil)
+		return c.AddSet(
+			&nftables.Set{
+				Table: table, Name: "m", IsMap: true, KeyType: nftables.TypeIPAddr,
+				DataType: nftables.TypeIPAddr,
+			},
+			nil,
+		)
 	})
 }
 

@@ -32,13 +32,21 @@ func Routes(r RouteFacts) []Finding {
 	for _, u := range r.Uplinks {
 		for _, route := range r.Host {
 			if !route.Own && route.To.Bits() > 0 && route.To.Overlaps(u) && route.To.Bits() >= u.Bits() {
-				f.add(Problem, fmt.Sprintf("the host routes %s by %s, within the uplink range %s of Kuryr's: containers behind it do not reach the outside", route.To, route.Link, u),
-					"take the route away; or remove all Docker networks of kuryr, `kuryr down --purge`, and set sdn.uplink_ranges to what is free")
+				f.add(Problem, fmt.Sprintf(
+					"the host routes %s by %s, within the uplink range %s of Kuryr's: containers behind it "+
+						"do not reach the outside",
+					route.To, route.Link, u,
+				),
+					"take the route away; or remove all Docker networks of kuryr, `kuryr down --purge`, and "+
+						"set sdn.uplink_ranges to what is free")
 			}
 		}
 	}
 	for _, u := range r.Unreached {
-		f.add(Warning, fmt.Sprintf("the host does not reach %s of router %s: %s", u.Range, u.Router, u.Reason), "give one of the two networks another range, if the host is to reach both")
+		f.add(
+			Warning, fmt.Sprintf("the host does not reach %s of router %s: %s", u.Range, u.Router, u.Reason),
+			"give one of the two networks another range, if the host is to reach both",
+		)
 	}
 	return f.orOK("no range is in another's way")
 }

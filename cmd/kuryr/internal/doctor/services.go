@@ -13,7 +13,8 @@ type ServiceFacts struct {
 	Err   error    // why not all of that is known
 }
 
-// Services judges that two do not do it at once. Where Kuryr does not it finds nothing: it is another's affair.
+// Services judges that two do not do it at once. Where Kuryr does not it finds nothing:
+// it is another's affair.
 func Services(s ServiceFacts) []Finding {
 	f := findings{check: "services"}
 	if !s.Kuryr {
@@ -21,9 +22,21 @@ func Services(s ServiceFacts) []Finding {
 	}
 	switch {
 	case s.Runs:
-		f.add(Problem, "kube-proxy runs, and so does node.services: of what both lead elsewhere the first to see a packet decides", "take kube-proxy out of the cluster (docs/services.md), or set node.services: false")
+		f.add(
+			Problem,
+			"kube-proxy runs, and so does node.services: of what both lead elsewhere the first to see "+
+				"a packet decides",
+			"take kube-proxy out of the cluster (docs/services.md), or set node.services: false",
+		)
 	case len(s.Proxy) > 0:
-		f.add(Problem, fmt.Sprintf("kube-proxy has left what still leads Services' connections, to endpoints of then: %s", strings.Join(s.Proxy, ", ")), "`kube-proxy --cleanup` on the node, or a reboot")
+		f.add(
+			Problem,
+			fmt.Sprintf(
+				"kube-proxy has left what still leads Services' connections, to endpoints of then: %s",
+				strings.Join(s.Proxy, ", "),
+			),
+			"`kube-proxy --cleanup` on the node, or a reboot",
+		)
 	}
 	if s.Err != nil {
 		f.add(Warning, "whether kube-proxy has left anything is not known: "+s.Err.Error(), "run this as root")

@@ -12,10 +12,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ofProxy begin the names of kube-proxy's chains of iptables. The kubelet has others that begin with KUBE-, which stay.
-var ofProxy = []string{"KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-SVC-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-PROXY-", "KUBE-NODE-PORT", "KUBE-LOAD-BALANCER"}
+// ofProxy begin the names of kube-proxy's chains of iptables. The kubelet has others that
+// begin with KUBE-, which stay.
+var ofProxy = []string{
+	"KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES", "KUBE-SVC-", "KUBE-SEP-", "KUBE-EXT-",
+	"KUBE-FW-", "KUBE-PROXY-", "KUBE-NODE-PORT", "KUBE-LOAD-BALANCER",
+}
 
-// GatherServices reads what of Services is in the kernel, in the network namespace of the caller. ours is the name of Kuryr's table. Rules of the legacy iptables it does not see.
+// GatherServices reads what of Services is in the kernel, in the network namespace of the
+// caller. ours is the name of Kuryr's table. Rules of the legacy iptables it does not
+// see.
 func GatherServices(ours string) (f ServiceFacts) {
 	c, err := nftables.New()
 	if err != nil {
@@ -26,7 +32,10 @@ func GatherServices(ours string) (f ServiceFacts) {
 	for _, t := range tables {
 		f.Kuryr = f.Kuryr || t.Name == ours
 		if t.Name == "kube-proxy" {
-			f.Proxy = append(f.Proxy, fmt.Sprintf("the nftables table %s kube-proxy", map[bool]string{true: "ip6", false: "ip"}[t.Family == nftables.TableFamilyIPv6]))
+			f.Proxy = append(f.Proxy, fmt.Sprintf(
+				"the nftables table %s kube-proxy",
+				map[bool]string{true: "ip6", false: "ip"}[t.Family == nftables.TableFamilyIPv6],
+			))
 		}
 	}
 	chains, err := c.ListChains()

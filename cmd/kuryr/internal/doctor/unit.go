@@ -46,22 +46,35 @@ func Unit(u UnitFacts) []Finding {
 	case !u.Docker:
 		return f.orOK("systemd does not start Docker")
 	case u.Path == "":
-		f.add(Warning, "systemd has no kuryr.service: "+why, "install deploy/systemd/kuryr.service, and `systemctl enable kuryr`")
+		f.add(
+			Warning, "systemd has no kuryr.service: "+why,
+			"install deploy/systemd/kuryr.service, and `systemctl enable kuryr`",
+		)
 		return f.list
 	}
 	if !slices.Contains(values(u.Text, "Before"), "docker.service") {
-		f.add(Problem, u.Path+" is not ordered before docker.service: "+why, "add Before=docker.service to its [Unit] section, then `systemctl daemon-reload`")
+		f.add(
+			Problem, u.Path+" is not ordered before docker.service: "+why,
+			"add Before=docker.service to its [Unit] section, then `systemctl daemon-reload`",
+		)
 	}
 	for _, key := range mountNamespace {
 		for _, v := range values(u.Text, key) {
 			if !slices.Contains(sharedMounts, v) {
-				f.add(Problem, u.Path+" has "+key+"="+v+": kuryr's mounts, which pin network namespaces, are seen by nobody else and end with it", "take it out, then `systemctl daemon-reload` and reboot")
+				f.add(
+					Problem,
+					u.Path+" has "+key+"="+v+": kuryr's mounts, which pin network namespaces, are seen by nobody else and end with it",
+					"take it out, then `systemctl daemon-reload` and reboot",
+				)
 				break
 			}
 		}
 	}
 	if kill := values(u.Text, "KillMode"); len(kill) == 0 || kill[len(kill)-1] != "process" {
-		f.add(Warning, u.Path+" has no KillMode=process: helpers of namespaces end with kuryr", "add KillMode=process to its [Service] section")
+		f.add(
+			Warning, u.Path+" has no KillMode=process: helpers of namespaces end with kuryr",
+			"add KillMode=process to its [Service] section",
+		)
 	}
 	return f.orOK(u.Path + " is before Docker")
 }
@@ -81,7 +94,10 @@ func values(text []byte, key string) []string {
 }
 
 // unitFolders are where systemd looks first to last.
-var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+var unitFolders = []string{
+	"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+	"usr/lib/systemd/system", "lib/systemd/system",
+}
 
 // FindUnit reads what systemd is told.
 func FindUnit() UnitFacts { return findUnit("/") }

@@ -1,8 +1,10 @@
 //go:build linux
 
-// Package hostroutes tells which address ranges the host already leads somewhere, so that Kuryr takes none of them.
+// Package hostroutes tells which address ranges the host already leads somewhere, so that
+// Kuryr takes none of them.
 //
-// It only reads, in the network namespace of the calling thread. It must not choose or change anything.
+// It only reads, in the network namespace of the calling thread. It must not choose or
+// change anything.
 package hostroutes
 
 import (
@@ -18,9 +20,10 @@ import (
 	"github.com/kuryr/kuryr/internal/sortslice"
 )
 
-// Prefixes gives the destinations of all routes but default routes, masked, sorted, each once; the networks that links are on are
-// among them, and what other tables than the main one lead elsewhere by rules, as those of VPNs do. Multicast and link-local ranges are
-// left out: every link has them.
+// Prefixes gives the destinations of all routes but default routes, masked, sorted, each
+// once; the networks that links are on are among them, and what other tables than the
+// main one lead elsewhere by rules, as those of VPNs do. Multicast and link-local ranges
+// are left out: every link has them.
 func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -46,10 +49,12 @@ func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 	return slices.Compact(all), nil
 }
 
-// dumpTries is how often a dump that the kernel calls inconsistent, because something changed while it was made, is repeated.
+// dumpTries is how often a dump that the kernel calls inconsistent, because something
+// changed while it was made, is repeated.
 const dumpTries = 5
 
-// dump gives the routes of a table, or of all. One that stays inconsistent lacks only what came or went meanwhile.
+// dump gives the routes of a table, or of all. One that stays inconsistent lacks only
+// what came or went meanwhile.
 func dump(family, table int) ([]netlink.Route, error) {
 	for try := 1; ; try++ {
 		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)

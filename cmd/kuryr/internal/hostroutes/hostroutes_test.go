@@ -37,7 +37,10 @@ func TestPrefixes(t *testing.T) {
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: vpn, Table: 52}))
 		got, err := Prefixes(context.Background())
 		must(t, err)
-		want := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("100.80.0.0/16"), netip.MustParsePrefix("172.20.0.0/14"), netip.MustParsePrefix("fd00:1::/64")}
+		want := []netip.Prefix{
+			netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("100.80.0.0/16"),
+			netip.MustParsePrefix("172.20.0.0/14"), netip.MustParsePrefix("fd00:1::/64"),
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("Prefixes = %v, want %v", got, want)
 		}

@@ -21,7 +21,9 @@ type Route struct {
 func Routes(ctx context.Context) ([]Route, error) {
 	var all []Route
 	names := map[int]string{}
-	for family, none := range map[int]netip.Addr{unix.AF_INET: netip.IPv4Unspecified(), unix.AF_INET6: netip.IPv6Unspecified()} {
+	for family, none := range map[int]netip.Addr{
+		unix.AF_INET: netip.IPv4Unspecified(), unix.AF_INET6: netip.IPv6Unspecified(),
+	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -1,7 +1,8 @@
 // Package table prints lists and single objects for people (a table) and for programs (JSON, YAML).
 //
-// It owns the look of the output only; what the columns are is the caller's affair. JSON and YAML show the values
-// themselves, by their JSON names and in their order, so that scripts do not depend on the columns.
+// It owns the look of the output only; what the columns are is the caller's affair. JSON
+// and YAML show the values themselves, by their JSON names and in their order, so that
+// scripts do not depend on the columns.
 package table
 
 import (
@@ -156,7 +157,8 @@ func leadingNumber(s string) (digits, rest string) {
 	return s[:len(s)-len(rest)], rest
 }
 
-// Printable shows s without anything that could steer a terminal: what is not printable becomes U+FFFD.
+// Printable shows s without anything that could steer a terminal: what is not printable
+// becomes U+FFFD.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -144,8 +144,13 @@ func TestParseFormat(t *testing.T) {
 func TestYAMLMeansTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"no", "1e3", "0x1f", "~", "null", "12:30", "2026-01-01", "- a", "{", "#", "true"}))
-		in := animal{Name: text.Draw(t, "name"), Likes: rapid.SliceOf(text).Draw(t, "likes"), Notes: rapid.MapOf(text, text).Draw(t, "notes")}
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+			"no", "1e3", "0x1f", "~", "null", "12:30", "2026-01-01", "- a", "{", "#", "true",
+		}))
+		in := animal{
+			Name: text.Draw(t, "name"), Likes: rapid.SliceOf(text).Draw(t, "likes"),
+			Notes: rapid.MapOf(text, text).Draw(t, "notes"),
+		}
 		var asJSON, asYAML bytes.Buffer
 		if err := Show(&asJSON, JSON, in, nil); err != nil {
 			t.Fatal(err)

@@ -47,7 +47,8 @@ func toYAML(d *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
 }
 
-// word is text that needs no quotes, and oldBool is that which readers of YAML 1.1 take for a truth value.
+// word is text that needs no quotes, and oldBool is that which readers of YAML 1.1 take
+// for a truth value.
 var (
 	word    = regexp.MustCompile(`^[\pL_/][\pL\pN_./-]*$`)
 	oldBool = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$`)

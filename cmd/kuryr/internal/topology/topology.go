@@ -1,7 +1,9 @@
-// Package topology draws what an SDN holds: routers, their networks, the ports on these and the containers behind them,
-// as a tree for the terminal, as an SVG picture, for Graphviz, and as values for programs.
+// Package topology draws what an SDN holds: routers, their networks, the ports on these
+// and the containers behind them, as a tree for the terminal, as an SVG picture, for
+// Graphviz, and as values for programs.
 //
-// It is given the objects as the API shows them and asks nobody. The same objects give the same drawing to the byte.
+// It is given the objects as the API shows them and asks nobody. The same objects give
+// the same drawing to the byte.
 package topology
 
 import (
@@ -78,10 +80,13 @@ type Port struct {
 	Published []string `json:"published"` // "8080→80/tcp", "203.0.113.5"
 }
 
-// Build puts the objects in their places. Ports of the SDN's own (routers' legs, floating IPs) are not shown, external
-// networks only as uplinks.
+// Build puts the objects in their places. Ports of the SDN's own (routers' legs, floating
+// IPs) are not shown, external networks only as uplinks.
 func Build(o Objects) Graph {
-	b := builder{o: o, subnets: map[string]restapi.Subnet{}, networks: map[string]*Network{}, published: map[string][]string{}}
+	b := builder{
+		o: o, subnets: map[string]restapi.Subnet{}, networks: map[string]*Network{},
+		published: map[string][]string{},
+	}
 	for _, s := range o.Subnets {
 		b.subnets[s.ID] = s
 	}
@@ -250,7 +255,8 @@ func (b *builder) dockerName(n restapi.Network) string {
 	return ""
 }
 
-// routerName is what users know a router by: the name they gave a shared one, or the network that has one of its own.
+// routerName is what users know a router by: the name they gave a shared one, or the
+// network that has one of its own.
 func (b *builder) routerName(r restapi.Router) string {
 	switch key := r.Key(); key.Kind {
 	case "docker-router":
@@ -275,7 +281,9 @@ func (b *builder) portName(p restapi.Port) string {
 
 // publish collects what leads to each port from outside.
 func (b *builder) publish() {
-	for _, f := range sorted(b.o.FloatingIPs, func(f restapi.FloatingIP) string { return f.FloatingIPAddress + "\x00" + f.ID }) {
+	for _, f := range sorted(
+		b.o.FloatingIPs, func(f restapi.FloatingIP) string { return f.FloatingIPAddress + "\x00" + f.ID },
+	) {
 		at := f.FloatingIPAddress
 		if f.PortID != nil {
 			b.published[*f.PortID] = append(b.published[*f.PortID], at)

@@ -40,11 +40,15 @@ func port(id, network, mac, device, owner string, addresses ...string) restapi.P
 	return p
 }
 
-// sample has a dual-stack network and a plain one on a router with NAT, an internal one, and one whose names need escaping.
+// sample has a dual-stack network and a plain one on a router with NAT, an internal one,
+// and one whose names need escaping.
 func sample() Objects {
 	front := restapi.Network{Common: common("11111111-aaaa", "kuryr-net-0"), MTU: 1500, Subnets: []string{"s6", "s4"}}
 	front.Description = "kuryr/inst/docker-network/0123456789abcdef"
-	gw := restapi.Router{Common: common("r1", "web"), Gateway: &restapi.GatewayInfo{EnableSNAT: true, FixedIPs: []restapi.FixedIP{{IPAddress: "100.64.0.2"}, {IPAddress: "fd6b:7572:7570::2"}}}}
+	gw := restapi.Router{Common: common("r1", "web"), Gateway: &restapi.GatewayInfo{
+		EnableSNAT: true,
+		FixedIPs:   []restapi.FixedIP{{IPAddress: "100.64.0.2"}, {IPAddress: "fd6b:7572:7570::2"}},
+	}}
 	gw.Interfaces = []restapi.Interface{{SubnetID: "s4"}, {SubnetID: "s6"}, {SubnetID: "sb"}}
 	gw.Unreached = []restapi.Unreached{{Prefix: "10.2.0.0/24", Reason: "overlaps a route of the host"}}
 	return Objects{
@@ -69,7 +73,9 @@ func sample() Objects {
 		Routers: []restapi.Router{
 			gw, {Common: common("r0", "")},
 			{Common: restapi.Common{ID: "r2", Name: "kuryr-router-shop", Description: "kuryr/inst/docker-shared-router/shop"}},
-			{Common: restapi.Common{ID: "r3", Name: "kuryr-router-0123", Description: "kuryr/inst/docker-router/0123456789abcdef"}},
+			{Common: restapi.Common{
+				ID: "r3", Name: "kuryr-router-0123", Description: "kuryr/inst/docker-router/0123456789abcdef",
+			}},
 		},
 		FloatingIPs: []restapi.FloatingIP{
 			{Common: common("f1", ""), FloatingIPAddress: "0.0.0.0"}, {Common: common("f2", ""), FloatingIPAddress: "::"},
@@ -79,7 +85,10 @@ func sample() Objects {
 			"f1": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 			"f2": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 		},
-		Names: Names{Endpoints: map[string]string{"e2": "web-1", "e10": "web-2-with-a-rather-long-name-that-is-cut"}, Networks: map[string]string{"0123456789abcdef": "front"}},
+		Names: Names{
+			Endpoints: map[string]string{"e2": "web-1", "e10": "web-2-with-a-rather-long-name-that-is-cut"},
+			Networks:  map[string]string{"0123456789abcdef": "front"},
+		},
 	}
 }
 
@@ -119,7 +128,9 @@ func TestOrderOfObjectsDoesNotMatter(t *testing.T) {
 		r.Shuffle(len(o.Ports), func(i, j int) { o.Ports[i], o.Ports[j] = o.Ports[j], o.Ports[i] })
 		r.Shuffle(len(o.Routers), func(i, j int) { o.Routers[i], o.Routers[j] = o.Routers[j], o.Routers[i] })
 		r.Shuffle(len(o.Subnets), func(i, j int) { o.Subnets[i], o.Subnets[j] = o.Subnets[j], o.Subnets[i] })
-		r.Shuffle(len(o.FloatingIPs), func(i, j int) { o.FloatingIPs[i], o.FloatingIPs[j] = o.FloatingIPs[j], o.FloatingIPs[i] })
+		r.Shuffle(len(o.FloatingIPs), func(i, j int) {
+			o.FloatingIPs[i], o.FloatingIPs[j] = o.FloatingIPs[j], o.FloatingIPs[i]
+		})
 		var out bytes.Buffer
 		if err := Build(o).SVG(&out); err != nil {
 			t.Fatal(err)
@@ -303,8 +314,10 @@ func TestPublishedPortsAreSorted(t *testing.T) {
 		return restapi.PortForwarding{Protocol: protocol, ExternalPort: &port, InternalPort: &port, InternalPortID: "p"}
 	}
 	g := Build(Objects{
-		Networks:    []restapi.Network{{Common: restapi.Common{ID: "n"}}},
-		Ports:       []restapi.Port{{Common: restapi.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr"}},
+		Networks: []restapi.Network{{Common: restapi.Common{ID: "n"}}},
+		Ports: []restapi.Port{{
+			Common: restapi.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr",
+		}},
 		FloatingIPs: []restapi.FloatingIP{{Common: restapi.Common{ID: "f"}, FloatingIPAddress: "0.0.0.0"}},
 		Forwards:    map[string][]restapi.PortForwarding{"f": {forward("udp", 53), forward("tcp", 9001), forward("tcp", 80)}},
 	})

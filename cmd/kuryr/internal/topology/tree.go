@@ -83,7 +83,8 @@ func (n Network) node(suffix string) node {
 		width = max(width, utf8.RuneCountInString(p.Name))
 	}
 	for _, p := range n.Ports {
-		text := p.Name + strings.Repeat(" ", width-utf8.RuneCountInString(p.Name)) + "  " + p.MAC + "  " + strings.Join(p.Addresses, ", ")
+		text := p.Name + strings.Repeat(" ", width-utf8.RuneCountInString(p.Name)) + "  " + p.MAC + "  " +
+			strings.Join(p.Addresses, ", ")
 		if len(p.Published) > 0 {
 			text += "  ⇐ " + strings.Join(p.Published, ", ")
 		}
