@@ -17,8 +17,9 @@ const (
 	benchEndpoints = 10 // on each
 )
 
-// BenchmarkScaleRatio reports for each method what a call costs while the store holds 1,000 networks with 10,000 endpoints, as a
-// ratio to an empty one: of medians, taken in turn. Nothing is plugged; the stores are on disk and synced, as users' are.
+// BenchmarkScaleRatio reports for each method what a call costs while the store holds
+// 1,000 networks with 10,000 endpoints, as a ratio to an empty one: of medians, taken in
+// turn. Nothing is plugged; the stores are on disk and synced, as users' are.
 // Plugin.Activate is left out: each engine process sends it once, and it reads all rows.
 func BenchmarkScaleRatio(b *testing.B) { benchmarkScale(b, false) }
 
@@ -31,6 +32,7 @@ func benchmarkScale(b *testing.B, noSync bool) {
 		store := openStore(b, filepath.Join(dir, name), noSync)
 		return boxOn(b, store, func(c *Config) {
 			c.Scope, c.StateDir = scope, filepath.Join(dir, name+"-state")
+			c.unsynced = noSync
 			if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 				b.Fatal(err)
 			}
@@ -84,7 +86,7 @@ func fill(b *box) {
 // story is a network with one container that publishes a port, from nothing to nothing.
 func (b *box) story() {
 	b.t.Helper()
-	n := b.create(&network{v4: []*pool{{cidr: "10.9.0.0/24"}}})
+	n := b.create(v4Network("10.9.0.0/24"))
 	e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
 	b.stop(e)
 	b.remove(n)
@@ -100,7 +102,7 @@ func (b *box) story() {
 // swarmStory is a swarm's network with one task, on a manager that is its only node.
 func (b *box) swarmStory() {
 	b.t.Helper()
-	n := b.allocate(&network{v4: []*pool{{cidr: "10.8.0.0/24"}}})
+	n := b.allocate(v4Network("10.8.0.0/24"))
 	task := b.task(n)
 	node := b.onNode(n)
 	b.stop(b.run(&endpoint{net: node, ip4: task}))

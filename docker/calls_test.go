@@ -118,13 +118,20 @@ func (c *counting) of(p sdn.Provider) sdn.Provider {
 	}}
 }
 
+// countedBox returns a box and the calls of its SDN.
+func countedBox(t *testing.T, change ...func(*Config)) (*box, *counting) {
+	t.Helper()
+	c := &counting{}
+	count := func(config *Config) { config.Provider = c.of(config.Provider) }
+	return newBox(t, append(change, count)...), c
+}
+
 // TestProviderCalls bounds the SDN calls of each request of the protocol.
 func TestProviderCalls(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
+	b, c := countedBox(t)
 	check := checkCalls(t, c, "routed")
-	n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}}
+	n := v4Network("10.50.0.0/24")
 	e := &endpoint{
 		mac: "02:00:00:00:00:01", ip4: "10.50.0.10",
 		published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}},
@@ -148,9 +155,7 @@ func TestProviderCalls(t *testing.T) {
 	check("CreateEndpoint")
 	b.ok("NetworkDriver.Join", e.joinBody())
 	check("Join")
-	program := e.body()
-	program["Options"] = e.options()
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	b.publish(e)
 	check("ProgramExternalConnectivity")
 	for _, method := range []string{
 		"EndpointOperInfo", "RevokeExternalConnectivity", "Leave", "DeleteEndpoint",
@@ -177,12 +182,9 @@ func TestCommandCalls(t *testing.T) {
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
-			counter := &counting{}
-			b := newBox(t, func(config *Config) {
-				config.Provider, config.Routed = counter.of(config.Provider), false
-			})
+			b, counter := countedBox(t, unrouted)
 			// The first network makes the calls that a process makes only once.
-			first := b.create(&network{v4: []*pool{{cidr: "10.49.0.0/24"}}})
+			first := b.create(v4Network("10.49.0.0/24"))
 			b.stop(b.run(&endpoint{net: first}))
 			b.remove(first)
 			counter.calls = nil
@@ -202,7 +204,6 @@ func TestCommandCalls(t *testing.T) {
 	}
 }
 
-// tagless is a provider that writes tags in calls of their own.
 // tagless is an SDN that writes tags in calls of their own.
 func tagless(p sdn.Provider) sdn.Provider {
 	return &dockertest.Provider{Provider: p, Can: func(can *sdn.Capabilities) { can.TagsAtCreate = false }}
@@ -213,12 +214,9 @@ func tagless(p sdn.Provider) sdn.Provider {
 // plugin, also if the network belongs to another driver.
 func TestNetworkCallsWithoutTags(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) {
-		config.Provider, config.Routed = c.of(tagless(config.Provider)), false
-	})
+	b, c := countedBox(t, unrouted, func(c *Config) { c.Provider = tagless(c.Provider) })
 	check := checkCalls(t, c, "tagless")
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	check("network create")
 	b.remove(n)
 	b.clean()
@@ -244,10 +242,7 @@ func TestNetworkCallsWithoutTags(t *testing.T) {
 // TestExistingCalls bounds the SDN calls for an existing network and an existing port on it.
 func TestExistingCalls(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) {
-		config.Provider, config.Routed = c.of(config.Provider), false
-	})
+	b, c := countedBox(t, unrouted)
 	check := checkCalls(t, c, "existing")
 	theirs := b.theirs("net", "10.50.0.0/24")
 	z := b.zun(theirs, "10.50.0.0/24", "")

@@ -45,9 +45,9 @@ func (b *box) pendingKinds() string {
 	return strings.Join(kinds, " ")
 }
 
-// TestCleanupRefused: a port that the SDN does not delete when its address is released is deleted
-// when it can be, also after a restart. Docker is answered that it is done, nobody else gets the
-// address until then, and other addresses are served.
+// TestCleanupRefused: a port that the SDN does not delete when its address is released is
+// deleted when it can be, also after a restart. Docker is answered that it is done, no
+// other container gets the address until then, and other addresses are served.
 func TestCleanupRefused(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
@@ -129,8 +129,8 @@ func TestCleanupStuckNetwork(t *testing.T) {
 	b.clean()
 }
 
-// TestCleanupOfFirstTry: a network whose first try could not be undone is not made by a second one
-// that the undo would delete when Docker has it.
+// TestCleanupOfFirstTry: a network whose first creation could not be rolled back is not
+// created again as long as the rollback would delete it.
 func TestCleanupOfFirstTry(t *testing.T) {
 	t.Parallel()
 	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
@@ -142,19 +142,19 @@ func TestCleanupOfFirstTry(t *testing.T) {
 		}
 		id := string(n.ID)
 		l.fails.Store(&id)
-		return sdn.Conflict(sdn.Exists, "network", "key", "it is being made by several at once")
+		return sdn.Conflict(sdn.Exists, "network", "key", "it is being made by several callers")
 	}})
 	n := v4Network("10.1.0.0/24")
 	body := b.request(n)
 	b.idle() // the pool has a gateway
 	contested.Store(true)
-	b.contains(b.fails("NetworkDriver.CreateNetwork", body), "made by several")
+	b.contains(b.fails("NetworkDriver.CreateNetwork", body), "made by several callers")
 	if got := b.pendingKinds(); got != "network" {
 		t.Errorf("pending %q, want the end of the first try", got)
 	}
 	b.contains(b.fails("NetworkDriver.CreateNetwork", body), "it answers 500 to this one")
 	l.fails.Store(nil)
-	b.ok("NetworkDriver.CreateNetwork", body) // it completes the undo first
+	b.ok("NetworkDriver.CreateNetwork", body) // it completes the rollback first
 	b.idle()
 	b.stop(b.run(&endpoint{net: n}))
 	b.remove(n)

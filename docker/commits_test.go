@@ -19,8 +19,8 @@ func TestCommitsOfAContainer(t *testing.T) {
 		network   *network
 		published []m
 	}{
-		"one family":     {&network{v4: []*pool{{cidr: "10.50.0.0/24"}}}, nil},
-		"published port": {&network{v4: []*pool{{cidr: "10.50.0.0/24"}}}, []m{port}},
+		"one family":     {v4Network("10.50.0.0/24"), nil},
+		"published port": {v4Network("10.50.0.0/24"), []m{port}},
 		"two families":   {&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, v6: []*pool{{cidr: "fd50::/64"}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

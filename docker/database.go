@@ -23,8 +23,8 @@ func (d *Driver) openDatabase(c Config) error {
 		grace = -1 // never
 	}
 	store, err := reconcile.Open(reconcile.Config{
-		Path: DatabasePath(c.StateDir), GracePeriod: grace, OrphanTTL: c.orphanTTL, MaxBackoff: maxBackoff,
-		Logger: d.log, Registerer: c.Registerer,
+		Path: DatabasePath(c.StateDir), Volatile: c.unsynced, GracePeriod: grace,
+		OrphanTTL: c.orphanTTL, MaxBackoff: maxBackoff, Logger: d.log, Registerer: c.Registerer,
 	})
 	if err != nil {
 		return fmt.Errorf("docker: %w", err)

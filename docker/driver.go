@@ -92,6 +92,7 @@ type Config struct {
 	ForgetAfter time.Duration
 
 	orphanTTL time.Duration // of reconcile.Config; for tests
+	unsynced  bool          // the database does not wait for the disk; for tests
 }
 
 // The ranges of automatic pools, away from those that Docker itself takes (172.17.0.0/16 to 172.31.0.0/16, 192.168.0.0/16),

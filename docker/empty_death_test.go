@@ -21,12 +21,13 @@ func (m *mortal) of(p sdn.Provider) sdn.Provider {
 	}}
 }
 
-// Killed after any change while its last container goes and the next one comes, with the next start finishing or not, a subnet is
-// whole again for whoever asks, and gone once he has left.
+// TestEmptySubnetsKilledAnywhere kills the plugin after each change while the last
+// container ends and the next one starts. The subnets are complete for the next
+// container, whether a start has finished the calls or not, and deleted after it.
 func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]m{"own router": nil, "shared router": {optRouter: "edge"}} {
-		reconciled := options != nil // by the next start, or by whoever asks next
+		reconciled := options != nil // by the next start, or by the next call
 		deaths := 0
 		for ; ; deaths++ {
 			p := &mortal{}
@@ -39,14 +40,10 @@ func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 			if reconciled {
 				b.reconcile()
 			}
-			e := b.run(&endpoint{net: n, mac: containerMAC}) // which takes over an address that was answered to nobody
-			if now := b.whole(n); now != whole {
-				t.Errorf("%s, killed after change %d: the subnets are\n%s\nthey were\n%s", name, deaths+1, now, whole)
-			}
+			e := b.run(&endpoint{net: n, mac: containerMAC}) // which takes over an address whose answer was lost
+			b.wantSubnets(n, whole, name, "killed after change", deaths+1)
 			b.stop(e)
-			if now := b.whole(n); now != "" {
-				t.Errorf("%s, killed after change %d: without an endpoint there is still\n%s", name, deaths+1, now)
-			}
+			b.wantSubnets(n, "", name, "killed after change", deaths+1)
 			b.remove(n)
 			b.clean()
 		}
@@ -58,8 +55,8 @@ func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 
 const containerMAC = "02:00:00:00:00:01"
 
-// lives lets two containers live on the network one after the other, and tells whether the plugin died on the way. The engine takes
-// back what it knows of, and forgets what it was not answered.
+// lives starts and ends two containers one after the other, and reports whether the
+// plugin died. The engine releases what it was answered, and forgets the rest.
 func lives(b *box, n *network) (died bool) {
 	for range 2 {
 		e := &endpoint{net: n, id: newID(), mac: containerMAC}

@@ -12,7 +12,8 @@ import (
 
 func deletesEmpty(c *Config) { c.DeleteEmptySubnets = true }
 
-// whole is all of a network's subnets that their making again must bring back, and its routers' legs, without ids.
+// whole lists what must be the same of a network's subnets that are created again, with
+// their router interfaces, without ids.
 func (b *box) whole(n *network) string {
 	b.t.Helper()
 	var s strings.Builder
@@ -20,7 +21,10 @@ func (b *box) whole(n *network) string {
 	b.must(err)
 	slices.SortFunc(subnets, func(x, y sdn.Subnet) int { return strings.Compare(x.Key.Name, y.Key.Name) })
 	for _, x := range subnets {
-		fmt.Fprintln(&s, x.Key, x.Name, x.Tags, x.CIDR, x.Pool, x.Gateway, x.Ranges, x.Reserved, x.Mode, x.NoDHCP, x.HostRoutes)
+		fmt.Fprintln(
+			&s, x.Key, x.Name, x.Tags, x.CIDR, x.Pool, x.Gateway, x.Ranges, x.Reserved, x.Mode,
+			x.NoDHCP, x.HostRoutes,
+		)
 		routers, err := sdn.All(b.provider.FindRouters(b.t.Context(), sdn.RouterQuery{Subnets: []sdn.ID{x.ID}}))
 		b.must(err)
 		for _, r := range routers {
@@ -31,13 +35,24 @@ func (b *box) whole(n *network) string {
 	return s.String()
 }
 
+// wantSubnets checks the subnets of a network; "" is none.
+func (b *box) wantSubnets(n *network, want string, when ...any) {
+	b.t.Helper()
+	if now := b.whole(n); now != want {
+		b.t.Errorf("%sthe subnets are\n%s\nwant\n%s", fmt.Sprintln(when...), now, want)
+	}
+}
+
 func richNetwork(options m) *network {
 	o := m{optRoutes: "10.9.0.0/16=10.50.0.5,192.0.2.0/24=link,fd09::/64=fd50::9"}
 	for k, v := range options {
 		o[k] = v
 	}
 	return &network{
-		v4:      []*pool{{cidr: "10.50.0.0/24", sub: "10.50.0.128/25", gateway: "10.50.0.7", aux: map[string]string{"a": "10.50.0.129", "b": "10.50.0.9"}}},
+		v4: []*pool{{
+			cidr: "10.50.0.0/24", sub: "10.50.0.128/25", gateway: "10.50.0.7",
+			aux: map[string]string{"a": "10.50.0.129", "b": "10.50.0.9"},
+		}},
 		v6:      []*pool{{cidr: "fd50::/64"}},
 		options: o,
 	}
@@ -61,24 +76,18 @@ func TestEmptySubnets(t *testing.T) {
 			whole := b.whole(n)
 			for round := range 3 {
 				one, two := b.run(&endpoint{net: n}), b.run(&endpoint{net: n})
-				if now := b.whole(n); now != whole {
-					t.Fatalf("made again, the subnets are\n%s\nthey were\n%s", now, whole)
-				}
+				b.wantSubnets(n, whole)
 				b.stop(one)
-				if now := b.whole(n); now != whole {
-					t.Errorf("with an endpoint left the subnets are\n%s", now)
-				}
+				b.wantSubnets(n, whole)
 				b.ok("NetworkDriver.DeleteEndpoint", two.body())
 				b.stop(two)
-				if now := b.whole(n); now != "" {
-					t.Errorf("without an endpoint there is still\n%s", now)
-				}
+				b.wantSubnets(n, "")
 				if round == 1 {
 					b.restart()
 					b.reconcile()
 				}
 			}
-			// Its range is not another network's meanwhile, nor is that one's its own.
+			// Another network of its range and this one do not mix.
 			other := b.create(&network{v4: []*pool{{cidr: n.v4[0].cidr}}})
 			if e := b.run(&endpoint{net: n}); b.portOf(e.id).Network != b.networkOf(n).ID {
 				t.Error("the endpoint is on another network")
@@ -97,9 +106,13 @@ func TestEmptySubnetsKeepAddresses(t *testing.T) {
 	n := b.create(richNetwork(nil))
 	b.stop(b.run(&endpoint{net: n}))
 	for _, address := range []string{"10.50.0.7", "10.50.0.129", "10.50.0.9"} {
-		b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": address, "Options": m{optMAC: "02:00:00:00:00:07"}})
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": address, "Options": m{optMAC: "02:00:00:00:00:07"},
+		})
 	}
-	if a := b.ok("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optAddressType: addressGateway}}); a["Address"] != "10.50.0.7/24" {
+	if a := b.ok("IpamDriver.RequestAddress", m{
+		"PoolID": n.v4[0].id, "Address": "", "Options": m{optAddressType: addressGateway},
+	}); a["Address"] != "10.50.0.7/24" {
 		t.Errorf("gateway %v", a)
 	}
 	e := b.run(&endpoint{net: n, ip4: "10.50.0.20"})
@@ -108,7 +121,8 @@ func TestEmptySubnetsKeepAddresses(t *testing.T) {
 	b.clean()
 }
 
-// Engines release the pools and delete the network while a subnet is gone, in either order; what they forget is finished.
+// Engines release the pools and delete the network while a subnet is gone, in either
+// order; what they forget is finished.
 func TestEmptySubnetsTakenDown(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"pools first", "network first", "no DeleteNetwork"} {
@@ -143,37 +157,7 @@ func TestEmptySubnetsAndRepeatedCreate(t *testing.T) {
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
 	b.ok("NetworkDriver.CreateNetwork", body)
-	if now := b.whole(n); now != whole {
-		t.Errorf("the subnets are\n%s\nthey were\n%s", now, whole)
-	}
-	b.remove(n)
-	b.clean()
-}
-
-// Without the setting nothing goes; what went while it was set comes back.
-func TestEmptySubnetsSwitchedOff(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	n := b.create(richNetwork(nil))
-	whole := b.whole(n)
-	b.stop(b.run(&endpoint{net: n}))
-	if now := b.whole(n); now != whole {
-		t.Errorf("the subnets are\n%s\nthey were\n%s", now, whole)
-	}
-	b.config.DeleteEmptySubnets = true
-	b.restart()
-	b.reconcile()
-	if now := b.whole(n); now != "" {
-		t.Errorf("switched on, there is still\n%s", now)
-	}
-	b.config.DeleteEmptySubnets = false
-	b.restart()
-	b.reconcile()
-	e := b.run(&endpoint{net: n})
-	if now := b.whole(n); now != whole {
-		t.Errorf("the subnets are\n%s\nthey were\n%s", now, whole)
-	}
-	b.stop(e)
+	b.wantSubnets(n, whole)
 	b.remove(n)
 	b.clean()
 }
@@ -182,17 +166,17 @@ func TestEmptySubnetsSwitchedOff(t *testing.T) {
 func TestForeignSubnetsStay(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, deletesEmpty)
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	made := b.networkOf(n)
 	foreign, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: made.ID, CIDR: somePrefixes()[0]})
 	b.must(err)
-	other := &network{id: newID()}
-	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": other.id, "IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16"}}})
+	other := b.otherIPAM("172.18.0.0/16")
 	e := &endpoint{net: other, id: newID(), ip4: "172.18.0.2"}
-	other.v4 = []*pool{{cidr: "172.18.0.0/16"}}
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
-	elsewhere, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: made.ID, Addresses: []sdn.Address{{Subnet: made.Subnets[0]}}}})
+	elsewhere, err := b.provider.EnsurePorts(t.Context(), []sdn.PortSpec{
+		{Network: made.ID, Addresses: []sdn.Address{{Subnet: made.Subnets[0]}}},
+	})
 	b.must(err)
 	b.stop(b.run(&endpoint{net: n}))
 	b.restart()
@@ -212,7 +196,8 @@ func TestForeignSubnetsStay(t *testing.T) {
 	}
 }
 
-// Containers come and go at once, so that a subnet goes while others ask for addresses of it.
+// Containers come and go concurrently, so that a subnet is deleted while others request
+// addresses of it.
 func TestEmptySubnetsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, deletesEmpty)
@@ -231,13 +216,9 @@ func TestEmptySubnetsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if now := b.whole(n); now != "" {
-		t.Errorf("without an endpoint there is still\n%s", now)
-	}
+	b.wantSubnets(n, "")
 	b.run(&endpoint{net: n})
-	if now := b.whole(n); now != whole {
-		t.Errorf("the subnets are\n%s\nthey were\n%s", now, whole)
-	}
+	b.wantSubnets(n, whole)
 	b.remove(n)
 	b.clean()
 }

@@ -77,7 +77,10 @@ func (e *fakeEngine) has(networks ...*network) {
 func (e *fakeEngine) runs(endpoints ...*endpoint) {
 	e.change(func(e *fakeEngine) {
 		for _, p := range endpoints {
-			has := engine.Endpoint{ID: p.id, Network: p.net.id, Container: "c" + p.id, Addresses: []netip.Addr{netip.MustParseAddr(p.ip4)}}
+			has := engine.Endpoint{
+				ID: p.id, Network: p.net.id, Container: "c" + p.id,
+				Addresses: []netip.Addr{netip.MustParseAddr(p.ip4)},
+			}
 			e.view.Containers = append(e.view.Containers, engine.Container{State: "running", Endpoints: []engine.Endpoint{has}})
 			e.on[p.net.id] = append(e.on[p.net.id], has)
 		}
@@ -141,6 +144,22 @@ func (e *engineBox) again() {
 	e.runDriver()
 }
 
+// listed creates a network that the engine has.
+func (e *engineBox) listed(cidr string) *network {
+	e.t.Helper()
+	n := e.create(v4Network(cidr))
+	e.engine.has(n)
+	return n
+}
+
+// unlisted creates a network that the engine had and no longer has.
+func (e *engineBox) unlisted(cidr string) {
+	e.t.Helper()
+	n := e.listed(cidr)
+	e.compare(0)
+	e.engine.forgets(n)
+}
+
 // compare compares after some time, as after an event of the engine.
 func (e *engineBox) compare(after time.Duration) {
 	e.t.Helper()
@@ -193,13 +212,11 @@ func (e *engineBox) purge(now bool, gone string) int {
 	return len(purged)
 }
 
-func v4Network(cidr string) *network { return &network{v4: []*pool{{cidr: cidr}}} }
-
 // halfEngine fails when it is asked for more than a list.
 type halfEngine struct{ *fakeEngine }
 
 func (halfEngine) Endpoints(context.Context, string) ([]engine.Endpoint, error) {
-	return nil, errors.New("away")
+	return nil, errors.New("unavailable")
 }
 
 // failingBinder cannot unplug.

@@ -12,9 +12,8 @@ import (
 // What another engine had, or none has listed, stays until its engine is said to be gone.
 func TestAnotherEngine(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
+		n := c.listed("10.77.0.0/24")
 		e := c.run(&endpoint{net: n})
-		c.engine.has(n)
 		c.engine.runs(e)
 		c.compare(0)
 		bare := &pool{cidr: "10.79.0.0/24"}
@@ -32,9 +31,7 @@ func TestAnotherEngine(t *testing.T) {
 		full := c.dump()
 		c.expire()
 		c.expire()
-		if now := c.dump(); now != full {
-			t.Errorf("another engine has removed something:\n%s", now)
-		}
+		c.unchanged(full)
 		c.wants("endpoint kept, network kept, network kept, pool kept")
 		if _, err := c.driver.Purge(t.Context(), true, "two"); err == nil {
 			t.Error("what the engine has that answers is purged")
@@ -67,9 +64,7 @@ func TestTwoEnginesAtOnce(t *testing.T) {
 		full := c.dump()
 		c.expire()
 		c.expire()
-		if now := c.dump(); now != full {
-			t.Errorf("the other engine has lost something, which had\n%s\nit has\n%s", full, now)
-		}
+		c.unchanged(full)
 	})
 }
 
@@ -143,9 +138,7 @@ func TestOtherHostsAreLeftAlone(t *testing.T) {
 		c.binder.unplugAll()
 		c.expire()
 		c.wants("")
-		if now := c.dump(); now != full {
-			t.Errorf("before\n%s\nafter\n%s", full, now)
-		}
+		c.unchanged(full)
 	})
 }
 
@@ -157,9 +150,8 @@ func TestEngineWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withEngine(t, func(t *testing.T, c *engineBox) {
-				n := c.create(v4Network("10.77.0.0/24"))
+				n := c.listed("10.77.0.0/24")
 				c.run(&endpoint{net: n})
-				c.engine.has(n)
 				c.compare(0)
 				c.engine.stops()
 				full := c.dump()
@@ -175,9 +167,7 @@ func TestEngineWithoutAnswer(t *testing.T) {
 				if purged, err := c.driver.Purge(t.Context(), true, reconcile.UnknownEngine); err == nil || len(purged) > 0 {
 					t.Errorf("purged %v, %v", purged, err)
 				}
-				if now := c.dump(); now != full {
-					t.Errorf("before\n%s\nafter\n%s", full, now)
-				}
+				c.unchanged(full)
 			})
 		})
 	}
@@ -211,9 +201,7 @@ func TestDatabaseLost(t *testing.T) {
 		full := c.dump()
 		c.expire()
 		c.wants("network kept")
-		if now := c.dump(); now != full {
-			t.Errorf("before\n%s\nafter\n%s", full, now)
-		}
+		c.unchanged(full)
 		time.Sleep(time.Minute)
 		c.purge(false, reconcile.UnknownEngine)
 		if text := c.dump(); strings.Contains(text, other.id) {

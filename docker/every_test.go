@@ -10,8 +10,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// everyRoute has a row for every method of the protocol: a body that makes sense, whether the call succeeds where there is nothing
-// at all (and then changes nothing), and fields of a wrong type, each of which must be refused by name.
+// everyRoute has a row for every method of the protocol: a body that makes sense, whether
+// the call succeeds where there is nothing at all (and then changes nothing), and fields
+// of a wrong type, each of which must be refused by name.
 var everyRoute = map[string]struct {
 	body    m
 	nothing bool
@@ -23,34 +24,49 @@ var everyRoute = map[string]struct {
 	"/IpamDriver.GetDefaultAddressSpaces":  {nothing: true},
 	"/IpamDriver.GetDefaultAddressSpcaces": {nothing: true},
 	"/NetworkDriver.GwAllocCheck":          {m{"Options": m{optInternal: true}}, true, m{"Options": 7}},
-	"/NetworkDriver.AllocateNetwork": {m{"NetworkID": "net", "Options": m{"a": "b"}, "IPv4Data": []m{}, "IPv6Data": nil}, true,
+	"/NetworkDriver.AllocateNetwork": {
+		m{"NetworkID": "net", "Options": m{"a": "b"}, "IPv4Data": []m{}, "IPv6Data": nil}, true,
 		m{"NetworkID": []int{}, "Options": m{"a": 1}}},
 	"/NetworkDriver.FreeNetwork": {m{"NetworkID": "net"}, true, m{"NetworkID": 1.5}},
-	"/NetworkDriver.CreateNetwork": {m{"NetworkID": "net", "IPv4Data": []m{{"AddressSpace": localSpace, "Pool": "10.50.0.0/24"}}}, false,
+	"/NetworkDriver.CreateNetwork": {m{
+		"NetworkID": "net", "IPv4Data": []m{{"AddressSpace": localSpace, "Pool": "10.50.0.0/24"}},
+	}, false,
 		m{"NetworkID": nil, "IPv4Data": "x", "IPv6Data": []int{1}, "Options": []string{}}},
 	"/NetworkDriver.DeleteNetwork": {m{"NetworkID": "net"}, true, m{"NetworkID": m{}}},
-	"/NetworkDriver.CreateEndpoint": {m{"NetworkID": "net", "EndpointID": "ep", "Interface": m{"Address": "10.50.0.9/24"}}, false,
+	"/NetworkDriver.CreateEndpoint": {
+		m{"NetworkID": "net", "EndpointID": "ep", "Interface": m{"Address": "10.50.0.9/24"}}, false,
 		m{"NetworkID": true, "EndpointID": 0, "Interface": "eth0", "Options": "x"}},
 	"/NetworkDriver.EndpointOperInfo": {m{"NetworkID": "net", "EndpointID": "ep"}, true, m{"EndpointID": m{}}},
 	"/NetworkDriver.DeleteEndpoint":   {m{"NetworkID": "net", "EndpointID": "ep"}, true, m{"EndpointID": 7}},
-	"/NetworkDriver.Join":             {m{"NetworkID": "net", "EndpointID": "ep", "SandboxKey": "/run/docker/netns/x"}, false, m{"SandboxKey": 7, "Options": 7}},
-	"/NetworkDriver.Leave":            {m{"NetworkID": "net", "EndpointID": "ep"}, true, m{"NetworkID": []string{"net"}}},
+	"/NetworkDriver.Join": {
+		m{"NetworkID": "net", "EndpointID": "ep", "SandboxKey": "/run/docker/netns/x"}, false,
+		m{"SandboxKey": 7, "Options": 7},
+	},
+	"/NetworkDriver.Leave": {m{"NetworkID": "net", "EndpointID": "ep"}, true, m{"NetworkID": []string{"net"}}},
 	"/NetworkDriver.ProgramExternalConnectivity": {m{"NetworkID": "net", "EndpointID": "ep",
-		"Options": m{optPortMap: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}}}, false, m{"Options": []int{}, "EndpointID": nil}},
+		"Options": m{optPortMap: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}}}, false, m{
+		"Options": []int{}, "EndpointID": nil,
+	}},
 	"/NetworkDriver.RevokeExternalConnectivity": {m{"NetworkID": "net", "EndpointID": "ep"}, true, m{"EndpointID": false}},
 	"/NetworkDriver.DiscoverNew":                {discovered, true, m{"DiscoveryType": "one"}},
 	"/NetworkDriver.DiscoverDelete":             {discovered, true, m{"DiscoveryType": m{}}},
 	"/IpamDriver.RequestPool": {m{"AddressSpace": localSpace, "Pool": "10.50.0.0/24", "Options": m{}, "V6": false}, true,
 		m{"AddressSpace": 7, "Pool": m{}, "SubPool": 7, "Options": "x", "V6": "no"}},
-	"/IpamDriver.ReleasePool":    {m{"PoolID": "gone"}, true, m{"PoolID": 7}},
-	"/IpamDriver.RequestAddress": {m{"PoolID": "gone", "Address": "", "Options": m{optMAC: "02:00:00:00:00:01"}}, false, m{"PoolID": 7, "Address": m{}, "Options": 7}},
+	"/IpamDriver.ReleasePool": {m{"PoolID": "gone"}, true, m{"PoolID": 7}},
+	"/IpamDriver.RequestAddress": {
+		m{"PoolID": "gone", "Address": "", "Options": m{optMAC: "02:00:00:00:00:01"}}, false,
+		m{"PoolID": 7, "Address": m{}, "Options": 7},
+	},
 	"/IpamDriver.ReleaseAddress": {m{"PoolID": "gone", "Address": "10.50.0.9"}, true, m{"PoolID": nil, "Address": 7}},
 }
 
-var discovered = m{"DiscoveryType": 1, "DiscoveryData": m{"Address": "192.0.2.1", "BindAddress": "192.0.2.1", "Self": true}}
+var discovered = m{"DiscoveryType": 1, "DiscoveryData": m{
+	"Address": "192.0.2.1", "BindAddress": "192.0.2.1", "Self": true,
+}}
 
-// Every method there is, where nothing is: twice, with the retried empty body in between, with what later engines may add, and with
-// fields of wrong types. Nothing is ever left but what RequestPool is for.
+// Every method there is, where nothing is: twice, with the retried empty body in between,
+// with what later engines may add, and with fields of wrong types. Nothing is ever left
+// but what RequestPool is for.
 func TestEveryMethod(t *testing.T) {
 	t.Parallel()
 	for path := range routes {
@@ -90,7 +106,10 @@ func TestEveryMethod(t *testing.T) {
 				body[field] = value
 				b.contains(b.refused(method, encode(body)), field)
 			}
-			for _, junk := range []string{"{", "{}{}", `"x"`, "\x00", `{"NetworkID":"` + strings.Repeat("a", 70000) + `"}`, strings.Repeat(`{"a":`, 20000)} {
+			for _, junk := range []string{
+				"{", "{}{}", `"x"`, "\x00", `{"NetworkID":"` + strings.Repeat("a", 70000) + `"}`,
+				strings.Repeat(`{"a":`, 20000),
+			} {
 				if status, _ := b.post(method, junk); c.body != nil && method != "NetworkDriver.DiscoverNew" && status >= 500 {
 					t.Errorf("%.20q is answered %d", junk, status)
 				}
@@ -121,8 +140,9 @@ func skewed(p sdn.Provider) sdn.Provider {
 	}}
 }
 
-// The wall clock may jump by years. What is written with a time is only ever compared where nothing better tells two pools of a
-// range apart; what is remembered of the time of calls keeps to the clock that does not jump.
+// TestClockJumps: the wall clock may jump by years. Stored times are compared only where
+// nothing better tells two pools of a range apart. Times of calls are of the monotonic
+// clock.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider = skewed(c.Provider) })

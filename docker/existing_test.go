@@ -8,13 +8,17 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// theirs makes a network of somebody else's, with a subnet of each range.
+// theirs makes an unmanaged network, with a subnet of each range.
 func (b *box) theirs(name string, ranges ...string) sdn.Network {
 	b.t.Helper()
-	n, err := b.provider.EnsureNetwork(b.t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: name, Description: "of " + name, Tags: []string{"blue"}}})
+	n, err := b.provider.EnsureNetwork(b.t.Context(), sdn.NetworkSpec{
+		Base: sdn.Base{Name: name, Description: "of " + name, Tags: []string{"blue"}},
+	})
 	b.must(err)
 	for _, r := range ranges {
-		_, err := b.provider.EnsureSubnet(b.t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: name + " " + r}, Network: n.ID, CIDR: netip.MustParsePrefix(r)})
+		_, err := b.provider.EnsureSubnet(b.t.Context(), sdn.SubnetSpec{
+			Base: sdn.Base{Name: name + " " + r}, Network: n.ID, CIDR: netip.MustParsePrefix(r),
+		})
 		b.must(err)
 	}
 	n, err = b.provider.Network(b.t.Context(), n.ID)
@@ -25,7 +29,9 @@ func (b *box) theirs(name string, ranges ...string) sdn.Network {
 // poolOf is the id of the one pool of ours of a range.
 func (b *box) poolOf(cidr string) string {
 	b.t.Helper()
-	p, found, err := sdn.First(b.provider.FindSubnetPools(b.t.Context(), sdn.SubnetPoolQuery{Match: sdn.Match{Names: []string{"kuryrPool-" + cidr}}}))
+	p, found, err := sdn.First(b.provider.FindSubnetPools(
+		b.t.Context(), sdn.SubnetPoolQuery{Match: sdn.Match{Names: []string{"kuryrPool-" + cidr}}},
+	))
 	b.must(err)
 	if !found {
 		b.t.Fatalf("there is no pool of %s", cidr)
@@ -35,7 +41,9 @@ func (b *box) poolOf(cidr string) string {
 
 func (b *box) subnetAt(n sdn.Network, cidr string) sdn.Subnet {
 	b.t.Helper()
-	s, found, err := sdn.First(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{Networks: []sdn.ID{n.ID}, CIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}))
+	s, found, err := sdn.First(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{
+		Networks: []sdn.ID{n.ID}, CIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)},
+	}))
 	b.must(err)
 	if !found {
 		b.t.Fatalf("network %s has no subnet %s", n.ID, cidr)
@@ -69,7 +77,7 @@ func (b *box) zun(n sdn.Network, v4, v6 string) *network {
 func TestZun(t *testing.T) {
 	t.Parallel()
 	for _, restarts := range []bool{false, true} {
-		b := newBox(t, func(c *Config) { c.Routed = false })
+		b := newBox(t, unrouted)
 		again := func() {
 			if restarts {
 				b.restart()
@@ -98,34 +106,12 @@ func TestZun(t *testing.T) {
 		b.release(n)
 		again()
 		b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
-// Two networks of one range are created at the same time, one of them of an existing subnet: each takes the pool that was asked for it.
-func TestExistingBesideAnother(t *testing.T) {
-	t.Parallel()
-	for range 20 {
-		b := newBox(t, func(c *Config) { c.Routed = false })
-		theirs := b.theirs("net", "10.50.0.0/24")
-		own := &network{v4: []*pool{{cidr: "10.50.0.0/24", gateway: "10.50.0.1"}}}
-		of := b.zun(theirs, "10.50.0.0/24", "")
-		ownBody, ofBody := b.request(own), b.request(of)
-		b.ok("NetworkDriver.CreateNetwork", ofBody)
-		b.ok("NetworkDriver.CreateNetwork", ownBody)
-		b.idle()
-		if s := b.subnetAt(theirs, "10.50.0.0/24"); !slices.Contains(s.Tags, of.v4[0].id) || slices.Contains(s.Tags, own.v4[0].id) {
-			t.Fatalf("the existing subnet has tags %v; its pool is %s, the other's %s", s.Tags, of.v4[0].id, own.v4[0].id)
-		}
-		if n := b.networkOf(own); string(b.subnetAt(n, "10.50.0.0/24").Pool) != own.v4[0].id {
-			t.Fatalf("the new network's subnet is of pool %s", b.subnetAt(n, "10.50.0.0/24").Pool)
-		}
-	}
-}
-
-// What is wrong with the options is found out before anything is changed, and the error names the option.
+// TestExistingRefused: wrong options are refused before anything is changed, and the
+// error names the option.
 func TestExistingRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -175,15 +161,18 @@ func TestExistingRefused(t *testing.T) {
 	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(gateway)), "--gateway")
 }
 
-// One network of the SDN's is two networks of an engine's, and another host's: none disturbs another, in whatever order they go. (The
-// hosts are one installation, so that each sees what the others make.)
+// One network of the SDN's is two networks of an engine's, and another host's: none
+// disturbs another, in whatever order they go. (The hosts are one installation, so that
+// each sees what the others make.)
 func TestExistingShared(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Routed = false })
+	b := newBox(t, unrouted)
 	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host = false, "crate" })
 	theirs := b.theirs("net", "10.50.0.0/24")
 	before := b.dump()
-	one, two, far := b.create(b.zun(theirs, "10.50.0.0/24", "")), b.create(b.zun(theirs, "10.50.0.0/24", "")), other.create(other.zun(theirs, "10.50.0.0/24", ""))
+	one, two, far := b.create(b.zun(theirs, "10.50.0.0/24", "")),
+		b.create(b.zun(theirs, "10.50.0.0/24", "")),
+		other.create(other.zun(theirs, "10.50.0.0/24", ""))
 	first, second := b.run(&endpoint{net: one}), b.run(&endpoint{net: two})
 	b.stop(first)
 	b.remove(one)
@@ -203,9 +192,7 @@ func TestExistingShared(t *testing.T) {
 	other.remove(far)
 	other.idle()
 	b.idle()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // A range that the network does not have is added to it, and taken from it again.
@@ -216,18 +203,19 @@ func TestExistingAddsSubnet(t *testing.T) {
 	before := b.dump()
 	n := b.create(&network{v4: []*pool{{cidr: "10.60.0.0/24"}}, options: m{optNetUUID: string(theirs.ID)}})
 	e := b.run(&endpoint{net: n})
-	if p := b.portOf(e.id); p.Network != theirs.ID || !netip.MustParsePrefix("10.60.0.0/24").Contains(p.Addresses[0].Addr) {
+	if p := b.portOf(e.id); p.Network != theirs.ID ||
+		!netip.MustParsePrefix("10.60.0.0/24").Contains(p.Addresses[0].Addr) {
 		t.Errorf("port %+v", p)
 	}
-	b.fails("NetworkDriver.CreateNetwork", b.request(&network{v4: []*pool{{cidr: "10.50.0.0/25"}}, options: m{optNetUUID: string(theirs.ID)}}))
+	b.fails("NetworkDriver.CreateNetwork", b.request(
+		&network{v4: []*pool{{cidr: "10.50.0.0/25"}}, options: m{optNetUUID: string(theirs.ID)}},
+	))
 	b.ok("IpamDriver.ReleasePool", m{"PoolID": b.poolOf("10.50.0.0/25")})
 	// The container is forgotten, as an engine that was killed does.
 	b.binder.unplugAll()
 	b.release(n)
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // The engine may release the ranges and never delete the network: a restart does it.
@@ -236,16 +224,16 @@ func TestExistingLeftBehind(t *testing.T) {
 	b := newBox(t)
 	theirs := b.theirs("net", "10.50.0.0/24")
 	before := b.dump()
-	for _, n := range []*network{b.zun(theirs, "10.50.0.0/24", ""), {v4: []*pool{{cidr: "10.60.0.0/24"}}, options: m{optNetUUID: string(theirs.ID)}}} {
+	for _, n := range []*network{b.zun(theirs, "10.50.0.0/24", ""), {
+		v4: []*pool{{cidr: "10.60.0.0/24"}}, options: m{optNetUUID: string(theirs.ID)},
+	}} {
 		b.create(n)
 		b.reconcile()
 		b.stop(b.run(&endpoint{net: n}))
 		b.release(n)
 		b.restart()
 		b.reconcile()
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
@@ -256,7 +244,12 @@ func TestExistingGone(t *testing.T) {
 	theirs := b.theirs("net", "10.50.0.0/24")
 	n := b.create(b.zun(theirs, "10.50.0.0/24", ""))
 	b.must(b.provider.DeleteNetwork(t.Context(), theirs.ID))
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:07"}}), n.v4[0].id)
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:07"},
+		}),
+		n.v4[0].id,
+	)
 	b.remove(n)
 	b.clean()
 }
@@ -270,7 +263,13 @@ func TestExistingPool(t *testing.T) {
 	b.must(err)
 	before := b.dump()
 	for _, options := range []m{{optPool + ".uuid": string(operators.ID)}, {optPool + ".name": "operators"}} {
-		b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": "10.99.0.0/24", "SubPool": "", "Options": options, "V6": false}), "10.99.0.0/24")
+		b.contains(
+			b.fails("IpamDriver.RequestPool", m{
+				"AddressSpace": localSpace, "Pool": "10.99.0.0/24", "SubPool": "",
+				"Options": options, "V6": false,
+			}),
+			"10.99.0.0/24",
+		)
 		n := b.create(&network{v4: []*pool{{cidr: "10.33.0.0/24", options: options}}, options: options})
 		if s := b.subnetAt(b.networkOf(n), "10.33.0.0/24"); s.Pool != operators.ID {
 			t.Errorf("the subnet is %+v", s)
@@ -279,9 +278,7 @@ func TestExistingPool(t *testing.T) {
 		b.stop(b.run(&endpoint{net: n}))
 		b.restart()
 		b.remove(n)
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 	lone := &network{v4: []*pool{{cidr: "10.33.0.0/24"}}, options: m{optPool + ".name": "operators"}}
 	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(lone)), "--ipam-opt")

@@ -25,7 +25,7 @@ func TestUnavailableForTenMinutes(t *testing.T) {
 		const many = 100
 		l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
 		b := boxOn(t, l)
-		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/22"}}})
+		n := b.create(v4Network("10.50.0.0/22"))
 		empty := b.dump()
 		var run []*endpoint
 		for range many {
@@ -46,9 +46,7 @@ func TestUnavailableForTenMinutes(t *testing.T) {
 		l.gone.Store(false)
 		time.Sleep(maxBackoff + time.Second)
 		synctest.Wait()
-		if now := b.dump(); now != empty {
-			t.Errorf("left\n%s\nwithout containers\n%s", now, empty)
-		}
+		b.unchanged(empty)
 		stop()
 		b.must(<-ended)
 	})
@@ -89,7 +87,7 @@ func TestDatabaseRestored(t *testing.T) {
 	b.restart()
 	b.stop(gone)
 	later := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
-	second := b.create(&network{v4: []*pool{{cidr: "10.60.0.0/24"}}})
+	second := b.create(v4Network("10.60.0.0/24"))
 	b.driver.closeDatabase()
 	b.must(os.WriteFile(path, backup, 0o600))
 	b.restart()
@@ -119,12 +117,12 @@ func TestDatabaseTruncated(t *testing.T) {
 	b.clean()
 }
 
-// Of 200 containers that are started at once, Docker gives up half of the calls before they are
-// answered. What it gives up it takes back, as far as it knows of it.
-func TestCallsGivenUp(t *testing.T) {
+// Of 200 containers that are started concurrently, Docker cancels half of the calls
+// before they are answered. Docker releases what it knows of the others.
+func TestCanceledCalls(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/22"}}})
+	n := b.create(v4Network("10.50.0.0/22"))
 	var work sync.WaitGroup
 	for range 200 {
 		work.Go(func() { b.impatient(n) })
@@ -134,7 +132,7 @@ func TestCallsGivenUp(t *testing.T) {
 	b.clean()
 }
 
-// impatient starts and stops a container, and gives up every other call at any moment.
+// impatient starts and stops a container, and cancels every other call at any moment.
 func (b *box) impatient(n *network) {
 	id := newID()
 	e := &endpoint{net: n, id: id, mac: "02:42:" + strings.Join([]string{id[56:58], id[58:60], id[60:62], id[62:64]}, ":")}

@@ -29,15 +29,19 @@ func (b *box) floatingIPs(q sdn.FloatingIPQuery) []sdn.FloatingIP {
 	return found
 }
 
-// usersFloatingIP makes one as somebody else does.
+// usersFloatingIP makes an unmanaged one.
 func (b *box) usersFloatingIP(target sdn.Target) sdn.FloatingIP {
 	b.t.Helper()
-	f, err := b.provider.EnsureFloatingIP(b.t.Context(), sdn.FloatingIPSpec{Network: b.provider.Capabilities().ExternalNetwork, Target: target})
+	f, err := b.provider.EnsureFloatingIP(
+		b.t.Context(),
+		sdn.FloatingIPSpec{Network: b.provider.Capabilities().ExternalNetwork, Target: target},
+	)
 	b.must(err)
 	return f
 }
 
-// A floating IP is made for a container, leads to it through restarts and repeats, and goes with it whatever call comes.
+// A floating IP is made for a container, leads to it through restarts and repeats, and
+// goes with it whatever call comes.
 func TestFloatingIPAuto(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -48,7 +52,8 @@ func TestFloatingIPAuto(t *testing.T) {
 		b.ok("NetworkDriver.Join", e.joinBody())
 		port := b.portOf(e.id)
 		found := b.floatingIPs(sdn.FloatingIPQuery{Ports: []sdn.ID{port.ID}})
-		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 || found[0].Key != b.driver.names.GlobalKey(identity.KindFloating, e.id) {
+		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 ||
+			found[0].Key != b.driver.names.GlobalKey(identity.KindFloating, e.id) {
 			t.Fatalf("floating IPs %+v", found)
 		}
 		b.binder.unplugAll()
@@ -67,7 +72,7 @@ func TestFloatingIPAuto(t *testing.T) {
 	b.clean()
 }
 
-// An address that is nobody's is made a floating IP and goes again.
+// An unused address is made a floating IP, which is deleted with the endpoint.
 func TestFloatingIPOfAddress(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -75,7 +80,8 @@ func TestFloatingIPOfAddress(t *testing.T) {
 	free := b.usersFloatingIP(sdn.Target{})
 	b.must(b.provider.DeleteFloatingIP(t.Context(), free.ID))
 	e := b.floats(n, free.Address.String())
-	if found := b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 || found[0].Address != free.Address || found[0].Foreign {
+	if found := b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 ||
+		found[0].Address != free.Address || found[0].Foreign {
 		t.Errorf("floating IPs %+v", found)
 	}
 	b.ok("NetworkDriver.Join", e.joinBody())
@@ -84,7 +90,8 @@ func TestFloatingIPOfAddress(t *testing.T) {
 	b.clean()
 }
 
-// A floating IP that its user made is taken by its id or its address, and leads nowhere in the end; one that led to the user's port before stays.
+// A floating IP that its user made is taken by its id or its address, and leads nowhere
+// in the end; one that led to the user's port before stays.
 func TestFloatingIPOfUser(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -102,7 +109,8 @@ func TestFloatingIPOfUser(t *testing.T) {
 		b.giveBack(second)
 		b.restart()
 		b.stop(e)
-		if found = b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 || found[0].Target != (sdn.Target{}) || found[0].ID != f.ID {
+		if found = b.floatingIPs(sdn.FloatingIPQuery{}); len(found) != 1 ||
+			found[0].Target != (sdn.Target{}) || found[0].ID != f.ID {
 			t.Errorf("in the end %+v", found)
 		}
 	}
@@ -128,7 +136,12 @@ func TestFloatingIPRefused(t *testing.T) {
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}
 	b.take(e)
-	b.contains(b.fails("NetworkDriver.CreateEndpoint", e.with(m{optFloatingIP: "8a5d6a63-0d5d-4a9c-8d3b-6a1f5a0ffb11"})), optFloatingIP, "there is no floating IP")
+	b.contains(
+		b.fails("NetworkDriver.CreateEndpoint", e.with(
+			m{optFloatingIP: "8a5d6a63-0d5d-4a9c-8d3b-6a1f5a0ffb11"},
+		)),
+		optFloatingIP, "there is no floating IP",
+	)
 	alone := b.create(&network{v4: []*pool{{cidr: "10.53.0.0/24"}}, internal: true})
 	inside := &endpoint{net: alone}
 	b.take(inside)
@@ -177,7 +190,8 @@ func (p alike) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.
 	}
 }
 
-// An address that two floating IPs have means none of them, and both are named; an id means one. What an endpoint has already is not put into question.
+// An address that two floating IPs have means none of them, and both are named; an id
+// means one. What an endpoint has already is not put into question.
 func TestFloatingIPAmbiguous(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider = alike{c.Provider} })
@@ -213,7 +227,9 @@ func TestOrphanedFloatingIP(t *testing.T) {
 		c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
 		c.binder.unplugAll()
 		c.expire()
-		if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating }) {
+		if left := c.floatingIPs(sdn.FloatingIPQuery{}); slices.ContainsFunc(
+			left, func(f sdn.FloatingIP) bool { return f.Key.Kind == identity.KindFloating },
+		) {
 			t.Errorf("left %+v", left)
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -25,21 +24,40 @@ func TestWholeLives(t *testing.T) {
 		"subnet only": {network{v4: []*pool{{cidr: "10.50.0.0/24"}}}, endpoint{}, "", "", "10.50.0.1", nil},
 		"everything": {
 			network{
-				v4:      []*pool{{cidr: "10.50.0.0/16", sub: "10.50.8.0/24", gateway: "10.50.0.7", aux: map[string]string{"rtr": "10.50.0.2", "db": "10.50.8.9"}}},
+				v4: []*pool{{
+					cidr: "10.50.0.0/16", sub: "10.50.8.0/24", gateway: "10.50.0.7",
+					aux: map[string]string{"rtr": "10.50.0.2", "db": "10.50.8.9"},
+				}},
 				v6:      []*pool{{cidr: "fd50::/64", gateway: "fd50::5"}},
 				options: m{optMTU: "1400", "lab.opt": "val"},
 			},
-			endpoint{ip4: "10.50.9.77", ip6: "fd50::77", mac: "02:aa:bb:cc:dd:01"}, "10.50.9.77", "fd50::77", "10.50.0.7", "fd50::5",
+			endpoint{ip4: "10.50.9.77", ip6: "fd50::77", mac: "02:aa:bb:cc:dd:01"}, "10.50.9.77",
+			"fd50::77", "10.50.0.7", "fd50::5",
 		},
-		"automatic, dual stack": {network{v4: []*pool{{}}, v6: []*pool{{}}}, endpoint{}, "", "", "10.200.0.1", "fd6b:7572:7972::1"},
-		"IPv6 only":             {network{v6: []*pool{{cidr: "fd7a::/64"}}}, endpoint{}, "", "", nil, "fd7a::1"},
-		"odd length":            {network{v6: []*pool{{cidr: "fd7a::/109"}}}, endpoint{}, "", "", nil, "fd7a::1"},
-		"small":                 {network{v4: []*pool{{cidr: "10.9.9.8/30"}}}, endpoint{}, "10.9.9.10", "", "10.9.9.9", nil},
-		"internal, old engine":  {network{v4: []*pool{{cidr: "10.50.0.0/24"}}, internal: true}, endpoint{}, "", "", nil, nil},
-		"internal, new engine":  {network{v4: []*pool{{cidr: "10.50.0.0/24"}}, internal: true, skipGw: true}, endpoint{}, "", "", nil, nil},
-		"a swarm's id":          {network{id: swarmID, v4: []*pool{{cidr: "10.50.0.0/24"}}}, endpoint{}, "", "", "10.50.0.1", nil},
-		"several ranges":        {network{v4: []*pool{{cidr: "10.78.0.0/24"}, {cidr: "10.79.0.0/24"}}}, endpoint{}, "", "", "10.78.0.1", nil},
-		"shared router":         {network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optRouter: "edge"}}, endpoint{}, "", "", "10.50.0.1", nil},
+		"automatic, dual stack": {
+			network{v4: []*pool{{}}, v6: []*pool{{}}}, endpoint{}, "", "", "10.200.0.1",
+			"fd6b:7572:7972::1",
+		},
+		"IPv6 only":            {network{v6: []*pool{{cidr: "fd7a::/64"}}}, endpoint{}, "", "", nil, "fd7a::1"},
+		"odd length":           {network{v6: []*pool{{cidr: "fd7a::/109"}}}, endpoint{}, "", "", nil, "fd7a::1"},
+		"small":                {network{v4: []*pool{{cidr: "10.9.9.8/30"}}}, endpoint{}, "10.9.9.10", "", "10.9.9.9", nil},
+		"internal, old engine": {network{v4: []*pool{{cidr: "10.50.0.0/24"}}, internal: true}, endpoint{}, "", "", nil, nil},
+		"internal, new engine": {
+			network{v4: []*pool{{cidr: "10.50.0.0/24"}}, internal: true, skipGw: true}, endpoint{},
+			"", "", nil, nil,
+		},
+		"a swarm's id": {
+			network{id: swarmID, v4: []*pool{{cidr: "10.50.0.0/24"}}}, endpoint{}, "", "",
+			"10.50.0.1", nil,
+		},
+		"several ranges": {
+			network{v4: []*pool{{cidr: "10.78.0.0/24"}, {cidr: "10.79.0.0/24"}}}, endpoint{}, "",
+			"", "10.78.0.1", nil,
+		},
+		"shared router": {
+			network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optRouter: "edge"}}, endpoint{},
+			"", "", "10.50.0.1", nil,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +120,10 @@ func TestNetworkIsAsAsked(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(&network{
-		v4:      []*pool{{cidr: "10.50.0.0/16", sub: "10.50.8.0/24", gateway: "10.50.0.1", aux: map[string]string{"a": "10.50.0.2", "b": "10.50.8.1"}}},
+		v4: []*pool{{
+			cidr: "10.50.0.0/16", sub: "10.50.8.0/24", gateway: "10.50.0.1",
+			aux: map[string]string{"a": "10.50.0.2", "b": "10.50.8.1"},
+		}},
 		options: m{optMTU: "1400"},
 	})
 	network := b.networkOf(n)
@@ -133,10 +154,11 @@ func TestNetworkIsAsAsked(t *testing.T) {
 func TestRouterOfANetwork(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	router, found, err := sdn.First(b.provider.FindRouters(t.Context(), sdn.RouterQuery{Subnets: b.networkOf(n).Subnets}))
 	b.must(err)
-	if !found || router.Gateway == nil || !router.Gateway.SNAT || router.Gateway.Network != b.provider.Capabilities().ExternalNetwork {
+	if !found || router.Gateway == nil || !router.Gateway.SNAT ||
+		router.Gateway.Network != b.provider.Capabilities().ExternalNetwork {
 		t.Errorf("router %+v", router)
 	}
 	inside := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, internal: true})
@@ -145,32 +167,6 @@ func TestRouterOfANetwork(t *testing.T) {
 	if found {
 		t.Error("an internal network has a router")
 	}
-}
-
-func TestSharedRouter(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	one := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}, options: m{optRouter: "edge"}})
-	two := b.create(&network{v4: []*pool{{cidr: "10.2.0.0/24"}}, options: m{optRouter: "edge"}})
-	routers, err := sdn.All(b.provider.FindRouters(t.Context(), sdn.RouterQuery{Match: sdn.Match{Kind: identity.KindSharedRouter}}))
-	b.must(err)
-	if len(routers) != 1 || len(routers[0].Interfaces) != 2 {
-		t.Fatalf("routers %+v", routers)
-	}
-	// A third whose range overlaps cannot be on it, and leaves nothing.
-	before := b.dump()
-	three := &network{v4: []*pool{{cidr: "10.1.0.0/16"}}, options: m{optRouter: "edge"}}
-	b.fails("NetworkDriver.CreateNetwork", b.request(three))
-	b.release(three)
-	if now := b.dump(); now != before {
-		t.Errorf("a refused network left\n%s\nbefore\n%s", now, before)
-	}
-	b.remove(one)
-	if _, err := b.provider.Router(t.Context(), routers[0].ID); err != nil {
-		t.Errorf("the router went with the first of two networks: %v", err)
-	}
-	b.remove(two)
-	b.clean()
 }
 
 // An engine whose default IPAM driver gives the addresses: the ports are made and deleted with the endpoints.
@@ -186,7 +182,9 @@ func TestOtherIPAM(t *testing.T) {
 	if i["MacAddress"] == nil || i["Address"] != nil {
 		t.Errorf("interface %v", i)
 	}
-	j := b.ok("NetworkDriver.Join", m{"NetworkID": id, "EndpointID": ep, "SandboxKey": "/var/run/docker/netns/x", "Options": nil})
+	j := b.ok("NetworkDriver.Join", m{
+		"NetworkID": id, "EndpointID": ep, "SandboxKey": "/var/run/docker/netns/x", "Options": nil,
+	})
 	if j["Gateway"] != "172.18.0.1" {
 		t.Errorf("join %v", j)
 	}
@@ -202,7 +200,9 @@ func TestNullIPAM(t *testing.T) {
 	id, ep := newID(), newID()
 	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": id, "Options": m{optGeneric: m{}}, "IPv6Data": []m{},
 		"IPv4Data": []m{{"AddressSpace": "null", "Pool": "0.0.0.0/0"}}})
-	a := b.ok("NetworkDriver.CreateEndpoint", m{"NetworkID": id, "EndpointID": ep, "Interface": m{"Address": "", "AddressIPv6": "", "MacAddress": ""}})
+	a := b.ok("NetworkDriver.CreateEndpoint", m{"NetworkID": id, "EndpointID": ep, "Interface": m{
+		"Address": "", "AddressIPv6": "", "MacAddress": "",
+	}})
 	if a["Interface"].(map[string]any)["MacAddress"] == nil {
 		t.Errorf("answer %v", a)
 	}
@@ -239,7 +239,9 @@ func TestIPAMOnly(t *testing.T) {
 	b.restart()
 	e := &endpoint{net: n, ip4: "10.121.0.200"}
 	b.take(e)
-	b.fails("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": "10.121.0.200", "Options": m{optMAC: "02:00:00:00:00:09"}})
+	b.fails("IpamDriver.RequestAddress", m{
+		"PoolID": p.id, "Address": "10.121.0.200", "Options": m{optMAC: "02:00:00:00:00:09"},
+	})
 	for _, e := range append(live, e) {
 		b.giveBack(e)
 	}
@@ -248,21 +250,12 @@ func TestIPAMOnly(t *testing.T) {
 	b.clean()
 }
 
-// What the engine never gave back goes with the pool.
-func TestIPAMOnlyForgotten(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	p := &pool{cidr: "10.121.0.0/24"}
-	b.requestPool(p, false)
-	b.requestGateway(p)
-	b.take(&endpoint{net: &network{v4: []*pool{p}}})
-	b.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
-	b.clean()
-}
-
 func TestAutomaticPools(t *testing.T) {
 	t.Parallel()
-	routes := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.200.0.0/23"), netip.MustParsePrefix("10.200.3.4/32")}
+	routes := []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.200.0.0/23"),
+		netip.MustParsePrefix("10.200.3.4/32"),
+	}
 	b := newBox(t, func(c *Config) {
 		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return routes, nil }
 	})
@@ -290,32 +283,32 @@ func TestAutomaticPools(t *testing.T) {
 	b.clean()
 }
 
-func TestAutomaticPoolsEnd(t *testing.T) {
-	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Pools4 = []AutoPool{{Prefix: netip.MustParsePrefix("10.0.0.0/23"), Len: 24}} })
-	b.requestPool(&pool{}, false)
-	b.requestPool(&pool{}, false)
-	b.contains(b.fails("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": "", "SubPool": "", "V6": false}), "name a subnet")
-}
-
-// The calls as kuryr-libnetwork's design document writes them, which differ from what engines send: address space global_scope,
-// the gateway asked for without a type, no MACs, the pool released last.
+// The calls as kuryr-libnetwork's design document writes them, which differ from what
+// engines send: address space global_scope, the gateway asked for without a type, no
+// MACs, the pool released last.
 func TestDesignDocument(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	const network = "286eddb51ebca09339cb17aaec05e48ffe60659ced6f3fc41b020b0eb506d364"
 	const endpoint = "edb23d36d77336d780fe25cdb5cf0411e5edd91b0777982b4b28ad125e28a4dd"
-	a := b.ok("IpamDriver.RequestPool", m{"AddressSpace": "global_scope", "Pool": "10.0.0.0/16", "SubPool": "10.0.0.0/24", "Options": nil, "V6": false})
+	a := b.ok("IpamDriver.RequestPool", m{
+		"AddressSpace": "global_scope", "Pool": "10.0.0.0/16", "SubPool": "10.0.0.0/24",
+		"Options": nil, "V6": false,
+	})
 	id := a["PoolID"]
 	if a["Pool"] != "10.0.0.0/16" {
 		t.Errorf("pool %v", a)
 	}
-	if a := b.ok("IpamDriver.RequestAddress", m{"PoolID": id, "Address": "10.0.0.1", "Options": nil}); a["Address"] != "10.0.0.1/16" {
+	if a := b.ok(
+		"IpamDriver.RequestAddress", m{"PoolID": id, "Address": "10.0.0.1", "Options": nil},
+	); a["Address"] != "10.0.0.1/16" {
 		t.Errorf("gateway %v", a)
 	}
 	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": network, "IPv6Data": []m{}, "Options": m{optGeneric: m{}},
 		"IPv4Data": []m{{"Pool": "10.0.0.0/16", "Gateway": "10.0.0.1/16", "AddressSpace": ""}}})
-	if a := b.ok("IpamDriver.RequestAddress", m{"PoolID": id, "Address": "", "Options": nil}); a["Address"] != "10.0.0.2/16" {
+	if a := b.ok(
+		"IpamDriver.RequestAddress", m{"PoolID": id, "Address": "", "Options": nil},
+	); a["Address"] != "10.0.0.2/16" {
 		t.Errorf("address %v", a)
 	}
 	ids := m{"NetworkID": network, "EndpointID": endpoint}
@@ -324,7 +317,10 @@ func TestDesignDocument(t *testing.T) {
 	if a["Interface"].(map[string]any)["MacAddress"] == nil {
 		t.Errorf("endpoint %v", a)
 	}
-	j := b.ok("NetworkDriver.Join", m{"NetworkID": network, "EndpointID": endpoint, "SandboxKey": "/var/run/docker/netns/052b9aa6e9cd", "Options": nil})
+	j := b.ok("NetworkDriver.Join", m{
+		"NetworkID": network, "EndpointID": endpoint,
+		"SandboxKey": "/var/run/docker/netns/052b9aa6e9cd", "Options": nil,
+	})
 	if j["Gateway"] != "10.0.0.1" {
 		t.Errorf("join %v", j)
 	}

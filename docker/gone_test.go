@@ -15,7 +15,7 @@ import (
 func TestPortDeletedWhileStopped(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	stays, gone, used := b.run(&endpoint{net: n}), b.run(&endpoint{net: n}), b.run(&endpoint{net: n})
 	b.ok("Plugin.Activate", nil) // none is being started
 	ports := map[*endpoint]sdn.Port{stays: b.portOf(stays.id), gone: b.portOf(gone.id), used: b.portOf(used.id)}
@@ -42,7 +42,7 @@ func TestPortDeletedWhileStopped(t *testing.T) {
 func TestRecordsForPreviousVersion(t *testing.T) {
 	t.Parallel()
 	b, _ := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	has := func(when string, want ...string) {
 		t.Helper()
 		all, err := jsonstore.Load[any](jsonstore.Shared(folderIn(b.config.RunDir, endpointsFolder)))
@@ -53,14 +53,14 @@ func TestRecordsForPreviousVersion(t *testing.T) {
 	}
 	e := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}}})
 	has("before it publishes")
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+	b.publish(e)
 	has("when it publishes", e.id)
 	b.ok("NetworkDriver.Leave", e.body())
 	has("after Leave")
 	b.ok("NetworkDriver.Join", e.joinBody())
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
 	two := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", two.programBody())
+	b.publish(two)
 	b.driver.proxy.Close()
 	b.restart()
 	has("after a kill", two.id)

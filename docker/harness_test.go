@@ -127,7 +127,7 @@ func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
 	b := &box{t: t, provider: p, binder: &fakeBinder{plugged: map[sdn.ID]bind.Interface{}}}
 	b.config = Config{
 		Provider: p, Binder: b.binder, Host: testHost, Routed: true, StateDir: t.TempDir(),
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), unsynced: true,
 	}
 	for _, c := range change {
 		c(&b.config)
@@ -378,6 +378,14 @@ func (b *box) dump() string {
 	return s.String()
 }
 
+// unchanged checks that the SDN has what an earlier dump lists.
+func (b *box) unchanged(before string, when ...any) {
+	b.t.Helper()
+	if now := b.dump(); now != before {
+		b.t.Errorf("%sbefore\n%s\nafter\n%s", fmt.Sprintln(when...), before, now)
+	}
+}
+
 func (b *box) must(err error) {
 	b.t.Helper()
 	if err != nil {
@@ -415,6 +423,12 @@ type network struct {
 	skipGw   bool // the engine asked GwAllocCheck
 }
 
+func v4Network(cidr string) *network { return &network{v4: []*pool{{cidr: cidr}}} }
+
+func dualNetwork() *network {
+	return &network{v4: []*pool{{cidr: "10.50.0.0/24"}}, v6: []*pool{{cidr: "fd50::/64"}}}
+}
+
 var serial = struct {
 	sync.Mutex
 	n int
@@ -437,7 +451,9 @@ func (b *box) requestPool(p *pool, v6 bool) {
 	if options == nil {
 		options = m{}
 	}
-	a := b.ok("IpamDriver.RequestPool", m{"AddressSpace": p.space, "Pool": p.cidr, "SubPool": p.sub, "Options": options, "V6": v6})
+	a := b.ok("IpamDriver.RequestPool", m{
+		"AddressSpace": p.space, "Pool": p.cidr, "SubPool": p.sub, "Options": options, "V6": v6,
+	})
 	p.id, p.cidr = a["PoolID"].(string), a["Pool"].(string)
 	if _, ok := a["Data"].(map[string]any); !ok {
 		b.t.Errorf("RequestPool: Data is no object: %v", a)
@@ -446,7 +462,9 @@ func (b *box) requestPool(p *pool, v6 bool) {
 
 func (b *box) requestGateway(p *pool) {
 	b.t.Helper()
-	a := b.ok("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": p.gateway, "Options": m{optAddressType: addressGateway}})
+	a := b.ok("IpamDriver.RequestAddress", m{
+		"PoolID": p.id, "Address": p.gateway, "Options": m{optAddressType: addressGateway},
+	})
 	p.gateway = bareAddress(b, a["Address"])
 }
 
@@ -513,6 +531,20 @@ func (b *box) create(n *network) *network {
 	b.t.Helper()
 	body := b.request(n)
 	b.ok("NetworkDriver.CreateNetwork", body)
+	return n
+}
+
+// otherIPAM creates a network whose addresses another IPAM driver chooses.
+func (b *box) otherIPAM(cidr string) *network {
+	b.t.Helper()
+	n := v4Network(cidr)
+	n.id = newID()
+	p := netip.MustParsePrefix(cidr)
+	gateway := netip.PrefixFrom(p.Addr().Next(), p.Bits())
+	b.ok("NetworkDriver.CreateNetwork", m{
+		"NetworkID": n.id,
+		"IPv4Data":  []m{{"AddressSpace": "LocalDefault", "Gateway": gateway, "Pool": cidr}},
+	})
 	return n
 }
 
@@ -609,8 +641,8 @@ func (e *endpoint) joinBody() m {
 	return body
 }
 
-// run is docker run.
-func (b *box) run(e *endpoint) *endpoint {
+// join is docker run without what the endpoint publishes.
+func (b *box) join(e *endpoint) *endpoint {
 	b.t.Helper()
 	b.take(e)
 	a := b.ok("NetworkDriver.CreateEndpoint", e.createBody())
@@ -618,11 +650,42 @@ func (b *box) run(e *endpoint) *endpoint {
 		b.t.Errorf("what was given came back: %v", a)
 	}
 	e.joined = b.ok("NetworkDriver.Join", e.joinBody())
-	program := e.body()
-	program["Options"] = e.joinBody()["Options"]
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	return e
+}
+
+// run is docker run.
+func (b *box) run(e *endpoint) *endpoint {
+	b.t.Helper()
+	b.join(e)
+	b.publish(e)
 	b.ok("NetworkDriver.EndpointOperInfo", e.body())
 	return e
+}
+
+// programBody is ProgramExternalConnectivity's body for all that the endpoint publishes.
+func (e *endpoint) programBody() m {
+	body := e.body()
+	body["Options"] = e.joinBody()["Options"]
+	return body
+}
+
+// program is programBody for other ports.
+func (e *endpoint) program(published ...m) m {
+	body := e.body()
+	body["Options"] = m{optPortMap: published}
+	return body
+}
+
+// publish publishes the endpoint's ports.
+func (b *box) publish(e *endpoint) {
+	b.t.Helper()
+	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+}
+
+// publishFails is a publish that must fail, and gives the text of the error.
+func (b *box) publishFails(e *endpoint) string {
+	b.t.Helper()
+	return b.fails("NetworkDriver.ProgramExternalConnectivity", e.programBody())
 }
 
 // giveBack releases the endpoint's addresses.

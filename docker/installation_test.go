@@ -9,7 +9,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// another is an SDN as another installation of Kuryr sees it: what that made is its own, all else is unmanaged.
+// another is an SDN as another installation of Kuryr sees it: it owns what it has made,
+// and the rest is unmanaged.
 type another struct{ sdn.Provider }
 
 const anotherID = "0ther"
@@ -58,7 +59,8 @@ func foreigner(b *box, host string) *box {
 	return &other
 }
 
-// Two installations in one project see each other's ports as in use, and neither takes nor deletes them, not even on one host.
+// Two installations in one project see each other's ports as in use, and neither takes
+// nor deletes them, not even on one host.
 func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -85,8 +87,9 @@ func TestTwoInstallations(t *testing.T) {
 	}
 }
 
-// Two hosts, of one installation and of two, are on one network of somebody else's, each with a Docker network, a container and a port of its user's.
-// Neither notices what the other does, and the network stays.
+// Two hosts, of one installation or of two, use one existing network, each with a Docker
+// network, a container and a port of a user. Neither changes what the other has, and the
+// network stays.
 func TestTwoHostsOnOneNetwork(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]func(*box) *box{
@@ -98,13 +101,26 @@ func TestTwoHostsOnOneNetwork(t *testing.T) {
 			two := second(one)
 			theirs := one.theirs("net", "10.50.0.0/24", "fd50::/64")
 			before := one.dump()
-			n1, n2 := one.create(one.zun(theirs, "10.50.0.0/24", "fd50::/64")), two.create(two.zun(theirs, "10.50.0.0/24", "fd50::/64"))
+			n1, n2 := one.create(one.zun(theirs, "10.50.0.0/24", "fd50::/64")),
+				two.create(two.zun(theirs, "10.50.0.0/24", "fd50::/64"))
 			users := one.port(n1, usersPort, "10.50.0.94", "fd50::94")
 			first, second := one.run(&endpoint{net: n1}), two.run(&endpoint{net: n2})
 			lent := &endpoint{net: n2, ip4: "10.50.0.94", ip6: "fd50::94"}
 			two.run(lent)
-			one.contains(one.fails("IpamDriver.RequestAddress", m{"PoolID": n1.v4[0].id, "Address": second.ip4, "Options": m{optMAC: "02:00:00:00:00:11"}}), "in use")
-			one.contains(one.fails("IpamDriver.RequestAddress", m{"PoolID": n1.v4[0].id, "Address": lent.ip4, "Options": m{optMAC: "02:00:00:00:00:11"}}), "bound to host two")
+			one.contains(
+				one.fails("IpamDriver.RequestAddress", m{
+					"PoolID": n1.v4[0].id, "Address": second.ip4,
+					"Options": m{optMAC: "02:00:00:00:00:11"},
+				}),
+				"in use",
+			)
+			one.contains(
+				one.fails("IpamDriver.RequestAddress", m{
+					"PoolID": n1.v4[0].id, "Address": lent.ip4,
+					"Options": m{optMAC: "02:00:00:00:00:11"},
+				}),
+				"bound to host two",
+			)
 			kept := two.portOf(second.id)
 			one.ok("IpamDriver.ReleaseAddress", m{"PoolID": n1.v4[0].id, "Address": second.ip4})
 			one.ok("IpamDriver.ReleaseAddress", m{"PoolID": n1.v4[0].id, "Address": lent.ip4})
@@ -118,9 +134,7 @@ func TestTwoHostsOnOneNetwork(t *testing.T) {
 			two.stop(second)
 			two.remove(n2)
 			one.must(one.provider.DeletePorts(t.Context(), []sdn.ID{users.ID}))
-			if now := one.dump(); now != before {
-				t.Errorf("before\n%s\nafter\n%s", before, now)
-			}
+			one.unchanged(before)
 		})
 	}
 }

@@ -55,13 +55,23 @@ func (e engineVersion) judge(method string, body map[string]any, raw []byte) err
 	asked := func(field string) string { s, _ := body[field].(string); return s }
 	switch method {
 	case "Plugin.Activate":
-		return must(slices.Contains(a.Implements, "NetworkDriver") && slices.Contains(a.Implements, "IpamDriver"), "not both drivers")
+		return must(
+			slices.Contains(a.Implements, "NetworkDriver") &&
+				slices.Contains(a.Implements, "IpamDriver"),
+			"not both drivers",
+		)
 	case "NetworkDriver.GetCapabilities":
-		return errors.Join(must(scope(a.Scope), "scope"), must(a.ConnectivityScope == "" || scope(a.ConnectivityScope), "connectivity scope"))
+		return errors.Join(
+			must(scope(a.Scope), "scope"),
+			must(a.ConnectivityScope == "" || scope(a.ConnectivityScope), "connectivity scope"),
+		)
 	case "IpamDriver.GetDefaultAddressSpaces":
 		return must(a.LocalDefaultAddressSpace != "" && a.GlobalDefaultAddressSpace != "", "no address spaces")
 	case "IpamDriver.RequestPool":
-		return errors.Join(e.prefix(a.Pool), must(a.PoolID != "", "no id"), must(asked("Pool") == "" || asked("Pool") == a.Pool, "another range"))
+		return errors.Join(
+			e.prefix(a.Pool), must(a.PoolID != "", "no id"),
+			must(asked("Pool") == "" || asked("Pool") == a.Pool, "another range"),
+		)
 	case "IpamDriver.RequestAddress":
 		bare, _, _ := strings.Cut(a.Address, "/")
 		return errors.Join(e.prefix(a.Address), must(asked("Address") == "" || asked("Address") == bare, "another address"))

@@ -103,8 +103,8 @@ func (b *crashBinder) Unplug(ctx context.Context, p sdn.Port) error {
 	return errors.Join(err, b.c.pass(true))
 }
 
-// container starts a container and stops it, as the engine does: it undoes what it has after a
-// failure, and ignores the failures of that. It reports whether the container was started.
+// container starts a container and stops it, as the engine does: it takes back what it has
+// after a failure, and ignores the failures of that. It reports whether the container was started.
 func (c *crashAt) container(e *endpoint) bool {
 	c.t.Helper()
 	e.id = newID()
@@ -149,9 +149,7 @@ func (c *crashAt) container(e *endpoint) bool {
 		return false
 	}
 	defer func() { c.call("NetworkDriver.Leave", e.body()) }()
-	program := e.body()
-	program["Options"] = e.joinBody()["Options"]
-	if !c.call("NetworkDriver.ProgramExternalConnectivity", program) {
+	if !c.call("NetworkDriver.ProgramExternalConnectivity", e.programBody()) {
 		return false
 	}
 	c.call("NetworkDriver.RevokeExternalConnectivity", e.body())
@@ -243,9 +241,7 @@ func (c *crashAt) leftovers(n int, net *network, before string) {
 		c.t.Errorf("change %d: %d ports that no endpoint has", n, len(unanswered))
 	}
 	c.must(c.provider.DeletePorts(c.t.Context(), unanswered))
-	if now := c.dump(); now != before {
-		c.t.Errorf("change %d: before\n%s\nafter\n%s", n, before, now)
-	}
+	c.unchanged(before, "change", n)
 	if plugged := c.binder.count(); plugged != 0 {
 		c.t.Errorf("change %d: %d interfaces are left", n, plugged)
 	}
@@ -257,4 +253,4 @@ func plainOnly(t *testing.T) *box {
 	return b
 }
 
-func plainNetwork() *network { return &network{v4: []*pool{{cidr: "10.1.0.0/24"}}} }
+func plainNetwork() *network { return v4Network("10.1.0.0/24") }

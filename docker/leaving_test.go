@@ -82,12 +82,14 @@ func (l *leaving) before(c dockertest.Call) error {
 	return l.away()
 }
 
-// awayBox is a box whose SDN can be away and whose folders outlive a restart.
+// awayBox is a box whose SDN can be unavailable and whose folders outlive a restart.
 func awayBox(t *testing.T) (*box, *leaving) {
 	t.Helper()
 	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
 	folder := t.TempDir()
-	b := boxOn(t, l, func(c *Config) { c.StateDir, c.RunDir = filepath.Join(folder, "state"), filepath.Join(folder, "run") })
+	b := boxOn(t, l, func(c *Config) {
+		c.StateDir, c.RunDir = filepath.Join(folder, "state"), filepath.Join(folder, "run")
+	})
 	return b, l
 }
 

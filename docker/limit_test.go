@@ -43,7 +43,11 @@ func TestFloodOfLargeBodies(t *testing.T) {
 			}
 			defer conn.Close()
 			body := fmt.Sprintf(`{"PoolID":"%d","Junk":"`, i)
-			fmt.Fprintf(conn, "POST /IpamDriver.ReleasePool HTTP/1.1\r\nHost: \r\nContent-Length: %d\r\n\r\n%s", len(body)+len(junk), body)
+			fmt.Fprintf(
+				conn,
+				"POST /IpamDriver.ReleasePool HTTP/1.1\r\nHost: \r\nContent-Length: %d\r\n\r\n%s",
+				len(body)+len(junk), body,
+			)
 			if _, err := conn.Write(junk); err != nil {
 				t.Error(err)
 			}
@@ -65,7 +69,7 @@ func TestFloodOfLargeBodies(t *testing.T) {
 	}
 	select {
 	case <-gate.entered:
-		t.Errorf("more than %d large bodies are served at once", maxLarge)
+		t.Errorf("more than %d large bodies are served concurrently", maxLarge)
 	default:
 	}
 	close(gate.leave)
@@ -116,7 +120,8 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// Callers who send a byte now and then are cut off, wherever they are in a call, and hold up nobody meanwhile.
+// Callers that send a byte now and then are cut off, wherever they are in a call, and
+// delay no other caller.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -162,7 +167,8 @@ func TestSlowCallers(t *testing.T) {
 		conn := l.dial()
 		fmt.Fprint(conn, "POST /Plugin.Activate HTTP/1.1\r\nHost: \r\nContent-Length: 0\r\n\r\n")
 		start := time.Now()
-		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || r.StatusCode != http.StatusOK || time.Since(start) > 0 {
+		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil ||
+			r.StatusCode != http.StatusOK || time.Since(start) > 0 {
 			t.Errorf("an honest caller was answered %v after %v: %v", r, time.Since(start), err)
 		}
 		conn.Close()
@@ -174,7 +180,7 @@ func TestSlowCallers(t *testing.T) {
 	})
 }
 
-// once is what a slow caller sends at once.
+// once is the first text that a slow caller sends.
 type once string
 
 // TestSlowLargeBodies checks that large calls are served beside callers whose large bodies

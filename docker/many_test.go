@@ -12,9 +12,8 @@ import (
 // than 1 MiB. The SDN is called once to publish them, and once to withdraw them.
 func TestManyPublishedPorts(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	b, c := countedBox(t)
+	n := b.create(v4Network("10.50.0.0/24"))
 	published, exposed := []m{}, []m{}
 	for p := 10000; p <= 20000; p++ {
 		published = append(published, m{
@@ -45,7 +44,7 @@ func TestManyPublishedPorts(t *testing.T) {
 func TestManyTakenPorts(t *testing.T) {
 	t.Parallel()
 	b, host := withPorts(t, nil)
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	take := func(first, last int) {
 		for p := first; p <= last; p++ {
 			host.held[fmt.Sprintf("0.0.0.0:%d/tcp", p)] = "other"
@@ -56,14 +55,11 @@ func TestManyTakenPorts(t *testing.T) {
 		e := &endpoint{net: n, published: []m{
 			{"Proto": 6, "Port": 80, "HostPort": first, "HostPortEnd": last},
 		}}
-		b.take(e)
-		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-		b.ok("NetworkDriver.Join", e.joinBody())
+		b.join(e)
 		if want == 0 {
-			text := b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
-			b.contains(text, "no host port from 21000 to 21999 is free")
+			b.contains(b.publishFails(e), "no host port from 21000 to 21999 is free")
 		} else {
-			b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+			b.publish(e)
 			got := b.forwards(e.id)["0.0.0.0"]
 			if len(got) != 1 || int(got[0].External.First) != want {
 				t.Errorf("published at %v, want %d", got, want)
@@ -88,7 +84,7 @@ func TestManyTakenPortsOfFloatingIP(t *testing.T) {
 	t.Parallel()
 	c := &counting{}
 	b, p := plainBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	shared, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{
 		Network: p.Capabilities().ExternalNetwork,
 	})
@@ -99,12 +95,12 @@ func TestManyTakenPortsOfFloatingIP(t *testing.T) {
 		many = append(many, m{"Proto": 6, "Port": 80, "HostPort": port})
 	}
 	first := b.start(&endpoint{net: n, driver: driver, published: many})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", first.programBody())
+	b.publish(first)
 	second := b.start(&endpoint{net: n, driver: driver, published: []m{
 		{"Proto": 6, "Port": 80, "HostPort": 21000, "HostPortEnd": 21999},
 	}})
 	c.calls = nil
-	b.ok("NetworkDriver.ProgramExternalConnectivity", second.programBody())
+	b.publish(second)
 	calls := slices.DeleteFunc(c.calls, func(call string) bool { return call != "EnsureForwards" })
 	if len(calls) != 1 {
 		t.Errorf("%d calls of EnsureForwards, want 1", len(calls))

@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// filtering is an SDN with security groups and QoS policies, made of the embedded one, which has neither: it keeps those of ports itself.
+// filtering is an SDN with security groups and QoS policies, made of the embedded one,
+// which has neither: it keeps those of ports itself.
 type filtering struct {
 	sdn.Provider
 	groups   []sdn.SecurityGroup
@@ -28,11 +29,15 @@ type filtering struct {
 func newFiltering(t *testing.T) (*filtering, *box) {
 	f := &filtering{has: map[sdn.ID][]sdn.ID{}, policy: map[sdn.ID]sdn.ID{}}
 	for _, name := range []string{"web", "db", "twice", "twice"} {
-		f.groups = append(f.groups, sdn.SecurityGroup{Meta: sdn.Meta{ID: sdn.ID(uuid.NewString()), Base: sdn.Base{Name: name, Project: "other"}}})
+		f.groups = append(f.groups, sdn.SecurityGroup{Meta: sdn.Meta{
+			ID: sdn.ID(uuid.NewString()), Base: sdn.Base{Name: name, Project: "other"},
+		}})
 	}
-	// Who sees all projects sees the one of each.
+	// An administrator sees the group of each project.
 	for _, project := range []string{"", "other", "third"} {
-		f.groups = append(f.groups, sdn.SecurityGroup{Meta: sdn.Meta{ID: sdn.ID(uuid.NewString()), Base: sdn.Base{Name: "default", Project: project}}})
+		f.groups = append(f.groups, sdn.SecurityGroup{Meta: sdn.Meta{
+			ID: sdn.ID(uuid.NewString()), Base: sdn.Base{Name: "default", Project: project},
+		}})
 	}
 	f.policies = []sdn.QoSPolicy{{Meta: sdn.Meta{ID: sdn.ID(uuid.NewString()), Base: sdn.Base{Name: "gold"}}}}
 	b := newBox(t, func(c *Config) { f.Provider = c.Provider; c.Provider = f })
@@ -50,7 +55,9 @@ func (f *filtering) Capabilities() sdn.Capabilities {
 	return can
 }
 
-func (f *filtering) FindSecurityGroups(_ context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
+func (f *filtering) FindSecurityGroups(
+	_ context.Context, q sdn.SecurityGroupQuery,
+) iter.Seq2[sdn.SecurityGroup, error] {
 	return func(yield func(sdn.SecurityGroup, error) bool) {
 		for _, g := range f.groups {
 			if q.Match.Matches(g.Meta) && !yield(g, nil) {
@@ -131,7 +138,8 @@ func (e *endpoint) with(options m) m {
 	return body
 }
 
-// Security groups and QoS policies are named or given by their ids; those of the network are in force where the endpoint has none of its own.
+// Security groups and QoS policies are named or given by their ids; those of the network
+// are in force where the endpoint has none of its own.
 func TestGroupsAndPolicy(t *testing.T) {
 	t.Parallel()
 	f, b := newFiltering(t)
@@ -165,8 +173,7 @@ func TestGroupsAndPolicy(t *testing.T) {
 		b.stop(e)
 	}
 	// An endpoint whose addresses another IPAM driver chose.
-	other := &network{id: newID(), v4: []*pool{{cidr: "172.18.0.0/16"}}}
-	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": other.id, "Options": m{}, "IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16"}}})
+	other := b.otherIPAM("172.18.0.0/16")
 	e := &endpoint{net: other, id: newID(), ip4: "172.18.0.2"}
 	b.ok("NetworkDriver.CreateEndpoint", e.with(m{optGroups: "db", optQoSPolicy: "gold"}))
 	if p := b.portOf(e.id); !sameIDs(p.Groups, []sdn.ID{db}) || p.QoSPolicy != gold {
@@ -187,7 +194,7 @@ func TestGroupsAndPolicyRefused(t *testing.T) {
 		options m
 		says    string
 	}{
-		{m{optGroups: "nobody"}, `no security group "nobody"`},
+		{m{optGroups: "unknown"}, `no security group "unknown"`},
 		{m{optGroups: newID()}, "no security group"},
 		{m{optGroups: uuid.NewString()}, "no security group"},
 		{m{optGroups: "twice"}, "more than one security group"},
@@ -199,9 +206,7 @@ func TestGroupsAndPolicyRefused(t *testing.T) {
 			b.contains(text, option)
 		}
 	}
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
 // TestNetworkWithUnknownGroup checks that CreateNetwork refuses a security group that the SDN does
@@ -211,7 +216,7 @@ func TestNetworkWithUnknownGroup(t *testing.T) {
 	f, b := newFiltering(t)
 	f.group("web")
 	theirs := b.theirs("net", "10.53.0.0/24")
-	for _, group := range []string{"nobody", uuid.NewString()} {
+	for _, group := range []string{"unknown", uuid.NewString()} {
 		before := b.dump()
 		made := &network{v4: []*pool{{cidr: "10.52.0.0/24"}}, options: m{optGroups: "web " + group}}
 		existing := b.zun(theirs, "10.53.0.0/24", "")
@@ -222,9 +227,7 @@ func TestNetworkWithUnknownGroup(t *testing.T) {
 			b.contains(text, "option "+optGroups, "no security group", group)
 			b.release(n)
 		}
-		if now := b.dump(); now != before {
-			t.Errorf("left\n%s\nbefore\n%s", now, before)
-		}
+		b.unchanged(before)
 	}
 }
 
@@ -246,9 +249,7 @@ func TestNetworkWithAmbiguousGroup(t *testing.T) {
 		n.options[optGroups] = "default"
 		b.remove(b.create(n))
 	}
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
 // TestRepeatedNetworkWithDeletedGroup checks that a repeated CreateNetwork succeeds after a
@@ -284,7 +285,9 @@ func TestRepeatedNetworkWithDeletedGroup(t *testing.T) {
 // An SDN without security groups, QoS policies or floating IPs says so by the option's name.
 func TestOptionsUnsupported(t *testing.T) {
 	t.Parallel()
-	p := &dockertest.Provider{Can: func(c *sdn.Capabilities) { c.FloatingIPs, c.SecurityGroups, c.QoS = false, false, false }}
+	p := &dockertest.Provider{Can: func(c *sdn.Capabilities) {
+		c.FloatingIPs, c.SecurityGroups, c.QoS = false, false, false
+	}}
 	b := newBox(t, func(c *Config) { p.Provider = c.Provider; c.Provider = p })
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}

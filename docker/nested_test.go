@@ -17,7 +17,8 @@ import (
 
 var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 1}
 
-// machine is a box that is a virtual machine: its own port, which may send as others had it, is on a network of its user's, with a trunk.
+// machine is a box in a virtual machine. The machine's own port is on a network of its
+// user, has a trunk, and may send as others.
 type machine struct {
 	*box
 	sdn   *leaving
@@ -28,29 +29,45 @@ type machine struct {
 }
 
 // others is what the machine's user lets it send as.
-var others = sdn.AllowedPair{Prefix: netip.MustParsePrefix("10.60.0.200/32"), MAC: net.HardwareAddr{0, 0, 0x5e, 0, 1, 1}}
+var others = sdn.AllowedPair{
+	Prefix: netip.MustParsePrefix("10.60.0.200/32"), MAC: net.HardwareAddr{0, 0, 0x5e, 0, 1, 1},
+}
 
 func newMachine(t *testing.T, mode nested.Mode, change ...func(*Config)) *machine {
 	t.Helper()
 	store := openStore(t, filepath.Join(t.TempDir(), "store"), true)
-	n, err := store.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "vms"}, Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.60.0.0/24")}}})
+	n, err := store.EnsureNetwork(t.Context(), sdn.NetworkSpec{
+		Base:    sdn.Base{Name: "vms"},
+		Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.60.0.0/24")}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := store.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Name: "vm"}, Network: n.ID, MAC: machineMAC, DeviceOwner: "compute:nova", AllowedPairs: []sdn.AllowedPair{others}}})
+	own, err := store.EnsurePorts(t.Context(), []sdn.PortSpec{{
+		Base: sdn.Base{Name: "vm"}, Network: n.ID, MAC: machineMAC, DeviceOwner: "compute:nova",
+		AllowedPairs: []sdn.AllowedPair{others},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	vm := &machine{trunk: trunktest.New(store, own[0].ID), own: own[0].ID, net: n.ID, mode: mode}
 	vm.sdn = newLeaving(vm.trunk)
-	vm.box = boxOn(t, vm.trunk, append(change, func(c *Config) { c.Provider, c.Routed = vm.nest(testHost, machineMAC), false })...)
+	vm.box = boxOn(
+		t, vm.trunk,
+		append(change, func(c *Config) {
+			c.Provider, c.Routed = vm.nest(testHost, machineMAC), false
+		})...,
+	)
 	vm.wantAttached(0)
 	return vm
 }
 
 // nest is the SDN as the virtual machine with this name and MAC sees it.
 func (vm *machine) nest(host string, mac net.HardwareAddr) sdn.Provider {
-	p, err := nested.New(vm.sdn, nested.Config{Mode: vm.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{mac}, nil }})
+	p, err := nested.New(vm.sdn, nested.Config{
+		Mode: vm.mode, Host: host,
+		MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{mac}, nil },
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -71,7 +88,9 @@ func (vm *machine) network() *network {
 	if vm.mode == nested.VLAN {
 		return vm.create(&network{v4: []*pool{{cidr: "10.61.0.0/24"}}, v6: []*pool{{cidr: "fd00:61::/64"}}})
 	}
-	return vm.create(&network{v4: []*pool{{cidr: "10.60.0.0/24", gateway: "10.60.0.1"}}, options: m{"neutron.net.uuid": string(vm.net)}})
+	return vm.create(&network{v4: []*pool{{cidr: "10.60.0.0/24", gateway: "10.60.0.1"}}, options: m{
+		"neutron.net.uuid": string(vm.net),
+	}})
 }
 
 // wantAttached checks how many containers the machine's port carries, and that it sends as others had it.
@@ -85,8 +104,13 @@ func (vm *machine) wantAttached(want int) {
 	if vm.mode == nested.VLAN {
 		carried, other = other, carried
 	}
-	if carried != want || other != 0 || !slices.ContainsFunc(own.AllowedPairs, func(a sdn.AllowedPair) bool { return a.Prefix == others.Prefix }) {
-		vm.t.Errorf("the machine's port may send as %v, its trunk has %v; want %d containers", own.AllowedPairs, trunk.Subports, want)
+	if carried != want || other != 0 || !slices.ContainsFunc(
+		own.AllowedPairs, func(a sdn.AllowedPair) bool { return a.Prefix == others.Prefix },
+	) {
+		vm.t.Errorf(
+			"the machine's port may send as %v, its trunk has %v; want %d containers",
+			own.AllowedPairs, trunk.Subports, want,
+		)
 	}
 }
 
@@ -110,7 +134,9 @@ func TestPeerB03NestedEndpoints(t *testing.T) {
 		vlans := map[string]bool{}
 		for _, plugged := range vm.binder.plugged {
 			vif := plugged.Port.VIF
-			if vif.Type != string(mode) || vif.Details[sdn.DetailParentMAC] != machineMAC.String() || (vif.Details[sdn.DetailVLAN] != "") != (mode == nested.VLAN) {
+			if vif.Type != string(mode) ||
+				vif.Details[sdn.DetailParentMAC] != machineMAC.String() ||
+				(vif.Details[sdn.DetailVLAN] != "") != (mode == nested.VLAN) {
 				t.Errorf("plugged with %+v", vif)
 			}
 			vlans[vif.Details[sdn.DetailVLAN]] = true
@@ -145,7 +171,7 @@ func TestPeerB03NestedEndpoints(t *testing.T) {
 func TestPeerB13NestedMode(t *testing.T) {
 	t.Parallel()
 	vm := newMachine(t, nested.Macvlan)
-	n := vm.create(&network{v4: []*pool{{cidr: "10.61.0.0/24"}}})
+	n := vm.create(v4Network("10.61.0.0/24"))
 	e := &endpoint{net: n}
 	vm.take(e)
 	vm.contains(vm.fails("NetworkDriver.CreateEndpoint", e.createBody()), "macvlan", string(vm.net), "bind.nested")
@@ -154,13 +180,17 @@ func TestPeerB13NestedMode(t *testing.T) {
 	vm.remove(n)
 	vm.clean()
 	for _, mode := range []nested.Mode{"", "veth"} {
-		if _, err := nested.New(vm.trunk, nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) { return nil, nil }}); err == nil {
+		if _, err := nested.New(vm.trunk, nested.Config{
+			Mode: mode, Host: testHost,
+			MACs: func() ([]net.HardwareAddr, error) { return nil, nil },
+		}); err == nil {
 			t.Errorf("there is a mode %q", mode)
 		}
 	}
 }
 
-// TestPeerB15NestedProcesses: several processes, of this machine and of others, change one port and one trunk, and none loses what another did.
+// TestPeerB15NestedProcesses: several processes, of this machine and of others, change
+// one port and one trunk, and none loses what another did.
 func TestPeerB15NestedProcesses(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode nested.Mode) {
@@ -172,7 +202,9 @@ func TestPeerB15NestedProcesses(t *testing.T) {
 			p := vm.nest(testHost, machineMAC)
 			all.Go(func() {
 				for j := range ports {
-					got, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: vm.net, Host: testHost, DeviceID: fmt.Sprint(i, j)}})
+					got, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{
+						{Network: vm.net, Host: testHost, DeviceID: fmt.Sprint(i, j)},
+					})
 					if err != nil {
 						t.Error(err)
 						return
@@ -223,11 +255,15 @@ func TestNestedElsewhere(t *testing.T) {
 		}
 		for host, want := range map[string]int{testHost: 1, "another": 0} {
 			p := map[string]sdn.Provider{testHost: vm.config.Provider, "another": other}[host]
-			if found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{host}})); err != nil || len(found) != want {
+			if found, err := sdn.All(
+				p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{host}}),
+			); err != nil || len(found) != want {
 				t.Errorf("%s has %d ports, %v, want %d", host, len(found), err, want)
 			}
 		}
-		if _, err := other.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: vm.net, Host: "another"}}); !sdn.IsNotFound(err) || !strings.Contains(err.Error(), "02:00:00:00:00:09") {
+		if _, err := other.EnsurePorts(
+			t.Context(), []sdn.PortSpec{{Network: vm.net, Host: "another"}},
+		); !sdn.IsNotFound(err) || !strings.Contains(err.Error(), "02:00:00:00:00:09") {
 			t.Errorf("a machine without a port: %v", err)
 		}
 		vm.stop(e)
@@ -236,8 +272,8 @@ func TestNestedElsewhere(t *testing.T) {
 	})
 }
 
-// TestNestedCutAnywhere: the process ends, or the SDN goes away, after each of the calls of a container's start and stop; what the engine asks for after that
-// leaves nothing.
+// TestNestedCutAnywhere ends the process, or makes the SDN unavailable, after each call
+// of a container's start and stop. The engine's next calls leave nothing.
 func TestNestedCutAnywhere(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode nested.Mode) {
@@ -285,8 +321,9 @@ func TestNestedCutAnywhere(t *testing.T) {
 	})
 }
 
-// TestNestedOwed: what is to be undone while the SDN is away is undone when it is back.
-func TestNestedOwed(t *testing.T) {
+// TestNestedCleanup checks that a port is detached when the SDN answers if it was
+// unavailable for the stop.
+func TestNestedCleanup(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode nested.Mode) {
 		state, run := t.TempDir(), t.TempDir()
@@ -304,7 +341,8 @@ func TestNestedOwed(t *testing.T) {
 	})
 }
 
-// TestNestedExistingPort: a port that its user made is attached for the time that an endpoint has it, and is then as it was.
+// TestNestedExistingPort: a port of a user is attached while an endpoint has it, and
+// unchanged after that.
 func TestNestedExistingPort(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode nested.Mode) {
@@ -313,7 +351,8 @@ func TestNestedExistingPort(t *testing.T) {
 		e := &endpoint{net: n, mac: "fa:16:3e:00:00:77", ip4: strings.TrimSuffix(n.v4[0].cidr, "0/24") + "77"}
 		network := vm.networkOf(n)
 		mac, _ := net.ParseMAC(e.mac)
-		was, err := vm.trunk.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Name: "theirs"}, Network: network.ID, MAC: mac,
+		was, err := vm.trunk.EnsurePorts(t.Context(), []sdn.PortSpec{{
+			Base: sdn.Base{Name: "theirs"}, Network: network.ID, MAC: mac,
 			Addresses: []sdn.Address{{Addr: netip.MustParseAddr(e.ip4)}}}})
 		vm.must(err)
 		if len(n.v6) > 0 {

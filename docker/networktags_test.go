@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/peertest"
@@ -51,23 +49,23 @@ func (b *box) tagRows() (rows []tagRow) {
 	return rows
 }
 
-func (b *box) runUntil(settled func(tagRow) bool) {
+func (b *box) runUntil(met func(tagRow) bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { b.driver.database.Run(ctx) })
-	b.await(ctx, settled)
+	b.await(ctx, met)
 }
 
-// await waits until all rows of tags are settled.
-func (b *box) await(ctx context.Context, settled func(tagRow) bool) {
+// await waits until a condition holds for all rows of tags.
+func (b *box) await(ctx context.Context, met func(tagRow) bool) {
 	b.t.Helper()
-	for slices.ContainsFunc(b.tagRows(), func(r tagRow) bool { return !settled(r) }) {
+	for slices.ContainsFunc(b.tagRows(), func(r tagRow) bool { return !met(r) }) {
 		select {
 		case <-ctx.Done():
-			b.t.Fatalf("not settled: %+v", b.tagRows())
+			b.t.Fatalf("the condition is not met: %+v", b.tagRows())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -83,7 +81,7 @@ func (b *box) pending() (ids []string) {
 	return ids
 }
 
-// tags are those of a network of somebody else's and of its subnets.
+// tags are those of an existing network and of its subnets.
 func (b *box) tags(n sdn.Network) (tags []string) {
 	b.t.Helper()
 	now, err := b.provider.Network(b.t.Context(), n.ID)
@@ -96,7 +94,7 @@ func (b *box) tags(n sdn.Network) (tags []string) {
 	return slices.Sorted(slices.Values(tags))
 }
 
-// wears checks that a network of somebody else's tells of these uses and of no others.
+// wears checks that the tags of an existing network name these uses and no others.
 func (b *box) wears(n sdn.Network, uses ...*network) {
 	b.t.Helper()
 	want := []string{"blue"}
@@ -111,7 +109,7 @@ func (b *box) wears(n sdn.Network, uses ...*network) {
 
 func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
 
-// uses makes a network of the engine's of somebody else's.
+// uses makes a network of the engine of an existing one.
 func (b *box) uses(n sdn.Network) *network {
 	b.t.Helper()
 	made := b.zun(n, tagsRange, "")
@@ -132,7 +130,8 @@ func (b *box) linkless() {
 
 const tagsRange = "10.50.0.0/24"
 
-// The engine waits for no tag of what is somebody else's; they come and go right after, also where the plugin is killed before.
+// TestTags: no call waits for the tags of existing networks. They are written and deleted
+// right after it, also if the plugin is killed before.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	for _, kill := range []bool{false, true} {
@@ -168,14 +167,13 @@ func TestTags(t *testing.T) {
 		again()
 		b.linkless()
 		b.idle()
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
-// What was made is deleted before its tags are written: none is ever.
-func TestTagsDeletedAtOnce(t *testing.T) {
+// TestTagsDeletedFirst: a network that is deleted before its tags are written never gets
+// them.
+func TestTagsDeletedFirst(t *testing.T) {
 	t.Parallel()
 	b, _ := awayBox(t)
 	theirs := b.theirs("net", tagsRange)
@@ -188,9 +186,7 @@ func TestTagsDeletedAtOnce(t *testing.T) {
 		if n.Revision != theirs.Revision {
 			t.Errorf("the network was changed: revision %d, was %d", n.Revision, theirs.Revision)
 		}
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 		b.restart()
 		b.idle() // the kill has lost that the deletion is complete
 	}
@@ -289,45 +285,12 @@ func TestTagsInterrupted(t *testing.T) {
 		b.remove(three)
 		settle()
 		owned("blue")
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
-// The SDN is away when tags are due: they are written when it is back, by this process or the next.
-func TestTagsAway(t *testing.T) {
-	t.Parallel()
-	for after := int64(0); after < 6; after++ {
-		b, l := awayBox(t)
-		theirs := b.theirs("net", tagsRange)
-		before := b.dump()
-		away := func() {
-			t.Helper()
-			if l.gone.Store(after == 0); after > 0 {
-				l.after.Store(after)
-			}
-			if b.tryTags(); after < 4 && len(b.pending()) != 1 {
-				t.Errorf("after %d calls %v are pending", after, b.pending())
-			}
-			b.restart()
-			l.after.Store(0)
-			l.gone.Store(false)
-		}
-		n := b.uses(theirs)
-		away()
-		b.idle()
-		b.wears(theirs, n)
-		b.remove(n)
-		away()
-		b.idle()
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
-	}
-}
-
-// An owner may let nobody tag his network: that is no failure, and is not tried again.
+// TestTagsRefused: if the owner of a network does not allow tags, that is no failure and
+// not tried again.
 func TestTagsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider = guarded(c.Provider) })
@@ -341,9 +304,7 @@ func TestTagsRefused(t *testing.T) {
 	b.idle()
 	b.remove(n)
 	b.idle()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // faulty is an SDN that is there and fails at the tags of subnets.
@@ -385,9 +346,7 @@ func TestTagsFailed(t *testing.T) {
 	b.wears(theirs, two)
 	b.remove(two)
 	b.idle()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // stuck is an SDN that is unavailable for the deletion of links.
@@ -432,9 +391,7 @@ func TestTagsBeforeLink(t *testing.T) {
 		b.idle()
 		b.idle()
 		b.linkless()
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
@@ -468,50 +425,14 @@ func TestTagsUpgrade(t *testing.T) {
 	b.wears(theirs, n)
 	earlier(n, true) // their deletion is pending
 	b.reconcile()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 	n = b.uses(theirs)
 	b.reconcile()
 	earlier(n, false)
 	b.remove(n)
 	b.reconcile()
 	b.linkless()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
-}
-
-// One process at a time has the database, and a damaged one does not keep the next from serving.
-func TestDatabase(t *testing.T) {
-	t.Parallel()
-	b, _ := awayBox(t)
-	path := DatabasePath(b.config.StateDir)
-	for _, test := range []struct {
-		prepare func()
-		want    error
-	}{
-		{func() {}, reconcile.ErrInUse},
-		{func() {
-			b.driver.closeDatabase()
-			db, err := bbolt.Open(path, 0o600, nil)
-			b.must(err)
-			b.must(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte("99")) }))
-			b.must(db.Close())
-		}, reconcile.ErrNewer},
-	} {
-		test.prepare()
-		if _, err := New(b.config); !errors.Is(err, test.want) || !strings.Contains(err.Error(), path) {
-			t.Errorf("error %v, want %v", err, test.want)
-		}
-	}
-	b.must(os.WriteFile(path, []byte(strings.Repeat("garbage!", 4096)), 0o600))
-	b.restart()
-	theirs := b.theirs("net", tagsRange)
-	n := b.uses(theirs)
-	if rows := b.driver.Intents(); !strings.Contains(string(rows["network-tags/"+n.id]), string(theirs.ID)) {
-		t.Errorf("rows %s", rows)
-	}
+	b.unchanged(before)
 }
 
 // guarded is an SDN whose networks only their owners tag.
@@ -524,7 +445,8 @@ func guarded(p sdn.Provider) sdn.Provider {
 	}}
 }
 
-// Run writes tags at once, as work that nobody waits for, and ends with its context.
+// TestTagsRun: Run writes tags immediately, as background work, and ends with its
+// context.
 func TestTagsRun(t *testing.T) {
 	t.Parallel()
 	tagged := make(chan bool)
@@ -544,7 +466,7 @@ func TestTagsRun(t *testing.T) {
 	expect := func() {
 		t.Helper()
 		if !<-tagged {
-			t.Error("somebody waits for the tag")
+			t.Error("the tag is not background work")
 		}
 	}
 	expect()
@@ -555,18 +477,21 @@ func TestTagsRun(t *testing.T) {
 	b.must(<-ended)
 }
 
-// What kuryr-libnetwork made goes with the last use of it, which the tags tell, so one that says that it is used is there before the engine is answered, and they
-// go before it is.
+// TestTagsOfPeersSubnet: a subnet of kuryr-libnetwork is deleted with its last use, which
+// the tags name. A tag for a use is there before the engine is answered, and deleted
+// before that too.
 func TestTagsOfPeersSubnet(t *testing.T) {
 	t.Parallel()
 	b, _ := awayBox(t)
 	other := boxOn(t, b.provider, func(c *Config) { c.Routed, c.Host, c.StateDir = false, "crate", t.TempDir() })
 	theirs := b.theirs("net")
 	before := b.dump()
-	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{Base: sdn.Base{Name: identity.PoolTitle(netip.MustParsePrefix(tagsRange))},
+	p, err := b.provider.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{
+		Base:     sdn.Base{Name: identity.PoolTitle(netip.MustParsePrefix(tagsRange))},
 		Prefixes: []netip.Prefix{netip.MustParsePrefix(tagsRange)}, DefaultLen: 24, MinLen: 24})
 	b.must(err)
-	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "kuryr-subnet-" + tagsRange, Tags: []string{string(p.ID)}},
+	s, err := b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{
+		Base:    sdn.Base{Name: "kuryr-subnet-" + tagsRange, Tags: []string{string(p.ID)}},
 		Network: theirs.ID, CIDR: netip.MustParsePrefix(tagsRange), Pool: p.ID})
 	b.must(err)
 	made, err := peertest.Use(t.Context(), b.provider, scattered(), theirs.ID)
@@ -583,27 +508,29 @@ func TestTagsOfPeersSubnet(t *testing.T) {
 	}
 	b.stop(b.run(&endpoint{net: one}))
 	b.remove(one)
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 	b.idle()
 	other.idle()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
-// A network that kuryr-libnetwork made tells at once that another of the engine's is the same, whose end its own may follow right after: its pool goes with it.
+// TestTagsOfPeersNetwork: a network of kuryr-libnetwork has the tag of a second use
+// immediately, since the first may end right after. Its pool is deleted with it.
 func TestTagsOfPeersNetwork(t *testing.T) {
 	t.Parallel()
 	b, _ := meddledBox(t)
 	peers := b.peers(peertest.Make(t.Context(), b.provider, scattered(), netip.MustParsePrefix(tagsRange)))
-	found, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(peers.id)}}))
+	found, err := sdn.All(b.provider.FindNetworks(
+		t.Context(), sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(peers.id)}},
+	))
 	b.must(err)
 	if len(found) != 1 {
 		t.Fatalf("networks %+v", found)
 	}
-	_, err = b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "theirs"}, Network: found[0].ID, CIDR: netip.MustParsePrefix("10.60.0.0/24")})
+	_, err = b.provider.EnsureSubnet(t.Context(), sdn.SubnetSpec{
+		Base: sdn.Base{Name: "theirs"}, Network: found[0].ID,
+		CIDR: netip.MustParsePrefix("10.60.0.0/24"),
+	})
 	b.must(err)
 	other := b.zun(found[0], "10.60.0.0/24", "")
 	other.id = scattered()

@@ -17,7 +17,8 @@ import (
 
 var errDied = errors.New("died")
 
-// lateTags is an SDN that writes tags in a call of its own, after all else, as Neutron does; it can die before.
+// lateTags is an SDN that writes tags in a call of its own, after the rest, as Neutron
+// does. It can die before.
 type lateTags struct {
 	sdn.Provider
 	die bool
@@ -55,8 +56,13 @@ func TestTagsLost(t *testing.T) {
 	b := newBox(t, func(c *Config) { l.Provider = c.Provider; c.Provider = l })
 	n := b.create(dualNetwork())
 	users := b.port(n, usersPort, "10.50.0.90", "fd50::90")
-	zuns := b.port(n, sdn.PortSpec{DeviceID: "container", DeviceOwner: sdn.OwnerContainer, Host: testHost}, "10.50.0.91", "fd50::91")
-	for _, of := range []endpoint{{}, {ip4: "10.50.0.90", ip6: "fd50::90"}, {ip4: "10.50.0.91", ip6: "fd50::91", mac: zuns.MAC.String()}} {
+	zuns := b.port(
+		n, sdn.PortSpec{DeviceID: "container", DeviceOwner: sdn.OwnerContainer, Host: testHost},
+		"10.50.0.91", "fd50::91",
+	)
+	for _, of := range []endpoint{{}, {ip4: "10.50.0.90", ip6: "fd50::90"}, {
+		ip4: "10.50.0.91", ip6: "fd50::91", mac: zuns.MAC.String(),
+	}} {
 		for _, repeats := range []bool{true, false} {
 			e := of
 			e.net = n
@@ -126,7 +132,8 @@ func dropTags(c dockertest.Call) error {
 	return nil
 }
 
-// Without tags kuryr-libnetwork renamed an existing network and deleted it with the engine's, or asked for one without an id.
+// Without tags kuryr-libnetwork renamed an existing network and deleted it with the
+// engine's, or required an id.
 func TestPeerB14ExistingNetworkWithoutTags(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
@@ -141,13 +148,12 @@ func TestPeerB14ExistingNetworkWithoutTags(t *testing.T) {
 		b.restart()
 		b.stop(e)
 		b.remove(n)
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
-// Without tags nobody could tell what has to be undone of a user's port: it is refused before anything is set. Ports of ours need none.
+// Without tags Kuryr cannot know what to restore of a user's port: it is refused before
+// anything is set. Ports of Kuryr need no tags.
 func TestExistingPortWithoutTags(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
@@ -164,7 +170,8 @@ func TestExistingPortWithoutTags(t *testing.T) {
 	b.clean()
 }
 
-// A network's options that only tags would remember are refused without them, as the manual says by their names, and nothing is left.
+// Options of a network that are kept in tags are refused without tags, by the names in
+// the manual, and nothing is left.
 func TestOptionsWithoutTags(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../docs/neutron.md")
@@ -178,7 +185,8 @@ func TestOptionsWithoutTags(t *testing.T) {
 	b.must(err)
 	b.empty = b.dump()
 	for option, value := range map[string]string{
-		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork), optGroups: "web", optPublish: publishFloating, optBinding: "198.51.100.1",
+		optRouter: "lab", optExternal: string(b.provider.Capabilities().ExternalNetwork),
+		optGroups: "web", optPublish: publishFloating, optBinding: "198.51.100.1",
 	} {
 		n := &network{v4: []*pool{{cidr: "10.57.0.0/24"}}, options: m{option: value}}
 		b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(n)), "option "+option+":", "standard-attr-tag")
@@ -196,9 +204,7 @@ func TestOptionsWithoutTags(t *testing.T) {
 	existing.options[optPublish] = publishFloating
 	b.contains(b.fails("NetworkDriver.CreateNetwork", b.request(existing)), "option "+optPublish+":", "standard-attr-tag")
 	b.release(existing)
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // So are an endpoint's, which would be forgotten silently; the endpoint is made without them.
@@ -206,7 +212,10 @@ func TestEndpointOptionsWithoutTags(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, func(c *Config) { c.Provider, c.Routed = noTags(c.Provider), false })
 	n := b.create(dualNetwork())
-	for option, value := range map[string]string{optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false", optIfname: "net1"} {
+	for option, value := range map[string]string{
+		optFloatingIP: floatingAuto, optPublish: publishFloating, optPortSecurity: "false",
+		optIfname: "net1",
+	} {
 		e := &endpoint{net: n, driver: m{option: value}}
 		b.take(e)
 		b.contains(b.fails("NetworkDriver.CreateEndpoint", e.createBody()), "option "+option+":", "standard-attr-tag")
@@ -217,7 +226,7 @@ func TestEndpointOptionsWithoutTags(t *testing.T) {
 	b.clean()
 }
 
-// In a virtual machine nothing is attached to its port: nobody could tell afterwards whose it is.
+// In a virtual machine no port is attached: its owner would be unknown afterwards.
 func TestNestedWithoutTags(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
@@ -227,7 +236,12 @@ func TestNestedWithoutTags(t *testing.T) {
 			if !known {
 				tagless.Can = nil // it has not learned yet that there are no tags
 			}
-			p, err := nested.New(tagless, nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{machineMAC}, nil }})
+			p, err := nested.New(
+				tagless,
+				nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) {
+					return []net.HardwareAddr{machineMAC}, nil
+				}},
+			)
 			vm.must(err)
 			vm.config.Provider = p
 			vm.box.restart()

@@ -74,9 +74,7 @@ func TestNullIPAMAddresses(t *testing.T) {
 			}
 			b.ok("NetworkDriver.DeleteEndpoint", m{"NetworkID": network, "EndpointID": endpoint})
 			b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": network})
-			if now := b.dump(); now != before {
-				t.Errorf("before\n%s\nafter\n%s", before, now)
-			}
+			b.unchanged(before)
 		})
 	}
 }

@@ -27,9 +27,10 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := b.create(&network{
-		v4:      []*pool{{cidr: "10.50.0.0/24"}, {cidr: "10.51.0.0/24"}},
-		v6:      []*pool{{cidr: "fd50::/64"}},
-		options: m{optRoutes: "10.9.0.0/16=10.50.0.5, 10.8.0.0/16=10.51.0.5,192.0.2.0/24=link,198.51.100.0/24=192.0.2.9,fd09::/32=fd50::5,fd08::/64=link,fd07::/64=fe80::1"},
+		v4: []*pool{{cidr: "10.50.0.0/24"}, {cidr: "10.51.0.0/24"}},
+		v6: []*pool{{cidr: "fd50::/64"}},
+		options: m{optRoutes: "10.9.0.0/16=10.50.0.5, 10.8.0.0/16=10.51.0.5,192.0.2.0/24=link," +
+			"198.51.100.0/24=192.0.2.9,fd09::/32=fd50::5,fd08::/64=link,fd07::/64=fe80::1"},
 	})
 	want := [][]string{
 		{"10.9.0.0/16 10.50.0.5", "192.0.2.0/24 0.0.0.0", "198.51.100.0/24 192.0.2.9"},
@@ -67,7 +68,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// A network without a gateway has no router; an address that an older engine takes for a gateway is nobody's, and not told.
+// A network without a gateway has no router. The address that an older engine takes for
+// the gateway is unused, and not answered.
 func TestNoGateway(t *testing.T) {
 	t.Parallel()
 	for name, skips := range map[string]bool{"engine before 28": false, "engine 28": true} {
@@ -94,7 +96,9 @@ func TestNoGateway(t *testing.T) {
 			if seen["10.50.0.1"] != skips {
 				t.Errorf("10.50.0.1 was given: %v", seen["10.50.0.1"])
 			}
-			b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:99"}})
+			b.fails("IpamDriver.RequestAddress", m{
+				"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:99"},
+			})
 			for _, e := range live {
 				b.stop(e)
 			}
@@ -118,7 +122,10 @@ func TestInterfaceName(t *testing.T) {
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}
 	b.take(e)
-	b.ok("NetworkDriver.CreateEndpoint", asking(e.createBody(), m{optIfname: "wan0", "com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.forwarding=1"}))
+	b.ok("NetworkDriver.CreateEndpoint", asking(e.createBody(), m{
+		optIfname:                             "wan0",
+		"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.forwarding=1",
+	}))
 	b.restart()
 	names := b.ok("NetworkDriver.Join", e.joinBody())["InterfaceName"].(m)
 	if names["DstName"] != "wan0" || names["DstPrefix"] != "eth" {
@@ -140,13 +147,17 @@ func TestPortSecurity(t *testing.T) {
 	b.take(free)
 	b.take(vrrp)
 	b.ok("NetworkDriver.CreateEndpoint", asking(free.createBody(), m{optPortSecurity: "false"}))
-	asked := asking(vrrp.createBody(), m{optAllowed: "10.50.0.200 10.9.0.0/16,fd50::200@00:00:5e:00:02:07", optPortSecurity: "true"})
+	asked := asking(vrrp.createBody(), m{
+		optAllowed: "10.50.0.200 10.9.0.0/16,fd50::200@00:00:5e:00:02:07", optPortSecurity: "true",
+	})
 	b.ok("NetworkDriver.CreateEndpoint", asked)
 	if p := b.portOf(free.id); !p.NoPortSecurity || len(p.AllowedPairs) != 0 {
 		t.Errorf("port %+v", p)
 	}
 	p := b.portOf(vrrp.id)
-	if p.NoPortSecurity || fmt.Sprint(p.AllowedPairs) != "[{10.50.0.200/32  false} {10.9.0.0/16  false} {fd50::200/128 00:00:5e:00:02:07 false}]" {
+	if p.NoPortSecurity || fmt.Sprint(
+		p.AllowedPairs,
+	) != "[{10.50.0.200/32  false} {10.9.0.0/16  false} {fd50::200/128 00:00:5e:00:02:07 false}]" {
 		t.Errorf("port %v %v", p.NoPortSecurity, p.AllowedPairs)
 	}
 	state := b.dump()
@@ -164,17 +175,14 @@ func TestPortSecurity(t *testing.T) {
 		}
 		b.stop(next)
 	}
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
 // Another IPAM driver's endpoints have the same options.
 func TestPortSecurityOfOtherIPAM(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := &network{id: newID(), v4: []*pool{{cidr: "172.18.0.0/16"}}}
-	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16"}}})
+	n := b.otherIPAM("172.18.0.0/16")
 	e := &endpoint{net: n, id: newID(), ip4: "172.18.0.2", mac: "02:00:00:00:00:01"}
 	b.ok("NetworkDriver.CreateEndpoint", asking(e.createBody(), m{optAllowed: "10.9.0.0/16", optIfname: "wan0"}))
 	if p := b.portOf(e.id); len(p.AllowedPairs) != 1 || !slices.Contains(p.Tags, identity.TagIfname+"wan0") {
@@ -188,8 +196,7 @@ func TestPortSecurityOfOtherIPAM(t *testing.T) {
 // What a container exposes is remembered, whichever call tells, and costs no call of the SDN where it was told before.
 func TestExposedPorts(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
+	b, c := countedBox(t)
 	n := b.create(dualNetwork())
 	e := &endpoint{net: n}
 	b.take(e)
@@ -211,7 +218,9 @@ func TestExposedPorts(t *testing.T) {
 	if slices.Contains(c.calls, "UpdatePort") {
 		t.Errorf("what was known was written again: %v", c.calls)
 	}
-	more := asking(e.joinBody(), m{optExposed: append(tcp(8002, 80, 8000, 8001, 80), m{"Proto": 17, "Port": 53}, m{"Proto": 132, "Port": 65535})})
+	more := asking(e.joinBody(), m{optExposed: append(
+		tcp(8002, 80, 8000, 8001, 80), m{"Proto": 17, "Port": 53}, m{"Proto": 132, "Port": 65535},
+	)})
 	b.ok("NetworkDriver.Join", more)
 	for range 2 {
 		if got := told(); got != "[53/udp 65535/sctp 80/tcp 8000-8002/tcp]" {
@@ -233,7 +242,9 @@ func TestExposedPorts(t *testing.T) {
 	if got := strings.Fields(told()); len(got) != len(all) {
 		t.Errorf("%d exposed ports, want %d", len(got), len(all))
 	}
-	if floating, err := sdn.All(b.provider.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{})); err != nil || len(floating) != 0 {
+	if floating, err := sdn.All(
+		b.provider.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{}),
+	); err != nil || len(floating) != 0 {
 		t.Errorf("an exposed port was published: %v %v", floating, err)
 	}
 	b.stop(e)
@@ -246,18 +257,24 @@ func TestForeignOptionsAreTold(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	b := newBox(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{"com.docker.network.bridge.name": "secret", "lab.opt": []int{1}, optMTU: "1400"}}
+	n := &network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{
+		"com.docker.network.bridge.name": "secret", "lab.opt": []int{1}, optMTU: "1400",
+	}}
 	body := b.request(n)
 	body["Options"].(m)["com.docker.network.enable_ipv4"] = true
 	body["Options"].(m)["com.docker.network.new"] = "secret"
 	b.ok("NetworkDriver.CreateNetwork", body)
 	b.ok("NetworkDriver.CreateNetwork", body)
 	want := `options="com.docker.network.bridge.name com.docker.network.new lab.opt"`
-	if strings.Count(log.String(), "network options without effect") != 1 || !strings.Contains(log.String(), want) || strings.Contains(log.String(), "secret") {
+	if strings.Count(log.String(), "network options without effect") != 1 ||
+		!strings.Contains(log.String(), want) || strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says\n%s", log.String())
 	}
 	log.Reset()
-	b.ok("IpamDriver.RequestPool", m{"AddressSpace": localSpace, "Pool": "10.51.0.0/24", "Options": m{"ipam\nopt": "secret", "a": "b"}})
+	b.ok("IpamDriver.RequestPool", m{
+		"AddressSpace": localSpace, "Pool": "10.51.0.0/24",
+		"Options": m{"ipam\nopt": "secret", "a": "b"},
+	})
 	if !strings.Contains(log.String(), `options="a ipam opt"`) || strings.Contains(log.String(), "secret") {
 		t.Errorf("the log says\n%s", log.String())
 	}
@@ -310,7 +327,8 @@ func TestIPv6Only(t *testing.T) {
 			body["Options"] = m{"com.docker.network.enable_ipv4": false, "com.docker.network.enable_ipv6": true, optGeneric: m{}}
 			b.ok("NetworkDriver.CreateNetwork", body)
 			e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
-			if a := b.portOf(e.id).Addresses; len(a) != 1 || !a[0].Addr.Is6() || e.joined["GatewayIPv6"] != "fd50::1" || e.joined["Gateway"] != nil {
+			if a := b.portOf(e.id).Addresses; len(a) != 1 || !a[0].Addr.Is6() ||
+				e.joined["GatewayIPv6"] != "fd50::1" || e.joined["Gateway"] != nil {
 				t.Errorf("addresses %v, join %v", a, e.joined)
 			}
 			b.stop(e)
@@ -323,11 +341,15 @@ func TestIPv6Only(t *testing.T) {
 // The pools are released and the network deleted in every order there is, with endpoints forgotten or not.
 func TestReleasedInEveryOrder(t *testing.T) {
 	t.Parallel()
-	for i, order := range [][]string{{"4", "6", "n"}, {"6", "n", "4"}, {"n", "4", "6"}, {"n", "n", "6", "4", "n", "6"}, {"4", "n", "6"}} {
+	for i, order := range [][]string{
+		{"4", "6", "n"}, {"6", "n", "4"}, {"n", "4", "6"}, {"n", "n", "6", "4", "n", "6"},
+		{"4", "n", "6"},
+	} {
 		for _, forgotten := range []bool{false, true} {
 			b := newBox(t)
 			n := b.create(dualNetwork())
-			if e := b.run(&endpoint{net: n}); !forgotten {
+			e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
+			if b.take(&endpoint{net: n}); !forgotten {
 				b.stop(e)
 			}
 			for _, what := range order {
@@ -348,13 +370,19 @@ func TestReleasedInEveryOrder(t *testing.T) {
 	}
 }
 
-// The default IPAM driver of an engine may give both families, and one of them may be Kuryr's range for another network.
+// The default IPAM driver of an engine may give both families, and one of them may be
+// Kuryr's range for another network.
 func TestOtherIPAMBothFamilies(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	n := &network{id: newID(), v4: []*pool{{cidr: "172.18.0.0/16"}}, v6: []*pool{{cidr: "fd18::/64"}}}
-	b.ok("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "Options": m{optGeneric: m{optRoutes: "192.0.2.0/24=link,fd09::/64=fd18::9"}},
-		"IPv4Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16", "AuxAddresses": m{"a": "172.18.0.9/16"}}},
+	b.ok("NetworkDriver.CreateNetwork", m{
+		"NetworkID": n.id,
+		"Options":   m{optGeneric: m{optRoutes: "192.0.2.0/24=link,fd09::/64=fd18::9"}},
+		"IPv4Data": []m{{
+			"AddressSpace": "LocalDefault", "Gateway": "172.18.0.1/16", "Pool": "172.18.0.0/16",
+			"AuxAddresses": m{"a": "172.18.0.9/16"},
+		}},
 		"IPv6Data": []m{{"AddressSpace": "LocalDefault", "Gateway": "fd18::1/64", "Pool": "fd18::/64"}}})
 	e := &endpoint{net: n, id: newID(), ip4: "172.18.0.2", ip6: "fd18::2", mac: "02:00:00:00:00:01"}
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())

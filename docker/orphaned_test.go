@@ -32,9 +32,7 @@ func TestNothingIsOrphaned(t *testing.T) {
 			t.Errorf("%d networks were asked for though nothing is missing", c.engine.inspected.Load())
 		}
 		c.wants("")
-		if after := c.dump(); after != before {
-			t.Errorf("before\n%s\nafter\n%s", before, after)
-		}
+		c.unchanged(before)
 		c.stop(e)
 		c.remove(n)
 		c.clean()
@@ -60,12 +58,12 @@ func TestOrphansExpire(t *testing.T) {
 		c.again()
 		c.compare(50 * time.Second)
 		if now := c.dump(); now != full {
-			t.Fatalf("something went too early:\n%s", now)
+			t.Fatalf("something was deleted too early:\n%s", now)
 		}
-		c.engine.change(func(e *fakeEngine) { e.err = errors.New("away") })
+		c.engine.change(func(e *fakeEngine) { e.err = errors.New("unavailable") })
 		c.compare(time.Hour)
 		if now := c.dump(); now != full {
-			t.Fatalf("something went while the engine was away:\n%s", now)
+			t.Fatalf("something was deleted while the engine was unavailable:\n%s", now)
 		}
 		c.engine.change(func(e *fakeEngine) { e.err = nil })
 		c.expire()
@@ -78,10 +76,7 @@ func TestOrphansExpire(t *testing.T) {
 // A restart begins the grace period again: one list after it deletes nothing.
 func TestRestartBeginsGrace(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(n)
-		c.compare(0)
-		c.engine.forgets(n)
+		c.unlisted("10.77.0.0/24")
 		c.compare(0)
 		c.end()
 		time.Sleep(time.Hour)
@@ -96,9 +91,8 @@ func TestRestartBeginsGrace(t *testing.T) {
 // network.
 func TestOrphanedEndpoint(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
+		n := c.listed("10.77.0.0/24")
 		gone, runs, alive := c.run(&endpoint{net: n}), c.run(&endpoint{net: n}), c.run(&endpoint{net: n})
-		c.engine.has(n)
 		c.engine.runs(runs)
 		time.Sleep(5 * time.Minute)
 		c.binder.remove(c.portOf(gone.id).ID)
@@ -128,9 +122,8 @@ func TestOrphanedEndpoint(t *testing.T) {
 // The endpoint of a container that does not run, of which only its network tells, is no orphan.
 func TestEndpointWithoutContainer(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
+		n := c.listed("10.77.0.0/24")
 		e := c.run(&endpoint{net: n})
-		c.engine.has(n)
 		c.engine.runs(e)
 		c.engine.change(func(e *fakeEngine) { e.view.Containers = nil })
 		c.binder.unplugAll()
@@ -147,8 +140,7 @@ func TestEndpointWithoutContainer(t *testing.T) {
 // An address that no endpoint has is deleted. One that an endpoint gets stays.
 func TestOrphanedAddress(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(n)
+		n := c.listed("10.77.0.0/24")
 		c.compare(0)
 		e := &endpoint{net: n}
 		c.take(e)
@@ -172,8 +164,7 @@ func TestOrphanedAddress(t *testing.T) {
 // network of another driver has.
 func TestOrphanedPool(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		has := c.create(v4Network("10.70.0.0/24"))
-		c.engine.has(has)
+		has := c.listed("10.70.0.0/24")
 		lost := &pool{cidr: "10.77.0.0/24"}
 		c.requestPool(lost, false)
 		c.again() // killed before it answered
@@ -199,8 +190,7 @@ func TestOrphanedPool(t *testing.T) {
 // A pool of which a network is created in the grace period stays, and so does its network.
 func TestPoolBecomesANetwork(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		has := c.create(v4Network("10.70.0.0/24"))
-		c.engine.has(has)
+		has := c.listed("10.70.0.0/24")
 		n := v4Network("10.77.0.0/24")
 		body := c.request(n)
 		c.compare(0)
@@ -219,8 +209,7 @@ func TestPoolBecomesANetwork(t *testing.T) {
 // The addresses and the range of a network of another driver stay while it has them.
 func TestOrphanedHidden(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		own := c.create(v4Network("10.70.0.0/24"))
-		c.engine.has(own)
+		own := c.listed("10.70.0.0/24")
 		p := &pool{cidr: "10.77.0.0/24"}
 		c.requestPool(p, false)
 		c.requestGateway(p)
@@ -253,9 +242,8 @@ func TestOrphanedPublication(t *testing.T) {
 	for _, connected := range []bool{false, true} {
 		t.Run(fmt.Sprintf("connected %v", connected), func(t *testing.T) {
 			withEngine(t, func(t *testing.T, c *engineBox) {
-				n := c.create(v4Network("10.77.0.0/24"))
+				n := c.listed("10.77.0.0/24")
 				e := c.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
-				c.engine.has(n)
 				time.Sleep(5 * time.Minute)
 				c.must(c.provider.DeletePorts(t.Context(), []sdn.ID{c.portOf(e.id).ID}))
 				if connected {

@@ -12,8 +12,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Each test here is a defect of kuryr-libnetwork that a front end of its kind must not have, by the number that it has in the list that
-// docs/development.md gives, where the others are too: those of port drivers, of existing Neutron objects, and of configuration.
+// Each test here is a defect of kuryr-libnetwork that a front end of its kind must not
+// have, by the number that it has in the list that docs/development.md gives, where the
+// others are too: those of port drivers, of existing Neutron objects, and of
+// configuration.
 
 // Exposed ports were looked for by a name that the port no longer had, and nothing was done.
 func TestPeerB01ExposedPorts(t *testing.T) {
@@ -80,17 +82,27 @@ func TestPeerB06AuxAddress(t *testing.T) {
 	if e := b.run(&endpoint{net: n}); e.ip4 != "10.50.0.65" {
 		t.Errorf("address %s", e.ip4)
 	}
-	b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.9", "Options": m{optMAC: "02:00:00:00:00:07"}})
+	b.fails("IpamDriver.RequestAddress", m{
+		"PoolID": n.v4[0].id, "Address": "10.50.0.9", "Options": m{optMAC: "02:00:00:00:00:07"},
+	})
 }
 
 // Releasing one network's pool does not touch another network of the same range.
 func TestPeerB07SharedPoolDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	one := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
-	two := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	one := b.create(v4Network("10.50.0.0/24"))
+	two := b.create(v4Network("10.50.0.0/24"))
+	first, second := b.run(&endpoint{net: one, ip4: "10.50.0.9"}), b.run(&endpoint{net: two, ip4: "10.50.0.9"})
+	if b.portOf(first.id).Network == b.portOf(second.id).Network {
+		t.Error("both endpoints are on one network")
+	}
+	b.stop(first)
 	b.remove(one)
-	b.stop(b.run(&endpoint{net: two}))
+	if b.portOf(second.id).DeviceID != second.id {
+		t.Error("the address of one network was released with the other's")
+	}
+	b.stop(second)
 	b.remove(two)
 	b.clean()
 }
@@ -104,12 +116,12 @@ func TestPeerB08NoRollback(t *testing.T) {
 	body := b.request(n)
 	before := b.dump()
 	b.fails("NetworkDriver.CreateNetwork", body)
-	if now := b.dump(); now != before {
-		t.Errorf("a failed CreateNetwork left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 	delete(body["Options"].(m), optGeneric)
 	b.ok("NetworkDriver.CreateNetwork", body)
-	networks, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{b.driver.names.GlobalKey(identity.KindNetwork, n.id)}}}))
+	networks, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{
+		Match: sdn.Match{Keys: []sdn.Key{b.driver.names.GlobalKey(identity.KindNetwork, n.id)}},
+	}))
 	b.must(err)
 	if len(networks) != 1 {
 		t.Errorf("%d networks have the id", len(networks))
@@ -122,8 +134,18 @@ func TestPeerB09AddressStolen(t *testing.T) {
 	b := newBox(t)
 	n := b.create(dualNetwork())
 	first := b.run(&endpoint{net: n, ip4: "10.50.0.9"})
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.9", "Options": m{optMAC: "02:00:00:00:00:09"}}), "10.50.0.9")
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: first.mac}}), first.mac)
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "10.50.0.9", "Options": m{optMAC: "02:00:00:00:00:09"},
+		}),
+		"10.50.0.9",
+	)
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "", "Options": m{optMAC: first.mac},
+		}),
+		first.mac,
+	)
 	before := b.dump()
 	second := &endpoint{net: n, id: newID(), mac: first.mac, ip4: first.ip4, ip6: first.ip6}
 	b.fails("NetworkDriver.CreateEndpoint", second.createBody())
@@ -139,13 +161,14 @@ func TestPeerB09AddressStolen(t *testing.T) {
 // What cannot be is refused before anything is written.
 func TestPeerB10RefusedAfterTagging(t *testing.T) {
 	t.Parallel()
-	c := &counting{}
-	b := newBox(t, func(config *Config) { config.Provider = c.of(config.Provider) })
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	b, c := countedBox(t)
+	n := b.create(v4Network("10.50.0.0/24"))
 	e := &endpoint{net: n}
 	b.take(e)
 	c.calls = nil
-	for _, options := range []m{{"kuryr.shared": "yes"}, {optGateway: "none", optRouter: "edge"}, {optRoutes: "10.9.0.0/16=10.77.0.1"}} {
+	for _, options := range []m{{"kuryr.shared": "yes"}, {optGateway: "none", optRouter: "edge"}, {
+		optRoutes: "10.9.0.0/16=10.77.0.1",
+	}} {
 		text := b.fails("NetworkDriver.CreateNetwork", m{"NetworkID": newID(), "Options": m{optGeneric: options},
 			"IPv4Data": []m{{"AddressSpace": localSpace, "Pool": "10.50.0.0/24"}}})
 		if strings.Contains(text, "%") {
@@ -191,15 +214,18 @@ func TestPeerB12ValidRefused(t *testing.T) {
 	e := &endpoint{net: n}
 	b.take(e)
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-	for _, key := range []string{"/run/docker/netns/ee58692b1f39", "/var/run/docker/netns/lb_x", "/srv/exec-root/netns/ingress_sbox"} {
+	for _, key := range []string{
+		"/run/docker/netns/ee58692b1f39", "/var/run/docker/netns/lb_x",
+		"/srv/exec-root/netns/ingress_sbox",
+	} {
 		body := e.body()
 		body["SandboxKey"] = key
 		b.ok("NetworkDriver.Join", body)
 	}
 }
 
-// A network that was there before is used by kuryr-libnetwork's options, and neither renamed nor deleted nor described; the tags that say
-// who uses it go with the use.
+// A network that was there before is used by kuryr-libnetwork's options, and neither
+// renamed nor deleted nor described; the tags that say who uses it go with the use.
 func TestPeerB14ExistingNetworks(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -214,15 +240,14 @@ func TestPeerB14ExistingNetworks(t *testing.T) {
 		b.idle()
 		now, err := b.provider.Network(t.Context(), theirs.ID)
 		b.must(err)
-		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description || !identity.HasAll(now.Tags, useTags(n.id)) {
+		if now.Name != "theirs" || !now.Key.IsZero() || now.Description != theirs.Description ||
+			!identity.HasAll(now.Tags, useTags(n.id)) {
 			t.Errorf("the network became %+v", now)
 		}
 		b.stop(e)
 		b.remove(n)
 		b.idle()
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
@@ -230,9 +255,9 @@ func TestPeerB14ExistingNetworks(t *testing.T) {
 func TestPeerB15TwoPoolsOfOneName(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	one := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
-	two := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
-	three := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	one := b.create(v4Network("10.50.0.0/24"))
+	two := b.create(v4Network("10.50.0.0/24"))
+	three := b.create(v4Network("10.50.0.0/24"))
 	for _, n := range []*network{two, one, three} {
 		b.stop(b.run(&endpoint{net: n}))
 		b.remove(n)
@@ -249,7 +274,9 @@ func TestPeerB15TwoHostsAtOnce(t *testing.T) {
 	var both sync.WaitGroup
 	for i, host := range hosts {
 		both.Go(func() {
-			_, answer := host.post("IpamDriver.RequestPool", encode(m{"AddressSpace": localSpace, "Pool": pools[i].cidr, "SubPool": "", "V6": false}))
+			_, answer := host.post("IpamDriver.RequestPool", encode(
+				m{"AddressSpace": localSpace, "Pool": pools[i].cidr, "SubPool": "", "V6": false},
+			))
 			pools[i].id, _ = answer["PoolID"].(string)
 		})
 	}
@@ -261,7 +288,9 @@ func TestPeerB15TwoHostsAtOnce(t *testing.T) {
 	for i, host := range hosts {
 		host.requestGateway(pools[i])
 		n := &network{id: newID(), v4: pools[i : i+1]}
-		host.ok("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "Options": m{}, "IPv4Data": []m{pools[i].data()}, "IPv6Data": []m{}})
+		host.ok("NetworkDriver.CreateNetwork", m{
+			"NetworkID": n.id, "Options": m{}, "IPv4Data": []m{pools[i].data()}, "IPv6Data": []m{},
+		})
 		made = append(made, n)
 	}
 	for i, host := range hosts {
@@ -285,12 +314,14 @@ func TestPeerB16IPv6SubnetWithoutMode(t *testing.T) {
 	}
 }
 
-// What is opened for a container is opened in both families, and for every protocol.
+// Ports of a container are published in both families, and for every protocol.
 func TestPeerB17IPv4Only(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	e := b.run(&endpoint{net: b.create(dualNetwork()), published: []m{
-		{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 53, "HostPort": 5353}, {"Proto": 132, "Port": 9, "HostPort": 9009}}})
+		{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 53, "HostPort": 5353}, {
+			"Proto": 132, "Port": 9, "HostPort": 9009,
+		}}})
 	forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{}))
 	b.must(err)
 	seen := map[string]bool{}
@@ -304,7 +335,8 @@ func TestPeerB17IPv4Only(t *testing.T) {
 	}
 }
 
-// A port that its endpoint left is nobody's: no device, no host, no name of the old one's. It goes with its addresses, and its tags with it.
+// A port whose endpoint was deleted has no device, no host and no name of the endpoint.
+// It is deleted with its addresses.
 func TestPeerB18DeviceStays(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -313,7 +345,8 @@ func TestPeerB18DeviceStays(t *testing.T) {
 	id := b.portOf(e.id).ID
 	b.ok("NetworkDriver.Leave", e.body())
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
-	if p, err := b.provider.Port(t.Context(), id); err != nil || p.DeviceID != "" || p.Host != "" || p.Name != identity.UnboundPort {
+	if p, err := b.provider.Port(t.Context(), id); err != nil || p.DeviceID != "" || p.Host != "" ||
+		p.Name != identity.UnboundPort {
 		t.Errorf("port %+v, %v", p, err)
 	}
 	b.giveBack(e)

@@ -21,8 +21,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// plain is an SDN as Neutron is: it has security groups, and its floating IPs cannot stand for the host's own addresses. The groups are kept in a
-// folder, so that they outlive the process as the rest does.
+// plain is an SDN as Neutron is: it has security groups, and its floating IPs cannot
+// stand for the host's own addresses. The groups are kept in a folder, so that they
+// outlive the process as the rest does.
 type plain struct {
 	sdn.Provider
 	groups string
@@ -144,7 +145,8 @@ func plainBox(t *testing.T, change ...func(*Config)) (*box, *plain) {
 	folder := t.TempDir()
 	p := &plain{Provider: openStore(t, filepath.Join(t.TempDir(), "store"), true), groups: filepath.Join(folder, "groups")}
 	b := boxOn(t, p, append([]func(*Config){func(c *Config) {
-		c.StateDir, c.RunDir, c.ProcessExternalConnectivity = filepath.Join(folder, "state"), filepath.Join(folder, "run"), true
+		c.StateDir, c.RunDir, c.ProcessExternalConnectivity = filepath.Join(folder, "state"),
+			filepath.Join(folder, "run"), true
 	}}, change...)...)
 	t.Cleanup(func() { b.driver.Close() })
 	return b, p
@@ -161,20 +163,16 @@ func (b *box) start(e *endpoint) *endpoint {
 	return e
 }
 
-func (e *endpoint) programBody() m {
-	body := e.body()
-	body["Options"] = e.joinBody()["Options"]
-	return body
-}
-
 func TestProxied(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-	e := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}, {"Proto": 17, "Port": 53, "HostIP": "127.0.0.1"}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+	n := b.create(v4Network("10.1.0.0/24"))
+	e := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}, {
+		"Proto": 17, "Port": 53, "HostIP": "127.0.0.1",
+	}}})
+	b.publish(e)
 	forwards := b.driver.proxy.Forwards(e.id)
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+	b.publish(e)
 	published := func() (all []portproxy.Forward) {
 		for _, f := range endpoints.Publications(b.driver.Intents()) {
 			if f.Endpoint != e.id || f.Port != b.portOf(e.id).ID {
@@ -198,7 +196,8 @@ func TestProxied(t *testing.T) {
 	same("a repeat")
 	var listen netip.AddrPort
 	for _, f := range forwards {
-		if f.Target.Addr().String() != e.ip4 || f.Namespace != "/proc/self/ns/net" || f.Listen.Addr().String() != "127.0.0.1" {
+		if f.Target.Addr().String() != e.ip4 || f.Namespace != "/proc/self/ns/net" ||
+			f.Listen.Addr().String() != "127.0.0.1" {
 			t.Errorf("forward %+v", f)
 		}
 		if f.Protocol == sdn.TCP {
@@ -221,21 +220,27 @@ func TestProxied(t *testing.T) {
 	b.must(err)
 	defer taken.Close()
 	for _, port := range []int{int(listen.Port()), taken.Addr().(*net.TCPAddr).Port} {
-		two := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 81, "HostIP": "127.0.0.1"}, {"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": port}}})
-		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", two.programBody()), "already allocated")
+		two := b.start(&endpoint{net: n, published: []m{
+			{"Proto": 6, "Port": 81, "HostIP": "127.0.0.1"},
+			{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": port},
+		}})
+		b.contains(b.publishFails(two), "already allocated")
 		if got := b.driver.proxy.Forwards(two.id); len(got) > 0 {
 			t.Errorf("a refused publication left %v", got)
 		}
 		b.stop(two)
 	}
 	three := b.start(&endpoint{net: n, published: []m{{"Proto": 132, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 9}}})
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", three.programBody()), "80/sctp", "TCP and UDP")
+	b.contains(b.publishFails(three), "80/sctp", "TCP and UDP")
 	b.stop(three)
 
 	// A range is gone through; Leave ends all, and costs nothing in the SDN.
 	low := int(listen.Port())
-	four := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": low, "HostPortEnd": min(low+20, 65535)}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", four.programBody())
+	four := b.start(&endpoint{net: n, published: []m{{
+		"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": low,
+		"HostPortEnd": min(low+20, 65535),
+	}}})
+	b.publish(four)
 	if got := b.driver.proxy.Forwards(four.id); len(got) != 1 || int(got[0].Listen.Port()) <= low {
 		t.Errorf("of a range: %v", got)
 	}
@@ -254,18 +259,19 @@ func TestProxied(t *testing.T) {
 	b.nothingPlugged()
 }
 
-// An engine that restarts while Kuryr is away forgets its endpoints; their ports go to who asks for them.
+// An engine that restarts while Kuryr does not run forgets its endpoints. The next
+// container that asks for their host ports gets them.
 func TestProxiedForgotten(t *testing.T) {
 	t.Parallel()
 	b, _ := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	one := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1"}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", one.programBody())
+	b.publish(one)
 	port := b.driver.proxy.Forwards(one.id)[0].Listen.Port()
 	two := b.start(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": port}}})
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", two.programBody()), "already allocated")
+	b.contains(b.publishFails(two), "already allocated")
 	b.must(b.binder.Unplug(t.Context(), b.portOf(one.id))) // its container is gone
-	b.ok("NetworkDriver.ProgramExternalConnectivity", two.programBody())
+	b.publish(two)
 	if got := b.driver.proxy.Forwards(one.id); len(got) > 0 {
 		t.Errorf("still published %v", got)
 	}
@@ -279,8 +285,11 @@ func TestForwarded(t *testing.T) {
 	t.Parallel()
 	for _, ofNetwork := range []bool{false, true} {
 		b, p := plainBox(t)
-		n := &network{v4: []*pool{{cidr: "10.1.0.0/24"}}}
-		e := &endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 81, "HostPort": 0}, {"Proto": 17, "Port": 80, "HostPort": 8080}}}
+		n := v4Network("10.1.0.0/24")
+		e := &endpoint{net: n, published: []m{
+			{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 81, "HostPort": 0},
+			{"Proto": 17, "Port": 80, "HostPort": 8080},
+		}}
 		if ofNetwork {
 			n.options = m{optPublish: publishFloating}
 		} else {
@@ -289,22 +298,26 @@ func TestForwarded(t *testing.T) {
 		b.create(n)
 		b.start(e)
 		for range 2 {
-			b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+			b.publish(e)
 			floating, err := sdn.All(b.provider.FindFloatingIPs(t.Context(), sdn.FloatingIPQuery{}))
 			b.must(err)
 			if len(floating) != 1 || floating[0].Address.IsUnspecified() {
 				t.Fatalf("floating IPs %+v", floating)
 			}
-			forwards, err := sdn.All(b.provider.FindForwards(t.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{floating[0].ID}}))
+			forwards, err := sdn.All(b.provider.FindForwards(
+				t.Context(), sdn.ForwardQuery{FloatingIPs: []sdn.ID{floating[0].ID}},
+			))
 			b.must(err)
-			if len(forwards) != 3 || slices.ContainsFunc(forwards, func(f sdn.Forward) bool { return f.Target.Addr.String() != e.ip4 }) {
+			if len(forwards) != 3 || slices.ContainsFunc(
+				forwards, func(f sdn.Forward) bool { return f.Target.Addr.String() != e.ip4 },
+			) {
 				t.Errorf("forwardings %+v", forwards)
 			}
 		}
 		elsewhere := e.programBody()
 		elsewhere["Options"] = m{optPortMap: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080}}}
 		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", elsewhere), "127.0.0.1", "floating IP")
-		b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+		b.publish(e)
 		b.restart()
 		b.stop(e)
 		p.asked = nil
@@ -322,7 +335,7 @@ func TestForwarded(t *testing.T) {
 func TestForwardedByGiven(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	before := b.dump()
 	theirs, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork})
 	b.must(err)
@@ -335,9 +348,9 @@ func TestForwardedByGiven(t *testing.T) {
 	one := b.start(&endpoint{net: n, driver: asked, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
 	two := b.start(&endpoint{net: n, driver: asked, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8081}}})
 	same := b.start(&endpoint{net: n, driver: asked, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", one.programBody())
-	b.ok("NetworkDriver.ProgramExternalConnectivity", two.programBody())
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", same.programBody()), "8080/tcp", "already allocated")
+	b.publish(one)
+	b.publish(two)
+	b.contains(b.publishFails(same), "8080/tcp", "already allocated")
 	if n := forwards(); n != 2 {
 		t.Errorf("%d forwardings", n)
 	}
@@ -352,21 +365,24 @@ func TestForwardedByGiven(t *testing.T) {
 	if n := forwards(); n != 0 {
 		t.Errorf("at the end %d forwardings", n)
 	}
-	own := b.start(&endpoint{net: n, driver: m{optPublish: publishFloating, optFloatingIP: "auto"}, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", own.programBody())
+	own := b.start(&endpoint{
+		net: n, driver: m{optPublish: publishFloating, optFloatingIP: "auto"},
+		published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}},
+	})
+	b.publish(own)
 	b.stop(own)
 	b.must(b.provider.DeleteFloatingIP(t.Context(), theirs.ID))
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
-// After a reboot, which leaves no record, the forwardings of a floating IP that its user made go too: those to a port that is its user's, and stays, and those
-// of an endpoint whose container exposes something as well and was started anew; also if another floating IP has its address by then.
+// After a reboot, which leaves no record, the forwardings of a user's floating IP are
+// deleted too: those to a port of its user, which stays, and those of an endpoint that
+// exposes a port and was created again. That also holds if a second floating IP has the
+// address by then.
 func TestForwardedByGivenAfterReboot(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	before := b.dump()
 	was := b.port(n, usersPort, "10.1.0.77")
 	theirs, err := b.provider.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork})
@@ -385,11 +401,11 @@ func TestForwardedByGivenAfterReboot(t *testing.T) {
 			e.ip4 = "" // a port of Kuryr's, for a user's has no group of Kuryr's
 		}
 		b.start(e)
-		b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+		b.publish(e)
 		reboot()
 		if exposes {
 			e.published, e.exposed = nil, []m{{"Proto": 6, "Port": 80}}
-			b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+			b.publish(e)
 			b.ok("NetworkDriver.RevokeExternalConnectivity", e.body())
 		} else {
 			b.stop(e)
@@ -407,16 +423,17 @@ func TestForwardedByGivenAfterReboot(t *testing.T) {
 	}
 	b.must(b.provider.DeletePorts(t.Context(), []sdn.ID{was.ID}))
 	b.must(b.provider.DeleteFloatingIP(t.Context(), theirs.ID))
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
 func TestExposedGroup(t *testing.T) {
 	t.Parallel()
 	b, p := plainBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-	e := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 81}, {"Proto": 6, "Port": 80}, {"Proto": 17, "Port": 53}, {"Proto": 132, "Port": 9}, {"Proto": 6, "Port": 443}}})
+	n := b.create(v4Network("10.1.0.0/24"))
+	e := b.start(&endpoint{net: n, exposed: []m{
+		{"Proto": 6, "Port": 81}, {"Proto": 6, "Port": 80}, {"Proto": 17, "Port": 53},
+		{"Proto": 132, "Port": 9}, {"Proto": 6, "Port": 443},
+	}})
 	id := b.portOf(e.id).ID
 	groups := func() []plainGroup {
 		_, all, err := p.load()
@@ -428,7 +445,7 @@ func TestExposedGroup(t *testing.T) {
 		return list
 	}
 	for range 2 { // a repeat makes no second one
-		b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+		b.publish(e)
 		got := groups()
 		if len(got) != 1 || got[0].Name != string(id)+"-exposed_ports" || !slices.Equal(got[0].Ports, []sdn.ID{id}) {
 			t.Fatalf("groups %+v", got)
@@ -439,7 +456,10 @@ func TestExposedGroup(t *testing.T) {
 			if r.IPv6 {
 				family = "IPv6"
 			}
-			rules = append(rules, strings.Join([]string{string(r.Direction), family, ipproto.Name(r.Protocol), rangeText(r.Ports)}, " "))
+			rules = append(rules, strings.Join(
+				[]string{string(r.Direction), family, ipproto.Name(r.Protocol), rangeText(r.Ports)},
+				" ",
+			))
 		}
 		want := []string{
 			"ingress IPv4 tcp 80-81", "ingress IPv6 tcp 80-81", "ingress IPv4 tcp 443", "ingress IPv6 tcp 443",
@@ -454,14 +474,14 @@ func TestExposedGroup(t *testing.T) {
 	if got := groups(); len(got) > 0 {
 		t.Errorf("after Revoke %+v", got)
 	}
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.programBody())
+	b.publish(e)
 	b.forget() // the row is lost
 	b.stop(e)
 	if got := groups(); len(got) > 0 {
 		t.Errorf("after DeleteEndpoint %+v", got)
 	}
 	late := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", late.programBody())
+	b.publish(late)
 	b.config.ProcessExternalConnectivity = false // switched off since
 	b.forget()
 	b.stop(late)
@@ -471,7 +491,7 @@ func TestExposedGroup(t *testing.T) {
 	p.asked = nil
 	b.stop(b.start(&endpoint{net: n}))
 	off := b.start(&endpoint{net: n, exposed: []m{{"Proto": 6, "Port": 80}}})
-	b.ok("NetworkDriver.ProgramExternalConnectivity", off.programBody())
+	b.publish(off)
 	b.stop(off)
 	if len(p.asked) > 0 {
 		t.Errorf("containers that need no group asked for %v", p.asked)
@@ -480,7 +500,7 @@ func TestExposedGroup(t *testing.T) {
 	b.clean()
 }
 
-func TestAwayWords(t *testing.T) {
+func TestAwayErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error
@@ -488,12 +508,12 @@ func TestAwayWords(t *testing.T) {
 	}{
 		{nil, false},
 		{errors.New("x"), false},
-		{sdn.Unavailable(nil, "SDN", "away"), true},
-		{&endpoints.PlugError{Err: sdn.Unavailable(nil, "OVSDB", "away")}, true},
+		{sdn.Unavailable(nil, "SDN", "no answer"), true},
+		{&endpoints.PlugError{Err: sdn.Unavailable(nil, "OVSDB", "no answer")}, true},
 		{context.DeadlineExceeded, true},
-		{errors.Join(sdn.NotFound("port", "x"), sdn.Unavailable(nil, "SDN", "away")), true},
+		{errors.Join(sdn.NotFound("port", "x"), sdn.Unavailable(nil, "SDN", "no answer")), true},
 		{&sdn.BulkError{Errs: []error{nil, sdn.NotFound("port", "x")}}, false},
-		{&sdn.BulkError{Errs: []error{nil, sdn.Unavailable(nil, "SDN", "away")}}, true},
+		{&sdn.BulkError{Errs: []error{nil, sdn.Unavailable(nil, "SDN", "no answer")}}, true},
 	} {
 		if got := away(c.err); got != c.want {
 			t.Errorf("%v: %v", c.err, got)

@@ -48,23 +48,22 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("forwardings %+v", got)
 	}
 	six := got["::"][0]
-	if six.Protocol != sdn.TCP || six.External.First != 8080 || six.Internal.First != 80 || six.Target.Addr != netip.MustParseAddr(e.ip6) {
+	if six.Protocol != sdn.TCP || six.External.First != 8080 || six.Internal.First != 80 ||
+		six.Target.Addr != netip.MustParseAddr(e.ip6) {
 		t.Errorf("forwarding %+v", six)
 	}
-	// The engine moves the gateway away and back again.
+	// The engine moves the gateway to another endpoint and back.
 	b.ok("NetworkDriver.RevokeExternalConnectivity", e.body())
 	if got := b.forwards(e.id); len(got) != 0 {
 		t.Errorf("after Revoke %+v", got)
 	}
-	program := e.body()
-	program["Options"] = e.options()
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	b.publish(e)
 	// Engines from 29 on do not revoke what they published before a restart of theirs.
 	b.ok("NetworkDriver.Leave", e.body())
 	if got := b.forwards(e.id); len(got) != 0 {
 		t.Errorf("after Leave %+v", got)
 	}
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	b.publish(e)
 	b.ok("NetworkDriver.DeleteEndpoint", e.body())
 	if got := b.forwards(e.id); len(got) != 0 {
 		t.Errorf("after DeleteEndpoint %+v", got)
@@ -77,22 +76,18 @@ func TestPublish(t *testing.T) {
 func TestPublishConflict(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	one := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-	two := b.create(&network{v4: []*pool{{cidr: "10.2.0.0/24"}}})
+	one := b.create(v4Network("10.1.0.0/24"))
+	two := b.create(v4Network("10.2.0.0/24"))
 	b.run(&endpoint{net: one, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
 	b.run(&endpoint{net: one, published: []m{{"Proto": 17, "Port": 80, "HostPort": 8080}}}) // another protocol
 	before := b.dump()
-	e := &endpoint{net: two, published: []m{{"Proto": 6, "Port": 81, "HostPort": 8081}, {"Proto": 6, "Port": 80, "HostPort": 8080}}}
-	b.take(e)
-	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-	b.ok("NetworkDriver.Join", e.joinBody())
-	program := e.body()
-	program["Options"] = e.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080/tcp")
+	e := &endpoint{net: two, published: []m{
+		{"Proto": 6, "Port": 81, "HostPort": 8081}, {"Proto": 6, "Port": 80, "HostPort": 8080},
+	}}
+	b.join(e)
+	b.contains(b.publishFails(e), "8080/tcp")
 	b.stop(e)
-	if now := b.dump(); now != before {
-		t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
-	}
+	b.unchanged(before)
 }
 
 // fakePorts is a host whose ports some programs have.
@@ -162,13 +157,6 @@ func withPorts(t testing.TB, fail func(hostports.Port) error) (*box, *fakePorts)
 	return newBox(t, func(c *Config) { c.HostPorts = f }), f
 }
 
-// program asks for an endpoint's ports without a check of the answer.
-func (e *endpoint) program(published ...m) m {
-	body := e.body()
-	body["Options"] = m{optPortMap: published}
-	return body
-}
-
 // A port that a program of the host has is never taken from it: one that was asked for is refused, another is chosen.
 func TestPublishKeepsListeners(t *testing.T) {
 	t.Parallel()
@@ -184,18 +172,18 @@ func TestPublishKeepsListeners(t *testing.T) {
 		"a program of this host uses it: sshd (process 12)":                       {{Name: "sshd", PID: 12}},
 		"another driver's network has published it, by docker-proxy (process 13)": {{Name: "docker-proxy", PID: 13}},
 		"host port 22/tcp is already allocated: " + hostports.ErrInUse.Error():    nil,
-		"a program of this host uses it: nginx (process 14), nginx (process 15)":  {{Name: "nginx", PID: 14}, {Name: "nginx", PID: 15}},
+		"a program of this host uses it: nginx (process 14), nginx (process 15)": {
+			{Name: "nginx", PID: 14}, {Name: "nginx", PID: 15},
+		},
 	} {
 		host.users = users
-		e := &endpoint{net: n, published: []m{{"Proto": 17, "Port": 22, "HostPort": 22}, {"Proto": 6, "Port": 22, "HostPort": 22}}}
-		b.take(e)
-		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-		b.ok("NetworkDriver.Join", e.joinBody())
-		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...)), "22/tcp", words)
+		e := &endpoint{net: n, published: []m{
+			{"Proto": 17, "Port": 22, "HostPort": 22}, {"Proto": 6, "Port": 22, "HostPort": 22},
+		}}
+		b.join(e)
+		b.contains(b.publishFails(e), "22/tcp", words)
 		b.stop(e)
-		if now := b.dump(); now != before {
-			t.Errorf("a refused publication left\n%s\nbefore\n%s", now, before)
-		}
+		b.unchanged(before)
 		if left := host.ports(); left != "" {
 			t.Errorf("a refused publication left ports reserved: %s", left)
 		}
@@ -215,11 +203,13 @@ func TestPublishKeepsListeners(t *testing.T) {
 		t.Errorf("reserved: %s", got)
 	}
 	// A repeat chooses the same, and changes nothing.
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+	b.publish(e)
 	if got := host.ports(); got != "0.0.0.0:8082/tcp [::]:8082/tcp" {
 		t.Errorf("reserved after a repeat: %s", got)
 	}
-	for _, method := range []string{"RevokeExternalConnectivity", "RevokeExternalConnectivity", "Leave", "DeleteEndpoint"} {
+	for _, method := range []string{
+		"RevokeExternalConnectivity", "RevokeExternalConnectivity", "Leave", "DeleteEndpoint",
+	} {
 		b.ok("NetworkDriver."+method, e.body())
 		if got := host.ports(); got != "" {
 			t.Errorf("reserved after %s: %s", method, got)
@@ -227,11 +217,12 @@ func TestPublishKeepsListeners(t *testing.T) {
 	}
 }
 
-// TestPublishAgain checks that ports that are no longer asked for are withdrawn and given up.
+// TestPublishAgain checks that ports that are no longer requested are withdrawn and
+// released.
 func TestPublishAgain(t *testing.T) {
 	t.Parallel()
 	b, host := withPorts(t, nil)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	e := b.run(&endpoint{net: n, published: []m{
 		{"Proto": 17, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 81, "HostPort": 8081},
 		{"Proto": 17, "Port": 82, "HostPort": 8082}, {"Proto": 6, "Port": 80},
@@ -270,16 +261,20 @@ func TestPublishRefusedByHost(t *testing.T) {
 			}
 			return nil
 		})
-		n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+		n := b.create(v4Network("10.1.0.0/24"))
 		e := &endpoint{net: n}
 		b.take(e)
 		b.ok("NetworkDriver.CreateEndpoint", e.createBody())
 		before := b.dump()
 		text := b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(
-			m{"Proto": 17, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080}, m{"Proto": 6, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080}))
+			m{"Proto": 17, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080}, m{
+				"Proto": 6, "Port": 80, "HostIP": "203.0.113.9", "HostPort": 8080,
+			}))
 		b.contains(text, c.words...)
 		if !errors.Is(c.err, hostports.ErrHeld) {
-			b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(m{"Proto": 17, "Port": 80}, m{"Proto": 6, "Port": 80, "HostIP": "203.0.113.9"}))
+			b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(
+				m{"Proto": 17, "Port": 80}, m{"Proto": 6, "Port": 80, "HostIP": "203.0.113.9"},
+			))
 		}
 		if now := b.dump(); now != before || host.ports() != "" {
 			t.Errorf("%v left %s and\n%s\nbefore\n%s", c.err, host.ports(), now, before)
@@ -287,13 +282,18 @@ func TestPublishRefusedByHost(t *testing.T) {
 	}
 }
 
-// A network of Docker's option host_binding_ipv4 publishes there what names no address of the host, and by IPv6 nothing.
+// A network of Docker's option host_binding_ipv4 publishes there what names no address of
+// the host, and by IPv6 nothing.
 func TestPublishWhereTheNetworkBinds(t *testing.T) {
 	t.Parallel()
 	b, host := withPorts(t, nil)
 	n := dualNetwork()
 	n.options = m{optBinding: "127.0.0.1"}
-	e := b.run(&endpoint{net: b.create(n), published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 22, "HostIP": "198.51.100.1", "HostPort": 8022}}})
+	e := b.run(
+		&endpoint{net: b.create(n), published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {
+			"Proto": 6, "Port": 22, "HostIP": "198.51.100.1", "HostPort": 8022,
+		}}},
+	)
 	if got := b.forwards(e.id); len(got) != 2 || len(got["127.0.0.1"]) != 1 || len(got["198.51.100.1"]) != 1 {
 		t.Errorf("forwardings: %+v", got)
 	}
@@ -312,31 +312,51 @@ func TestPublishOnOneAddress(t *testing.T) {
 	n := b.create(dualNetwork())
 	var published []m
 	for i := range 20 {
-		published = append(published, m{"Proto": 6, "Port": 80, "HostIP": netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String(), "HostPort": 8080})
+		published = append(published, m{
+			"Proto": 6, "Port": 80,
+			"HostIP": netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String(), "HostPort": 8080,
+		})
 	}
-	published = append(published, m{"Proto": 6, "Port": 80, "HostIP": "::1", "HostPort": 8080}, m{"Proto": 6, "Port": 443, "HostIP": "::1", "HostPort": 0}, m{"Proto": 6, "Port": 22, "HostPort": 8022})
+	published = append(
+		published, m{"Proto": 6, "Port": 80, "HostIP": "::1", "HostPort": 8080},
+		m{"Proto": 6, "Port": 443, "HostIP": "::1", "HostPort": 0},
+		m{"Proto": 6, "Port": 22, "HostPort": 8022},
+	)
 	one := b.run(&endpoint{net: n, published: published})
 	two := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080}}})
 	got := b.forwards(one.id)
-	if len(got) != 23 || len(got["198.51.100.7"]) != 1 || len(got["::1"]) != 2 || len(got["0.0.0.0"]) != 1 || len(got["::"]) != 1 {
+	if len(got) != 23 || len(got["198.51.100.7"]) != 1 || len(got["::1"]) != 2 ||
+		len(got["0.0.0.0"]) != 1 || len(got["::"]) != 1 {
 		t.Errorf("forwardings: %+v", got)
 	}
 	if f := got["::1"][0]; f.Target.Addr.String() != one.ip6 {
 		t.Errorf("::1 leads to %v", f.Target)
 	}
-	if f := b.forwards(two.id)["127.0.0.1"]; len(f) != 1 || f[0].Target.Addr.String() != two.ip4 || f[0].External.First != 8080 {
+	if f := b.forwards(two.id)["127.0.0.1"]; len(f) != 1 || f[0].Target.Addr.String() != two.ip4 ||
+		f[0].External.First != 8080 {
 		t.Errorf("127.0.0.1 leads to %+v", f)
 	}
 	// Every address counts as each.
 	three := &endpoint{net: n}
 	b.take(three)
 	b.ok("NetworkDriver.CreateEndpoint", three.createBody())
-	for _, m := range []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080}, {"Proto": 6, "Port": 1, "HostIP": "127.0.0.1", "HostPort": 8022}} {
-		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", three.program(m)), "already allocated", "another endpoint")
+	for _, m := range []m{
+		{"Proto": 6, "Port": 80, "HostPort": 8080},
+		{"Proto": 6, "Port": 80, "HostIP": "127.0.0.1", "HostPort": 8080},
+		{"Proto": 6, "Port": 1, "HostIP": "127.0.0.1", "HostPort": 8022},
+	} {
+		b.contains(
+			b.fails("NetworkDriver.ProgramExternalConnectivity", three.program(m)),
+			"already allocated", "another endpoint",
+		)
 	}
-	b.ok("NetworkDriver.ProgramExternalConnectivity", three.program(m{"Proto": 6, "Port": 80, "HostIP": "127.0.0.2", "HostPort": 8080}))
+	b.ok("NetworkDriver.ProgramExternalConnectivity", three.program(
+		m{"Proto": 6, "Port": 80, "HostIP": "127.0.0.2", "HostPort": 8080},
+	))
 	// Asked for again with one address more, what is there stays.
-	b.ok("NetworkDriver.ProgramExternalConnectivity", one.program(append(published, m{"Proto": 6, "Port": 80, "HostIP": "::2", "HostPort": 8080})...))
+	b.ok("NetworkDriver.ProgramExternalConnectivity", one.program(
+		append(published, m{"Proto": 6, "Port": 80, "HostIP": "::2", "HostPort": 8080})...,
+	))
 	if again := b.forwards(one.id); len(again) != 24 || again["198.51.100.7"][0].ID != got["198.51.100.7"][0].ID {
 		t.Errorf("forwardings after a repeat: %+v", again)
 	}
@@ -345,7 +365,7 @@ func TestPublishOnOneAddress(t *testing.T) {
 		t.Errorf("reserved %d: %s; want %d", len(strings.Fields(reserved)), reserved, want)
 	}
 
-	// A restart loses the sockets, and takes them anew for what the SDN says.
+	// A restart loses the sockets. They are opened again for what the SDN has.
 	host.held = map[string]string{}
 	b.restart()
 	b.reconcile()
@@ -365,14 +385,18 @@ func TestPublishOnOneAddress(t *testing.T) {
 	b.clean()
 }
 
-// A program that took a published port while Kuryr was away is told of, and hinders nothing.
-func TestPublishedPortTakenMeanwhile(t *testing.T) {
+// A program that took a published port while Kuryr did not run is logged, and delays
+// nothing.
+func TestPublishedPortTakenWhileStopped(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	host := &fakePorts{held: map[string]string{}, users: []hostports.Program{{Name: "thief", PID: 7}}}
 	b := newBox(t, func(c *Config) { c.HostPorts, c.Logger = host, slog.New(slog.NewTextHandler(&log, nil)) })
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
-	e := b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 80, "HostPort": 8080}, {"Proto": 6, "Port": 81}}})
+	n := b.create(v4Network("10.1.0.0/24"))
+	e := b.run(&endpoint{net: n, published: []m{
+		{"Proto": 6, "Port": 80, "HostPort": 8080}, {"Proto": 17, "Port": 80, "HostPort": 8080},
+		{"Proto": 6, "Port": 81},
+	}})
 	published := b.forwards(e.id)
 	host.held = map[string]string{}
 	host.fail = func(p hostports.Port) error {
@@ -388,11 +412,16 @@ func TestPublishedPortTakenMeanwhile(t *testing.T) {
 		t.Errorf("reserved: %s", got)
 	}
 	// Nor does it hinder a repeat of what is published; but what is not.
-	b.ok("NetworkDriver.ProgramExternalConnectivity", e.program(e.published...))
+	b.publish(e)
 	if now := b.forwards(e.id); !reflect.DeepEqual(now, published) {
 		t.Errorf("published after a repeat: %v, before %v", now, published)
 	}
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(append(e.published, m{"Proto": 6, "Port": 82, "HostPort": 8082})...)), "8082/tcp", "thief")
+	b.contains(
+		b.fails("NetworkDriver.ProgramExternalConnectivity", e.program(
+			append(e.published, m{"Proto": 6, "Port": 82, "HostPort": 8082})...,
+		)),
+		"8082/tcp", "thief",
+	)
 }
 
 // learning is a provider that does not know its capabilities before its first answer.
@@ -410,7 +439,7 @@ func learning(p sdn.Provider) sdn.Provider {
 func TestPublishedPortsOfUnknownSDN(t *testing.T) {
 	t.Parallel()
 	b, host := withPorts(t, nil)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	b.run(&endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}})
 	host.held = map[string]string{}
 	b.config.Provider = learning(b.provider)
@@ -451,15 +480,13 @@ func TestPublishChoosesPorts(t *testing.T) {
 	e := &endpoint{net: n, published: []m{{"Proto": 6, "Port": 80, "HostPort": 9000, "HostPortEnd": 9002}}}
 	b.take(e)
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-	program := e.body()
-	program["Options"] = e.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "9000", "9002")
+	b.contains(b.publishFails(e), "9000", "9002")
 }
 
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	e := &endpoint{net: n}
 	b.take(e)
 	b.ok("NetworkDriver.CreateEndpoint", e.createBody())
@@ -468,10 +495,7 @@ func TestPublishRefused(t *testing.T) {
 		program := e.program(m{"Proto": 6, "Port": 80, "HostIP": host, "HostPort": 8080})
 		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "family", host)
 	}
-	if now := b.dump(); now != before {
-		t.Errorf("left\n%s\nbefore\n%s", now, before)
-	}
-	program := (&endpoint{net: n, id: newID()}).body()
-	program["Options"] = m{optPortMap: []m{{"Proto": 6, "Port": 80, "HostPort": 1}}}
+	b.unchanged(before)
+	program := (&endpoint{net: n, id: newID()}).program(m{"Proto": 6, "Port": 80, "HostPort": 1})
 	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "no endpoint")
 }

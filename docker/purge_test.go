@@ -7,42 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Without a grace period nothing is deleted but on demand, and then what has changed long ago.
-func TestPurge(t *testing.T) {
-	withEngine(t, func(t *testing.T, c *engineBox) {
-		c.config.ForgetAfter = 0
-		c.again()
-		n := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(n)
-		c.compare(0)
-		c.engine.forgets(n)
-		if purged := c.purge(true, ""); purged != 0 {
-			t.Errorf("purged %d of what has just changed", purged)
-		}
-		c.expire()
-		c.compare(time.Hour)
-		found, err := c.driver.Orphans(t.Context())
-		c.must(err)
-		if len(found) != 1 || found[0].Since.IsZero() || !found[0].Due.IsZero() || found[0].Keep != "" {
-			t.Errorf("found %+v", found)
-		}
-		if purged := c.purge(false, ""); purged != 0 {
-			t.Errorf("purged %d unasked", purged)
-		}
-		if purged := c.purge(true, ""); purged != 1 {
-			t.Errorf("purged %d", purged)
-		}
-		c.clean()
-	})
-}
-
 // The metrics count what is missing and what was deleted.
 func TestOrphanMetrics(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(n)
-		c.compare(0)
-		c.engine.forgets(n)
+		c.unlisted("10.77.0.0/24")
 		c.compare(0)
 		count := func(name string, want int) {
 			t.Helper()
@@ -58,7 +26,7 @@ func TestOrphanMetrics(t *testing.T) {
 }
 
 // A pool whose answer was lost is deleted although a network has the same range of another.
-func TestPoolTwin(t *testing.T) {
+func TestPoolOfSameRange(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
 		lost := &pool{cidr: "10.77.0.0/24"}
 		c.requestPool(lost, false)
@@ -77,9 +45,8 @@ func TestPoolTwin(t *testing.T) {
 // does its network.
 func TestConnectedMeanwhile(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
+		n := c.listed("10.77.0.0/24")
 		e := c.run(&endpoint{net: n})
-		c.engine.has(n)
 		c.engine.runs(e)
 		c.compare(0)
 		c.engine.forgets(n)
@@ -103,9 +70,8 @@ func TestConnectedMeanwhile(t *testing.T) {
 // What cannot be deleted is tried again, after longer and longer waits.
 func TestDeletionFails(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		n := c.create(v4Network("10.77.0.0/24"))
+		n := c.listed("10.77.0.0/24")
 		e := c.run(&endpoint{net: n})
-		c.engine.has(n)
 		failing := &failingBinder{fakeBinder: c.binder}
 		c.config.Binder = failing
 		c.again()

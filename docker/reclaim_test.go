@@ -2,8 +2,8 @@ package docker
 
 import "testing"
 
-// The engine restarted while Kuryr was away, has forgotten the endpoint and starts its container anew: the port it publishes is free. While a
-// container has the endpoint it is not.
+// The engine restarted while Kuryr did not run, has forgotten the endpoint and creates
+// one again: the host port is free, unless a container has the endpoint.
 func TestPortsOfForgottenEndpoints(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -13,35 +13,24 @@ func TestPortsOfForgottenEndpoints(t *testing.T) {
 		{"Proto": 6, "IP": "", "Port": 81, "HostIP": "", "HostPort": 9000, "HostPortEnd": 9000},
 	}
 	first := b.run(&endpoint{net: n, published: published})
-	second := &endpoint{net: n}
-	b.run(second)
-	program := second.body()
+	second := b.run(&endpoint{net: n})
 	second.published = published[:1]
-	program["Options"] = second.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
+	b.contains(b.publishFails(second), "8080")
 	if got := b.forwards(first.id); len(got["0.0.0.0"]) != 2 {
-		t.Fatalf("a container's ports were taken away: %+v", got)
+		t.Fatalf("a container lost its host ports: %+v", got)
 	}
-	port, found, err := b.driver.endpoints.LookUp(t.Context(), first.id)
-	b.must(err)
-	if !found {
-		t.Fatal("the first endpoint has no port")
-	}
-	b.must(b.binder.Unplug(t.Context(), port)) // with its container's namespace
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	b.must(b.binder.Unplug(t.Context(), b.portOf(first.id))) // with its container's namespace
+	b.publish(second)
 	if got := b.forwards(second.id); len(got["0.0.0.0"]) != 1 || len(got["::"]) != 1 {
 		t.Errorf("published: %+v", got)
 	}
 	if got := b.forwards(first.id); len(got) != 0 {
 		t.Errorf("the forgotten endpoint still has %+v", got)
 	}
-	// A port that nobody in the way has is refused as before.
-	third := &endpoint{net: n}
-	b.run(third)
-	again := third.body()
+	// A port of an endpoint in use is refused as before.
+	third := b.run(&endpoint{net: n})
 	third.published = published[:1]
-	again["Options"] = third.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", again), "8080")
+	b.contains(b.publishFails(third), "8080")
 }
 
 // TestPortsOfImportedPublications checks that a container keeps its host ports after docker.db was
@@ -52,24 +41,23 @@ func TestPortsOfImportedPublications(t *testing.T) {
 	n := b.create(dualNetwork())
 	published := []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}
 	first := b.run(&endpoint{net: n, published: published})
-	second := &endpoint{net: n}
-	b.run(second)
-	b.config.StateDir = t.TempDir()
-	b.restart()
+	second := b.run(&endpoint{net: n})
+	second.published = published
+	b.forget()
 	b.reconcile()
-	program := second.program(published...)
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
+	b.contains(b.publishFails(second), "8080")
 	if got := b.forwards(first.id); len(got["0.0.0.0"]) != 1 {
 		t.Fatalf("a container lost its host port: %+v", got)
 	}
 	b.must(b.binder.Unplug(t.Context(), b.portOf(first.id))) // with its container's namespace
-	b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+	b.publish(second)
 	if got := b.forwards(second.id); len(got["0.0.0.0"]) != 1 {
 		t.Errorf("published: %+v", got)
 	}
 }
 
-// An endpoint that no container has keeps the port of another address of the host, which is in nobody's way.
+// An endpoint that no container has keeps a host port of another address of the host,
+// which does not conflict.
 func TestPortsOfOtherAddressesStay(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -79,22 +67,16 @@ func TestPortsOfOtherAddressesStay(t *testing.T) {
 	}
 	left := b.run(&endpoint{net: n, published: on("127.0.0.1")})
 	b.run(&endpoint{net: n, published: on("198.51.100.1")})
-	port, _, err := b.driver.endpoints.LookUp(t.Context(), left.id)
-	b.must(err)
-	b.must(b.binder.Unplug(t.Context(), port))
-	late := &endpoint{net: n}
-	b.run(late)
-	program := late.body()
+	b.must(b.binder.Unplug(t.Context(), b.portOf(left.id)))
+	late := b.run(&endpoint{net: n})
 	late.published = on("198.51.100.1")
-	program["Options"] = late.options()
-	b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
+	b.contains(b.publishFails(late), "8080")
 	if got := b.forwards(left.id); len(got["127.0.0.1"]) != 1 {
-		t.Errorf("what was in nobody's way is gone: %+v", got)
+		t.Errorf("a host port that does not conflict is gone: %+v", got)
 	}
 	late.published = on("")
-	program["Options"] = late.options()
-	b.fails("NetworkDriver.ProgramExternalConnectivity", program) // 198.51.100.1 still is in the way
+	b.publishFails(late) // 198.51.100.1 still conflicts
 	if got := b.forwards(left.id); len(got) != 0 {
-		t.Errorf("what was in the way of every address is there: %+v", got)
+		t.Errorf("a host port that conflicts with every address is there: %+v", got)
 	}
 }

@@ -91,8 +91,9 @@ type set struct {
 	left   []string       // ranges of the networks that the engine deleted while its driver was down
 }
 
-// TestReplay plays all that Docker 20.10 and 29 sent in every recorded set, from nothing to nothing. The plugins of a recording
-// are one Kuryr, which is killed and started again whenever the engine asked who it is.
+// TestReplay plays all that Docker 20.10 and 29 sent in every recorded set, from nothing
+// to nothing. The plugins of a recording are one Kuryr, which is killed and started again
+// whenever the engine asked who it is.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	for _, s := range []set{
@@ -161,7 +162,9 @@ func (s set) play(t *testing.T) {
 // removeLost removes the networks that are there, as their user would by hand, and gives their ranges.
 func (b *box) removeLost() (ranges []string) {
 	b.t.Helper()
-	subnets, err := sdn.All(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{Match: sdn.Match{Owner: b.provider.Installation(), Kind: identity.KindSubnet}}))
+	subnets, err := sdn.All(b.provider.FindSubnets(b.t.Context(), sdn.SubnetQuery{
+		Match: sdn.Match{Owner: b.provider.Installation(), Kind: identity.KindSubnet},
+	}))
 	b.must(err)
 	for _, s := range subnets {
 		ranges = append(ranges, s.CIDR.String())
@@ -200,8 +203,11 @@ type replayer struct {
 }
 
 func newReplayer(boxes []*box) *replayer {
-	return &replayer{box: boxes[0], boxes: boxes, pools: map[string]string{}, rangeOf: map[string]string{}, ranges: map[string]string{},
-		addresses: map[string]string{}, shared: map[string]bool{}, held: map[string]map[string]bool{}, refused: map[string]bool{}, inside: map[string]bool{},
+	return &replayer{
+		box: boxes[0], boxes: boxes, pools: map[string]string{}, rangeOf: map[string]string{},
+		ranges:    map[string]string{},
+		addresses: map[string]string{}, shared: map[string]bool{},
+		held: map[string]map[string]bool{}, refused: map[string]bool{}, inside: map[string]bool{},
 		sent: map[string]int{}, skipped: map[string][]string{}}
 }
 
@@ -231,7 +237,8 @@ func (r *replayer) play(e exchange) {
 		}
 		return
 	}
-	if failed(e) && e.fault() == "" && e.Response.Status != http.StatusNotFound { // 404: that driver did not have the method
+	// 404: that driver did not have the method
+	if failed(e) && e.fault() == "" && e.Response.Status != http.StatusNotFound {
 		if err := answeredError(method, status, raw); err != nil {
 			r.t.Fatalf("%s: %v; the recorded driver %s", where, err, e.Response.Body)
 		}
@@ -285,7 +292,7 @@ func isGateway(body map[string]any) bool {
 	return o[optAddressType] == addressGateway
 }
 
-// failed tells whether an engine takes the recorded answer for an error.
+// failed reports whether an engine takes the recorded answer for an error.
 func failed(e exchange) bool {
 	if e.Response.Status != http.StatusOK {
 		return true
@@ -334,7 +341,8 @@ func encodeOrEmpty(body map[string]any) string {
 func (r *replayer) substitute(method string, body map[string]any) {
 	if space, ok := body["AddressSpace"].(string); ok {
 		body["AddressSpace"] = ourSpace(space)
-		if ours := r.ranges[fmt.Sprint(body["Pool"])]; ours != "" && space == "lablocal" && method == "IpamDriver.RequestPool" {
+		if ours := r.ranges[fmt.Sprint(body["Pool"])]; ours != "" && space == "lablocal" &&
+			method == "IpamDriver.RequestPool" {
 			body["Pool"] = ours // a node asks for what its manager was given
 		}
 	}

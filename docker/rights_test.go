@@ -23,7 +23,12 @@ func TestMissingRights(t *testing.T) {
 		}
 		return nil
 	}
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Options": m{optMAC: "02:00:00:00:00:0b"}}), "--ip and --mac-address", "10.50.0.0/24")
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Options": m{optMAC: "02:00:00:00:00:0b"},
+		}),
+		"--ip and --mac-address", "10.50.0.0/24",
+	)
 	unbound := b.port(n, usersPort, "10.50.0.88", "fd50::88")
 	bound := b.port(n, sdn.PortSpec{DeviceOwner: sdn.OwnerContainer, Host: testHost}, "10.50.0.89", "fd50::89")
 	for _, denied := range []func(){
@@ -67,7 +72,10 @@ func TestHiddenBinding(t *testing.T) {
 	n := b.create(dualNetwork())
 	unbound := b.port(n, usersPort, "10.50.0.88", "fd50::88")
 	hidden = []string{"binding:host_id"}
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.88"}), "binding:host_id", string(unbound.ID))
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.88"}),
+		"binding:host_id", string(unbound.ID),
+	)
 	hidden = nil
 	b.same(unbound)
 }

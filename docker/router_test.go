@@ -18,7 +18,7 @@ func (b *box) routers() []sdn.Router {
 // A host that does not ask for routers gets none, and its containers the subnets' gateways.
 func TestUnrouted(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Routed = false })
+	b := newBox(t, unrouted)
 	n := b.create(dualNetwork())
 	if found := b.routers(); len(found) > 0 {
 		t.Errorf("routers %+v", found)
@@ -32,7 +32,8 @@ func TestUnrouted(t *testing.T) {
 	b.clean()
 }
 
-// A router that was there is used by its name or its id, keeps its other legs, and stays.
+// An existing router is used by its name or its id, keeps its other interfaces, and
+// stays.
 func TestExistingRouter(t *testing.T) {
 	t.Parallel()
 	for _, routed := range []bool{false, true} {
@@ -50,16 +51,14 @@ func TestExistingRouter(t *testing.T) {
 			}
 			b.restart()
 			b.remove(n)
-			if now := b.dump(); now != before {
-				t.Errorf("before\n%s\nafter\n%s", before, now)
-			}
+			b.unchanged(before)
 		}
-		body := b.request(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optRouter: "00000000-0000-4000-8000-000000000000"}})
+		body := b.request(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{
+			optRouter: "00000000-0000-4000-8000-000000000000",
+		}})
 		b.contains(b.fails("NetworkDriver.CreateNetwork", body), optRouter)
 		b.ok("IpamDriver.ReleasePool", m{"PoolID": b.poolOf("10.50.0.0/24")})
-		if now := b.dump(); now != before {
-			t.Errorf("before\n%s\nafter\n%s", before, now)
-		}
+		b.unchanged(before)
 	}
 }
 
@@ -74,53 +73,53 @@ func TestAmbiguousRouter(t *testing.T) {
 	body := b.request(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optRouter: "edge"}})
 	before := b.dump()
 	b.contains(b.fails("NetworkDriver.CreateNetwork", body), optRouter, "2 routers")
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 // A network gets a router of its own with a gateway where it is asked to lead.
 func TestExternalNetwork(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Routed = false })
+	b := newBox(t, unrouted)
 	external, err := b.provider.Network(t.Context(), b.provider.Capabilities().ExternalNetwork)
 	b.must(err)
 	for _, name := range []string{external.Name, string(external.ID)} {
 		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optExternal: name}})
 		found := b.routers()
-		if len(found) != 1 || found[0].Gateway == nil || found[0].Gateway.Network != external.ID || found[0].Key != b.driver.names.GlobalKey(identity.KindRouter, n.id) {
+		if len(found) != 1 || found[0].Gateway == nil || found[0].Gateway.Network != external.ID ||
+			found[0].Key != b.driver.names.GlobalKey(identity.KindRouter, n.id) {
 			t.Errorf("routers %+v", found)
 		}
 		b.restart()
 		b.remove(n)
 		b.clean()
 	}
-	body := b.request(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	body := b.request(v4Network("10.50.0.0/24"))
 	before := b.dump()
 	b.theirs("inside")
 	body["Options"] = m{optGeneric: m{optExternal: "inside"}}
 	b.contains(b.fails("NetworkDriver.CreateNetwork", body), optExternal)
 	b.must(b.provider.DeleteNetwork(t.Context(), b.named("inside").ID))
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }
 
 func (b *box) named(name string) sdn.Network {
 	b.t.Helper()
-	n, _, err := sdn.First(b.provider.FindNetworks(b.t.Context(), sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}}))
+	n, _, err := sdn.First(b.provider.FindNetworks(
+		b.t.Context(), sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}},
+	))
 	b.must(err)
 	return n
 }
 
-// A router that an operator put on a network by hand is his to take off: until then the network stays, and goes at the next start.
-func TestForeignLegStays(t *testing.T) {
+// A router that an operator put on a network by hand is his to take off: until then the
+// network stays, and goes at the next start.
+func TestForeignInterfaceStays(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Routed = false })
+	b := newBox(t, unrouted)
 	router, err := b.provider.EnsureRouter(t.Context(), sdn.RouterSpec{Base: sdn.Base{Name: "edge"}})
 	b.must(err)
 	before := b.dump()
-	n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+	n := b.create(v4Network("10.50.0.0/24"))
 	subnet := b.networkOf(n).Subnets[0]
 	b.must(b.provider.AttachSubnet(t.Context(), router.ID, subnet, netip.Addr{}))
 	b.release(n)
@@ -130,7 +129,5 @@ func TestForeignLegStays(t *testing.T) {
 	}
 	b.must(b.provider.DetachSubnet(t.Context(), router.ID, subnet))
 	b.reconcile()
-	if now := b.dump(); now != before {
-		t.Errorf("before\n%s\nafter\n%s", before, now)
-	}
+	b.unchanged(before)
 }

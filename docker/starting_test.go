@@ -10,23 +10,12 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// otherIPAM creates a network whose addresses another IPAM driver chooses.
-func (b *box) otherIPAM() *network {
-	b.t.Helper()
-	n := &network{id: newID(), v4: []*pool{{cidr: "10.34.0.0/24"}}}
-	b.ok("NetworkDriver.CreateNetwork", m{
-		"NetworkID": n.id,
-		"IPv4Data":  []m{{"AddressSpace": "LocalDefault", "Gateway": "10.34.0.1/24", "Pool": "10.34.0.0/24"}},
-	})
-	return n
-}
-
 // TestStartingEndpointKeepsAddress checks that an endpoint keeps its address from its
 // CreateEndpoint on, until its engine ends it or can have forgotten it.
 func TestStartingEndpointKeepsAddress(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.otherIPAM()
+	n := b.otherIPAM("10.34.0.0/24")
 	current := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 	b.ok("NetworkDriver.CreateEndpoint", current.createBody())
 	for _, c := range []struct {
@@ -41,9 +30,7 @@ func TestStartingEndpointKeepsAddress(t *testing.T) {
 		next := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 		text := b.fails("NetworkDriver.CreateEndpoint", next.createBody())
 		b.contains(text, "10.34.0.2 is in use by another endpoint")
-		if now := b.dump(); now != state {
-			t.Errorf("before %s: a refused endpoint changed\n%s\nto\n%s", c.name, state, now)
-		}
+		b.unchanged(state, "an endpoint refused before", c.name)
 		c.end(current)
 		b.ok("NetworkDriver.CreateEndpoint", next.createBody())
 		current = next
@@ -64,7 +51,7 @@ func TestStartingEndpointSurvives(t *testing.T) {
 		p.Provider = c.Provider
 		c.Provider, c.RunDir = p, t.TempDir()
 	})
-	n := b.otherIPAM()
+	n := b.otherIPAM("10.34.0.0/24")
 	first := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 	second := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
@@ -90,9 +77,7 @@ func TestStartingEndpointSurvives(t *testing.T) {
 		state := b.dump()
 		text := b.fails("NetworkDriver.CreateEndpoint", second.createBody())
 		b.contains(text, "10.34.0.2 is in use by another endpoint")
-		if now := b.dump(); now != state {
-			t.Errorf("after %s: a refused endpoint changed\n%s\nto\n%s", c.name, state, now)
-		}
+		b.unchanged(state, "an endpoint refused after", c.name)
 	}
 	b.ok("Plugin.Activate", nil)
 	b.restart() // a new engine process stays known
@@ -111,7 +96,7 @@ func TestStartingEndpointSurvives(t *testing.T) {
 func TestOneAddressForTwoEndpoints(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	n := b.otherIPAM()
+	n := b.otherIPAM("10.34.0.0/24")
 	for range 20 {
 		endpoints := []*endpoint{
 			{id: newID(), net: n, ip4: "10.34.0.2"},

@@ -82,7 +82,12 @@ func (b *box) allocate(n *network) *network {
 // task takes an address as a manager does, for a task or as a VIP.
 func (b *box) task(n *network) string {
 	b.t.Helper()
-	return bareAddress(b, b.ok("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "", "Options": serialOption})["Address"])
+	return bareAddress(
+		b,
+		b.ok("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "", "Options": serialOption,
+		})["Address"],
+	)
 }
 
 // onNode is a manager's network as a node asks for it.
@@ -116,7 +121,9 @@ func (b *box) addressRelease(p *pool, address string) {
 // counts are how many networks, routers and containers' ports there are.
 func (b *box) counts() [3]int {
 	dump := b.dump()
-	return [3]int{strings.Count("\n"+dump, "\nnetwork ") - strings.Count("\n"+b.empty, "\nnetwork "), strings.Count(dump, "router "),
+	return [3]int{
+		strings.Count("\n"+dump, "\nnetwork ") - strings.Count("\n"+b.empty, "\nnetwork "),
+		strings.Count(dump, "router "),
 		strings.Count(dump, "docker-port") + strings.Count(dump, "docker-endpoint")}
 }
 

@@ -20,28 +20,23 @@ func TestPublishOnTwoNetworks(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
 			published := []m{{"Proto": 6, "Port": 80, "HostPort": 8080, "HostPortEnd": 8080}}
-			four := &endpoint{net: b.create(&network{v4: []*pool{{cidr: "10.51.0.0/24"}}}), published: published}
+			four := &endpoint{net: b.create(v4Network("10.51.0.0/24")), published: published}
 			dual := &endpoint{net: b.create(dualNetwork()), published: published}
-			join := func(e *endpoint) {
-				b.take(e)
-				b.ok("NetworkDriver.CreateEndpoint", e.createBody())
-				b.ok("NetworkDriver.Join", e.joinBody())
-			}
 			withoutIPv6 := four.options()
 			withoutIPv6[optNoProxy] = true
 			if dualFirst {
-				join(dual)
-				b.ok("NetworkDriver.ProgramExternalConnectivity", dual.program(published...))
-				join(four)
-				b.ok("NetworkDriver.ProgramExternalConnectivity", dual.program(published...))
+				b.join(dual)
+				b.publish(dual)
+				b.join(four)
+				b.publish(dual)
 				program := four.program(published...)
 				program["Options"] = withoutIPv6
 				b.ok("NetworkDriver.ProgramExternalConnectivity", program)
 			} else {
-				join(four)
-				b.ok("NetworkDriver.ProgramExternalConnectivity", four.program(published...))
-				join(dual)
-				b.ok("NetworkDriver.ProgramExternalConnectivity", dual.program(published...))
+				b.join(four)
+				b.publish(four)
+				b.join(dual)
+				b.publish(dual)
 			}
 			for _, c := range []struct {
 				of   string
@@ -60,7 +55,7 @@ func TestPublishOnTwoNetworks(t *testing.T) {
 			}
 			b.stop(four)
 			// The engine then makes the other endpoint the gateway of both families.
-			b.ok("NetworkDriver.ProgramExternalConnectivity", dual.program(published...))
+			b.publish(dual)
 			if got := b.forwards(dual.id); len(got["0.0.0.0"]) != 1 || len(got["::"]) != 1 {
 				t.Errorf("after the IPv4 endpoint left, the other is published on %v", got)
 			}

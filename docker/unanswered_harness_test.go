@@ -133,9 +133,9 @@ func newKillable(t *testing.T, m making) *killable {
 	return k
 }
 
-// mortally does something of which the plugin can die at a step; 0: it lives. It reports whether it
-// died. Then it was started again.
-func (k *killable) mortally(last int, do func()) (died bool) {
+// killedAt does something of which the plugin can die at a step; 0: it lives. It reports
+// whether it died. Then it was started again.
+func (k *killable) killedAt(last int, do func()) (died bool) {
 	k.t.Helper()
 	k.steps.dieAt(last)
 	ended := make(chan struct{})
@@ -163,8 +163,8 @@ func (k *killable) expire() {
 	k.pass(5 * time.Minute)
 }
 
-// settled checks that nothing of the test is left, neither in the SDN nor in the database.
-func (k *killable) settled() {
+// nothingLeft checks that the SDN and the database have nothing of the test.
+func (k *killable) nothingLeft() {
 	k.t.Helper()
 	k.pass(15 * time.Minute)
 	k.clean()

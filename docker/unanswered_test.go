@@ -24,7 +24,7 @@ func TestUnansweredNetwork(t *testing.T) {
 		for _, docker := range []struct {
 			name          string
 			retries, back bool
-		}{{"gives up", false, false}, {"gives back", false, true}, {"retries", true, false}} {
+		}{{"forgets", false, false}, {"releases", false, true}, {"retries", true, false}} {
 			t.Run(name+"/"+docker.name, func(t *testing.T) {
 				t.Parallel()
 				killed := 0
@@ -39,7 +39,7 @@ func TestUnansweredNetwork(t *testing.T) {
 								k.ok("NetworkDriver.CreateNetwork", body)
 								created = true
 							}
-							dead = k.mortally(first, func() {
+							dead = k.killedAt(first, func() {
 								body = k.request(n)
 								create()
 							})
@@ -52,8 +52,9 @@ func TestUnansweredNetwork(t *testing.T) {
 							if created {
 								k.engine.has(n)
 							}
-							// Docker that gives up leaves most; others leave some of it.
-							removes := k.mortally(second, k.expire)
+							// Docker that forgets leaves most; otherwise some of it is
+							// left.
+							removes := k.killedAt(second, k.expire)
 							again = dead && (removes || second == 0) && !docker.retries && !docker.back
 							k.expire()
 							if created {
@@ -61,7 +62,7 @@ func TestUnansweredNetwork(t *testing.T) {
 								k.engine.forgets(n)
 								k.remove(n)
 							}
-							k.settled()
+							k.nothingLeft()
 						})
 						killed++
 					}
@@ -79,7 +80,7 @@ func TestUnansweredNetwork(t *testing.T) {
 func TestUnansweredAddress(t *testing.T) {
 	t.Parallel()
 	for _, hidden := range []bool{false, true} {
-		for _, docker := range []string{"gives up", "gives back", "retries"} {
+		for _, docker := range []string{"forgets", "releases", "retries"} {
 			died, step := true, 0
 			for step = 1; died; step++ {
 				inBubble(t, makings["tagless"], func(k *killable) {
@@ -97,7 +98,7 @@ func TestUnansweredAddress(t *testing.T) {
 					body := m{"PoolID": p.id, "Address": "", "Options": m{optMAC: "02:00:00:00:00:01"}}
 					var answer m
 					request := func() { answer = k.ok("IpamDriver.RequestAddress", body) }
-					died = k.mortally(step, request)
+					died = k.killedAt(step, request)
 					if docker == "retries" && died {
 						request()
 					}
@@ -106,18 +107,16 @@ func TestUnansweredAddress(t *testing.T) {
 						address := bareAddress(k.box, answer["Address"])
 						k.ok("IpamDriver.ReleaseAddress", m{"PoolID": p.id, "Address": address})
 						fallthrough
-					case docker == "gives back":
+					case docker == "releases":
 						if hidden {
 							k.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
 						}
 					}
 					k.expire()
-					if now := k.dump(); now != full {
-						k.t.Errorf("before\n%s\nafter\n%s", full, now)
-					}
+					k.unchanged(full)
 					k.engine.forgets(n)
 					k.remove(n)
-					k.settled()
+					k.nothingLeft()
 				})
 			}
 			if want := map[bool]int{false: 3, true: 6}[hidden]; step <= want {
@@ -168,12 +167,10 @@ func TestUnheardNetwork(t *testing.T) {
 				full := k.dump()
 				k.expire()
 				if heard {
-					if now := k.dump(); now != full {
-						t.Errorf("before\n%s\nafter\n%s", full, now)
-					}
+					k.unchanged(full)
 					k.remove(n)
 				}
-				k.settled()
+				k.nothingLeft()
 			})
 		}
 	}
@@ -195,7 +192,7 @@ func TestUnheardIsCompared(t *testing.T) {
 				t.Error("the engine is not asked")
 			}
 		})
-		k.settled()
+		k.nothingLeft()
 	})
 }
 
@@ -224,7 +221,7 @@ func TestUnheardPool(t *testing.T) {
 			if heard {
 				k.ok("IpamDriver.ReleasePool", m{"PoolID": p.id})
 			}
-			k.settled()
+			k.nothingLeft()
 		})
 	}
 }
@@ -238,7 +235,7 @@ func TestUnansweredAgain(t *testing.T) {
 			inBubble(t, making, func(k *killable) {
 				n := making.net(k)
 				body := k.request(n)
-				if !k.mortally(4, func() { k.ok("NetworkDriver.CreateNetwork", body) }) {
+				if !k.killedAt(4, func() { k.ok("NetworkDriver.CreateNetwork", body) }) {
 					t.Fatal("it lives")
 				}
 				k.pass(50 * time.Second)
@@ -246,11 +243,9 @@ func TestUnansweredAgain(t *testing.T) {
 				k.pass(time.Second)
 				full := k.dump()
 				k.expire()
-				if now := k.dump(); now != full {
-					t.Errorf("before\n%s\nafter\n%s", full, now)
-				}
+				k.unchanged(full)
 				k.remove(n)
-				k.settled()
+				k.nothingLeft()
 			})
 		})
 	}
@@ -263,7 +258,7 @@ func TestUnansweredUnconfirmed(t *testing.T) {
 		inBubble(t, makings["tagless"], func(k *killable) {
 			n := makings["tagless"].net(k)
 			body := k.request(n)
-			if !k.mortally(1, func() { k.ok("NetworkDriver.CreateNetwork", body) }) {
+			if !k.killedAt(1, func() { k.ok("NetworkDriver.CreateNetwork", body) }) {
 				t.Fatal("it lives")
 			}
 			if back {
@@ -273,7 +268,7 @@ func TestUnansweredUnconfirmed(t *testing.T) {
 			key := k.driver.names.GlobalKey(identity.KindNetwork, n.id)
 			_, err := k.steps.Provider.EnsureNetwork(k.t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: key, Name: "late"}})
 			k.must(err)
-			k.settled()
+			k.nothingLeft()
 		})
 	}
 }

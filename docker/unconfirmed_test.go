@@ -118,9 +118,7 @@ func TestUnconfirmed(t *testing.T) {
 							b.restart()
 						}
 						b.expireUnconfirmed()
-						if now := b.dump(); now != before {
-							t.Errorf("before\n%s\nafter\n%s", before, now)
-						}
+						b.unchanged(before)
 					})
 				})
 			}
@@ -158,9 +156,7 @@ func TestUnconfirmedGivenAgain(t *testing.T) {
 					e.joined = b.ok("NetworkDriver.Join", e.joinBody())
 					b.stop(e)
 					b.pass(time.Minute)
-					if now := b.dump(); now != before {
-						t.Errorf("before\n%s\nafter\n%s", before, now)
-					}
+					b.unchanged(before)
 				})
 			})
 		}
@@ -217,9 +213,7 @@ func TestUnconfirmedEndpoint(t *testing.T) {
 						b.portOf(e.id)
 					}
 					b.expireUnconfirmed()
-					if now := b.dump(); now != before {
-						t.Errorf("before\n%s\nafter\n%s", before, now)
-					}
+					b.unchanged(before)
 				})
 			})
 		}

@@ -12,8 +12,7 @@ import (
 // with its range if no other engine can have it.
 func TestKilledInCreateNetwork(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
-		has := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(has)
+		has := c.listed("10.77.0.0/24")
 		c.create(dualNetwork())
 		c.again()
 		c.wants("network")
@@ -32,8 +31,7 @@ func TestNetworkBeingCreated(t *testing.T) {
 	withEngine(t, func(t *testing.T, c *engineBox) {
 		c.config.ForgetAfter = time.Second
 		c.again()
-		has := c.create(v4Network("10.77.0.0/24"))
-		c.engine.has(has)
+		has := c.listed("10.77.0.0/24")
 		c.create(v4Network("10.78.0.0/24"))
 		c.compare(0)
 		c.compare(50 * time.Second)
@@ -57,7 +55,11 @@ func TestUnlistedNetworks(t *testing.T) {
 		want string
 	}{
 		{"as it was created", func(*engineBox, *network, *network) {}, "network"},
-		{"the engine has no network of ours", func(c *engineBox, seen, _ *network) { c.engine.forgets(seen) }, "network kept, network kept"},
+		{
+			"the engine has no network of ours",
+			func(c *engineBox, seen, _ *network) { c.engine.forgets(seen) },
+			"network kept, network kept",
+		},
 		{"the engine had one", func(c *engineBox, seen, _ *network) {
 			c.compare(0)
 			c.engine.forgets(seen)
@@ -67,7 +69,11 @@ func TestUnlistedNetworks(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 			c.binder.unplugAll()
 		}, "endpoint kept, network kept"},
-		{"an endpoint was on it", func(c *engineBox, _, lost *network) { c.stop(c.run(&endpoint{net: lost})) }, "network kept"},
+		{
+			"an endpoint was on it",
+			func(c *engineBox, _, lost *network) { c.stop(c.run(&endpoint{net: lost})) },
+			"network kept",
+		},
 		{"another one like it was used", func(c *engineBox, _, _ *network) {
 			c.stop(c.run(&endpoint{net: c.create(v4Network("10.79.0.0/24"))}))
 		}, "network kept, network kept"},
@@ -130,9 +136,7 @@ func TestUnlistedNetworkIsUsed(t *testing.T) {
 				before := c.dump()
 				c.expire()
 				c.expire()
-				if after := c.dump(); after != before {
-					t.Errorf("before:\n%s\nafter:\n%s", before, after)
-				}
+				c.unchanged(before)
 			})
 		})
 	}

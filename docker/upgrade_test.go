@@ -253,7 +253,7 @@ func TestUpgradeReleases(t *testing.T) {
 	t.Parallel()
 	l := newLeaving(openStore(t, filepath.Join(t.TempDir(), "store"), true))
 	b := boxOn(t, l)
-	n := b.create(&network{v4: []*pool{{cidr: "10.1.0.0/24"}}})
+	n := b.create(v4Network("10.1.0.0/24"))
 	released, again, bound := &endpoint{net: n}, &endpoint{net: n}, &endpoint{net: n}
 	for _, e := range []*endpoint{released, again, bound} {
 		b.take(e)
@@ -332,7 +332,7 @@ func TestUpgradeReleaseOfExistingPort(t *testing.T) {
 // All that this host has in the SDN is imported, and nothing of other hosts.
 func TestUpgradeObjects(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, func(c *Config) { c.Routed = false })
+	b := newBox(t, unrouted)
 	other := boxOn(t, b.provider, func(c *Config) { c.Host, c.Routed = "other", false })
 	theirs := b.theirs("theirs", "10.2.0.0/24")
 	var mine []string

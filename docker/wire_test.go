@@ -26,12 +26,13 @@ import (
 func TestConstantAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
+	const spaces = `{"GlobalDefaultAddressSpace":"global_scope","LocalDefaultAddressSpace":"local_scope"}`
 	for method, want := range map[string]string{
 		"Plugin.Activate":                           `{"Implements":["NetworkDriver","IpamDriver"]}`,
 		"NetworkDriver.GetCapabilities":             `{"ConnectivityScope":"local","GwAllocChecker":true,"Scope":"local"}`,
 		"IpamDriver.GetCapabilities":                `{"RequiresMACAddress":true,"RequiresRequestReplay":false}`,
-		"IpamDriver.GetDefaultAddressSpaces":        `{"GlobalDefaultAddressSpace":"global_scope","LocalDefaultAddressSpace":"local_scope"}`,
-		"IpamDriver.GetDefaultAddressSpcaces":       `{"GlobalDefaultAddressSpace":"global_scope","LocalDefaultAddressSpace":"local_scope"}`,
+		"IpamDriver.GetDefaultAddressSpaces":        spaces,
+		"IpamDriver.GetDefaultAddressSpcaces":       spaces,
 		"NetworkDriver.DiscoverNew":                 `{}`,
 		"NetworkDriver.DiscoverDelete":              `{}`,
 		"NetworkDriver.FreeNetwork":                 `{}`,
@@ -73,7 +74,8 @@ func TestGlobalScope(t *testing.T) {
 func withArguments() []string {
 	var list []string
 	for path := range routes {
-		if !strings.Contains(path, "GetCapabilities") && !strings.Contains(path, "GetDefault") && !strings.Contains(path, "Activate") {
+		if !strings.Contains(path, "GetCapabilities") && !strings.Contains(path, "GetDefault") &&
+			!strings.Contains(path, "Activate") {
 			list = append(list, path[1:])
 		}
 	}
@@ -83,7 +85,9 @@ func withArguments() []string {
 func TestUnknownPathAndMethod(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	for _, method := range []string{"NetworkDriver.Nope", "", "NetworkDriver.Join/", "../etc/passwd", "networkdriver.join"} {
+	for _, method := range []string{
+		"NetworkDriver.Nope", "", "NetworkDriver.Join/", "../etc/passwd", "networkdriver.join",
+	} {
 		if status, _ := b.post(method, "{}"); status != http.StatusNotFound {
 			t.Errorf("%q: %d", method, status)
 		}
@@ -100,25 +104,53 @@ func TestUnknownPathAndMethod(t *testing.T) {
 func TestHugeBody(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if status, _ := b.post("NetworkDriver.Join", `{"NetworkID":"`+strings.Repeat("x", maxBody)+`"}`); status != http.StatusRequestEntityTooLarge {
+	if status, _ := b.post(
+		"NetworkDriver.Join", `{"NetworkID":"`+strings.Repeat("x", maxBody)+`"}`,
+	); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d", status)
 	}
 	b.refused("NetworkDriver.Join", strings.Repeat("[", 20000))
 }
 
-// What was not requested from us, or is gone, is said so.
+// Unknown objects and wrong addresses are refused with a text for users.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": "gone", "Address": ""}), "pool")
 	b.contains(b.fails("NetworkDriver.CreateEndpoint", m{"NetworkID": newID(), "EndpointID": newID()}), "no network")
-	b.contains(b.fails("NetworkDriver.Join", (&endpoint{net: &network{id: newID()}, id: newID()}).joinBody()), "no endpoint")
-	b.contains(b.fails("NetworkDriver.CreateNetwork", m{"NetworkID": newID(), "IPv4Data": []m{{"AddressSpace": localSpace, "Pool": "10.0.0.0/24"}}}), "10.0.0.0/24")
+	b.contains(
+		b.fails(
+			"NetworkDriver.Join", (&endpoint{net: &network{id: newID()}, id: newID()}).joinBody(),
+		),
+		"no endpoint",
+	)
+	b.contains(
+		b.fails("NetworkDriver.CreateNetwork", m{"NetworkID": newID(), "IPv4Data": []m{
+			{"AddressSpace": localSpace, "Pool": "10.0.0.0/24"},
+		}}),
+		"10.0.0.0/24",
+	)
 	n := b.create(dualNetwork())
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.1", "Options": m{optMAC: "02:00:00:00:00:01"}}), "gateway")
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.51.0.1", "Options": m{optMAC: "02:00:00:00:00:01"}}), "10.51.0.1")
-	b.contains(b.fails("IpamDriver.RequestAddress", m{"PoolID": n.v4[0].id, "Address": "10.50.0.2", "Options": m{optAddressType: addressGateway}}), "10.50.0.1")
-	other := b.create(&network{v4: []*pool{{cidr: "10.52.0.0/24"}}})
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "10.50.0.1", "Options": m{optMAC: "02:00:00:00:00:01"},
+		}),
+		"gateway",
+	)
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "10.51.0.1", "Options": m{optMAC: "02:00:00:00:00:01"},
+		}),
+		"10.51.0.1",
+	)
+	b.contains(
+		b.fails("IpamDriver.RequestAddress", m{
+			"PoolID": n.v4[0].id, "Address": "10.50.0.2",
+			"Options": m{optAddressType: addressGateway},
+		}),
+		"10.50.0.1",
+	)
+	other := b.create(v4Network("10.52.0.0/24"))
 	e := b.run(&endpoint{net: n})
 	body := e.joinBody()
 	body["NetworkID"] = other.id
@@ -132,8 +164,16 @@ func TestErrorsShownToUsers(t *testing.T) {
 		err         error
 		shown, kept string
 	}{
-		"of the SDN":  {sdn.Exhausted(sdn.NoAddresses, "subnet", "10.0.0.0/24 has no free address"), "no free address", "\x00"},
-		"transport":   {sdn.Unavailable(errors.New("dial https://u:secret@x"), "pool", "the SDN does not answer"), "does not answer", "secret"},
+		"of the SDN": {
+			sdn.Exhausted(sdn.NoAddresses, "subnet", "10.0.0.0/24 has no free address"),
+			"no free address", "\x00",
+		},
+		"transport": {
+			sdn.Unavailable(
+				errors.New("dial https://u:secret@x"), "pool", "the SDN does not answer",
+			),
+			"does not answer", "secret",
+		},
 		"unforeseen":  {errors.New("token=secret"), "request ", "secret"},
 		"out of time": {fmt.Errorf("secret: %w", context.DeadlineExceeded), "not done in time", "secret"},
 		"many lines":  {sdn.Invalid("pool", "x", "a\nb\x1b[31m"), "a b", "\n"},
@@ -180,7 +220,10 @@ kuryr_docker_calls_total{method="unknown",outcome="invalid"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kuryr_docker_calls_total"); err != nil {
 		t.Error(err)
 	}
-	for _, part := range []string{"level=DEBUG msg=\"docker call\" method=Plugin.Activate", "level=WARN msg=\"docker call\" method=IpamDriver.RequestAddress"} {
+	for _, part := range []string{
+		"level=DEBUG msg=\"docker call\" method=Plugin.Activate",
+		"level=WARN msg=\"docker call\" method=IpamDriver.RequestAddress",
+	} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("log %q lacks %q", log.String(), part)
 		}
@@ -244,7 +287,10 @@ func TestServe(t *testing.T) {
 	defer conn.Close()
 	reader := bufio.NewReader(conn)
 	call := func(path, body string) {
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: \r\nContent-Length: %d\r\nAccept: %s\r\n\r\n%s", path, len(body), contentType, body)
+		fmt.Fprintf(
+			conn, "POST %s HTTP/1.1\r\nHost: \r\nContent-Length: %d\r\nAccept: %s\r\n\r\n%s", path,
+			len(body), contentType, body,
+		)
 	}
 	answer := func() string {
 		t.Helper()
@@ -275,7 +321,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Calls beyond the limit wait, and give up with their time.
+// Calls beyond the limit wait, and fail when their time is over.
 func TestTooManyCalls(t *testing.T) {
 	t.Parallel()
 	gate := &blocked{entered: make(chan struct{}, 1), leave: make(chan struct{})}
@@ -285,11 +331,13 @@ func TestTooManyCalls(t *testing.T) {
 	first := make(chan int, 1)
 	go func() {
 		w := httptest.NewRecorder()
-		b.driver.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/IpamDriver.ReleasePool", strings.NewReader(`{"PoolID":"x"}`)))
+		b.driver.Handler().ServeHTTP(w, httptest.NewRequest(
+			http.MethodPost, "/IpamDriver.ReleasePool", strings.NewReader(`{"PoolID":"x"}`),
+		))
 		first <- w.Code
 	}()
 	<-gate.entered
-	b.driver.slots <- struct{}{} // the first call gives up with its time; then this one has the only place
+	b.driver.slots <- struct{}{} // the first call ends with its time; then this one has the only place
 	if status, _ := b.post("IpamDriver.ReleasePool", `{"PoolID":"x"}`); status != http.StatusServiceUnavailable {
 		t.Errorf("status %d", status)
 	}
