@@ -1,6 +1,7 @@
-// Package peertest makes in any SDN what the Python kuryr-libnetwork makes there, for tests of taking that over: networks, subnets, subnet
-// pools and ports with its names and tags and without a Key. It is written from what that program does, not from what Kuryr does, so it
-// shares no names with package docker, and must not be used but by tests.
+// Package peertest makes in any SDN what the Python kuryr-libnetwork makes there, for
+// tests of taking that over: networks, subnets, subnet pools and ports with its names and
+// tags and without a Key. It is written from what that program does, not from what Kuryr
+// does, so it shares no names with package docker, and must not be used but by tests.
 package peertest
 
 import (
@@ -32,8 +33,9 @@ func idTags(id string) []string {
 	return []string{"kuryr.net.uuid.lh:" + id[:32], "kuryr.net.uuid.uh:" + id[32:]}
 }
 
-// Make makes what docker network create with a range of each family at most made: a pool of the range, the network with two tags, and a
-// subnet that is cut from the pool and tagged with its id.
+// Make makes what docker network create with a range of each family at most made: a pool
+// of the range, the network with two tags, and a subnet that is cut from the pool and
+// tagged with its id.
 func Make(ctx context.Context, p sdn.Provider, id string, ranges ...netip.Prefix) (n Network, err error) {
 	n.ID = id
 	n.Network, err = p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Name: "kuryr-net-" + id[:8], Tags: idTags(id)}})
@@ -59,11 +61,15 @@ func Make(ctx context.Context, p sdn.Provider, id string, ranges ...netip.Prefix
 }
 
 func poolSpec(r netip.Prefix) sdn.SubnetPoolSpec {
-	return sdn.SubnetPoolSpec{Base: sdn.Base{Name: "kuryrPool-" + r.String()}, Prefixes: []netip.Prefix{r}, DefaultLen: r.Bits()}
+	return sdn.SubnetPoolSpec{
+		Base: sdn.Base{Name: "kuryrPool-" + r.String()}, Prefixes: []netip.Prefix{r},
+		DefaultLen: r.Bits(),
+	}
 }
 
-// Use makes what docker network create with -o neutron.net.uuid and neutron.subnet.uuid made, once on each host: three tags on the network,
-// a pool of the range tagged with the subnet, which all hosts share, and the pool's id as a tag on the subnet.
+// Use makes what docker network create with -o neutron.net.uuid and neutron.subnet.uuid
+// made, once on each host: three tags on the network, a pool of the range tagged with the
+// subnet, which all hosts share, and the pool's id as a tag on the subnet.
 func Use(ctx context.Context, p sdn.Provider, id string, network sdn.ID, subnets ...sdn.ID) (n Network, err error) {
 	n.ID = id
 	if n.Network, err = p.Network(ctx, network); err != nil {
@@ -125,5 +131,7 @@ func Reuse(ctx context.Context, p sdn.Provider, port sdn.Port, endpoint, host st
 	if device == "" {
 		device = endpoint
 	}
-	return p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Tags: &tags}, DeviceOwner: &owner, DeviceID: &device, Host: &host})
+	return p.UpdatePort(ctx, port.ID, sdn.PortPatch{
+		Patch: sdn.Patch{Tags: &tags}, DeviceOwner: &owner, DeviceID: &device, Host: &host,
+	})
 }
