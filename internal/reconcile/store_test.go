@@ -311,12 +311,13 @@ func TestFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "test.db")
 		s := open(t, path)
 		k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
+		var rows []Row[string, string]
 		for i := range 500 {
-			if _, err := k.Set(t.Context(), Request[string]{Key: fmt.Sprint(i), Spec: strings.Repeat("x", 200)}); err != nil {
-				t.Fatal(err)
-			}
+			rows = append(rows, Row[string, string]{
+				Object: Object{Key: fmt.Sprint(i)}, Phase: Wanted, Spec: strings.Repeat("x", 200),
+			})
 		}
-		if err := s.Close(); err != nil {
+		if err := errors.Join(k.Import(t.Context(), rows), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		return path
