@@ -87,18 +87,33 @@ func TestVia(t *testing.T) {
 	}
 }
 
-// An uplink whose ports are used up says so.
+// An uplink that has no free ports in a row says so. Every 256th port is taken, but for two: the
+// first forwarding of 256 ports has its own there, the second others, and none are left.
 func TestViaExhausted(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{Path: filepath.Join(t.TempDir(), "sdn.db")})
 	_, _, targets := fill(t, p, 2)
-	ctx := context.Background()
-	var errs []error
-	for i := range 3 {
-		f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), OfHost: true})
+	publish := func(n byte, forwards ...sdn.Forward) error {
+		t.Helper()
+		f, err := p.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{
+			Network: p.external, Address: netip.AddrFrom4([4]byte{203, 0, 113, n}), OfHost: true,
+		})
 		ok(t, err)
-		_, err = p.EnsureForwards(ctx, f.ID, hostForward(targets[0], 1000, 31000))
-		errs = append(errs, err)
+		_, err = p.EnsureForwards(t.Context(), f.ID, forwards)
+		return err
+	}
+	var taken []sdn.Forward
+	for port := 256; port <= lastPort; port += 256 {
+		if port != 1024 && port != 2048 {
+			forward := hostForward(targets[0], uint16(port), uint16(port))[0]
+			forward.Internal.First = uint16(port)
+			taken = append(taken, forward)
+		}
+	}
+	ok(t, publish(0, taken...))
+	var errs []error
+	for n := range byte(3) {
+		errs = append(errs, publish(1+n, hostForward(targets[0], 1000, 1255)...))
 	}
 	if errs[0] != nil || errs[1] != nil || sdn.ReasonOf(errs[2]) != sdn.NoPorts {
 		t.Errorf("got errors %v, want the third to be for lack of ports", errs)
