@@ -24,9 +24,15 @@ func TestHalves(t *testing.T) {
 		args         []string
 	}{
 		{"driver", "", []string{"-d", "kuryr", wayOut}},
-		{"driver-asked", "10.60.0.128/25", []string{"-d", "kuryr", "--subnet", "10.60.0.0/24", "--ip-range", "10.60.0.128/25", "--gateway", "10.60.0.9"}},
+		{"driver-asked", "10.60.0.128/25", []string{
+			"-d", "kuryr", "--subnet", "10.60.0.0/24", "--ip-range", "10.60.0.128/25", "--gateway",
+			"10.60.0.9",
+		}},
 		{"ipam", "10.200.0.0/13", []string{"-d", "bridge", "--ipam-driver", "kuryr"}},
-		{"ipam-asked", "10.61.0.128/25", []string{"-d", "bridge", "--ipam-driver", "kuryr", "--subnet", "10.61.0.0/24", "--ip-range", "10.61.0.128/25"}},
+		{"ipam-asked", "10.61.0.128/25", []string{
+			"-d", "bridge", "--ipam-driver", "kuryr", "--subnet", "10.61.0.0/24", "--ip-range",
+			"10.61.0.128/25",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := len(r.list(t, "subnet"))
@@ -66,7 +72,9 @@ func TestOverlapWithTheHost(t *testing.T) {
 	cut(t, r.sh, a.ip4)
 	for _, command := range []string{"status", "topology"} {
 		said := r.must(t, kuryr, command)
-		if !strings.Contains(said, "10.62.1.0/24") || !strings.Contains(said, "overlaps the host's route 10.62.0.0/16 by "+privatehost.Uplink) || !strings.Contains(said, "of covered") {
+		if !strings.Contains(said, "10.62.1.0/24") || !strings.Contains(
+			said, "overlaps the host's route 10.62.0.0/16 by "+privatehost.Uplink,
+		) || !strings.Contains(said, "of covered") {
 			t.Errorf("kuryr %s does not say that the host cannot reach the network:\n%s", command, said)
 		}
 	}
@@ -86,7 +94,11 @@ func TestNarrowUplink(t *testing.T) {
 	}
 	r.network(t, "narrow", "--ipv6", "--subnet", "10.63.0.0/24", "--subnet", "fd63::/64")
 	a, b := r.run(t, "narrow-a", "narrow"), r.run(t, "narrow-b", "narrow")
-	links := a.in("ip", "-o", "link").Stdout + r.must(t, "sh", "-c", "ip -o link | grep ' kr'; for n in /run/kuryr/netns/*; do nsenter --net=$n ip -o link; done")
+	links := a.in("ip", "-o", "link").Stdout + r.must(
+		t, "sh", "-c",
+		"ip -o link | grep ' kr'; for n in /run/kuryr/netns/*; do nsenter --net=$n ip -o link; "+
+			"done",
+	)
 	found := 0
 	for line := range strings.Lines(links) {
 		if strings.Contains(line, " lo:") {
@@ -105,14 +117,16 @@ func TestNarrowUplink(t *testing.T) {
 		netip.Addr
 		fits string
 	}{{b.ip4, "1372"}, {out4, "1372"}, {b.ip6, "1352"}} {
-		if res := a.in("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", to.fits, to.String()); !strings.Contains(res.Stdout, "bytes from") {
+		if res := a.in(
+			"ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", "-M", "do", "-s", to.fits, to.String(),
+		); !strings.Contains(res.Stdout, "bytes from") {
 			t.Errorf("a full packet does not pass: %s", res)
 		}
 	}
 }
 
-// Containers move from a network of Docker's bridge to one of Kuryr's while they run, and what they publish moves with them, as docs/moving.md
-// tells; and back.
+// Containers move from a network of Docker's bridge to one of Kuryr's while they run, and
+// what they publish moves with them, as docs/moving.md tells; and back.
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -124,7 +138,10 @@ func TestMoving(t *testing.T) {
 	for _, to := range []string{"new", "old"} {
 		from := map[string]string{"new": "old", "old": "new"}[to]
 		r.docker(t, "network", "connect", to, "moves-web")
-		r.docker(t, "network", "connect", "--ip", map[string]string{"new": "10.64.2.10", "old": "10.64.1.10"}[to], to, "moves-db")
+		r.docker(
+			t, "network", "connect", "--ip",
+			map[string]string{"new": "10.64.2.10", "old": "10.64.1.10"}[to], to, "moves-db",
+		)
 		r.docker(t, "network", "disconnect", from, "moves-web")
 		r.docker(t, "network", "disconnect", from, "moves-db")
 		works := func(when string) {
@@ -143,7 +160,9 @@ func TestMoving(t *testing.T) {
 				}
 				return ""
 			})
-			if got := r.docker(t, "exec", "moves-web", "ping", "-c", "1", "-W", "2", "moves-db"); !strings.Contains(got, db.ip4.String()) {
+			if got := r.docker(
+				t, "exec", "moves-web", "ping", "-c", "1", "-W", "2", "moves-db",
+			); !strings.Contains(got, db.ip4.String()) {
 				t.Errorf("%s the name is not known:\n%s", when, got)
 			}
 		}

@@ -15,8 +15,9 @@ import (
 // udp7000 is how tcpdump shows a datagram to or from the port: it takes it for another protocol's.
 const udp7000 = "[|rx]"
 
-// boundary checks that nothing enters a network from beside the published door: with packets that are seen to come as far as the host,
-// and are not seen by the container, whether or not something listens there. It is part of isolation.
+// boundary checks that nothing enters a network from beside the published door: with
+// packets that are seen to come as far as the host, and are not seen by the container,
+// whether or not something listens there. It is part of isolation.
 func boundary(t *testing.T, r rig) {
 	onlyKuryr(t)
 	t.Run("unpublished ports from the LAN", func(t *testing.T) {
@@ -31,7 +32,9 @@ func boundary(t *testing.T, r rig) {
 			r.routeOutside(t, subnet, host)
 			router := routerAddress(t, r, to)
 			r.routeOutside(t, router.String(), host)
-			arrives := r.sniff(t, privatehost.Uplink, fmt.Sprintf("src host %s and (dst host %s or dst host %s)", caller, to, router))
+			arrives := r.sniff(t, privatehost.Uplink, fmt.Sprintf(
+				"src host %s and (dst host %s or dst host %s)", caller, to, router,
+			))
 			enters := a.sniff(t, fmt.Sprintf("host %s", caller))
 			cut(t, r.outside, to)
 			cut(t, r.outside, router) // of the router itself, where the published port is translated to
@@ -42,7 +45,10 @@ func boundary(t *testing.T, r rig) {
 			answers(t, r, host, 8046)
 			reaches(t, a.in, []netip.Addr{out4, out6}[i], host)
 			came := arrives.seen()
-			for what, words := range map[string][]string{"ping": {": ICMP", "echo request"}, "TCP": {".7000: Flags [S]"}, "UDP": {".7000: ", udp7000}} {
+			for what, words := range map[string][]string{
+				"ping": {": ICMP", "echo request"}, "TCP": {".7000: Flags [S]"},
+				"UDP": {".7000: ", udp7000},
+			} {
 				for _, target := range []netip.Addr{to, router} {
 					if len(holding(came, append(words, "> "+target.String())...)) == 0 {
 						t.Errorf("no %s came to the host for %s, so nothing was tried:\n%s", what, target, strings.Join(came, "\n"))
@@ -54,7 +60,10 @@ func boundary(t *testing.T, r rig) {
 				if strings.Contains(line, caller.String()+" > ") && !strings.Contains(line, "echo reply") {
 					t.Errorf("a packet from outside came in: %s", line)
 				}
-				if m := regexp.MustCompile(regexp.QuoteMeta(caller.String()) + `\.(\d+) > ` + regexp.QuoteMeta(to.String()) + `\.7000: `).FindStringSubmatch(line); m != nil {
+				if m := regexp.MustCompile(
+					regexp.QuoteMeta(caller.String()) + `\.(\d+) > ` +
+						regexp.QuoteMeta(to.String()) + `\.7000: `,
+				).FindStringSubmatch(line); m != nil {
 					ports[m[1]] = true
 				}
 			}
@@ -105,7 +114,8 @@ func boundary(t *testing.T, r rig) {
 	t.Run("internal both ways", func(t *testing.T) {
 		r.network(t, "inside", "--internal", "--ipv6", "--subnet", "10.48.1.0/24", "--subnet", "fd48:1::/64")
 		r.network(t, "beside", wayOut, "--ipv6", "--subnet", "10.48.2.0/24", "--subnet", "fd48:2::/64")
-		a, b, c := r.run(t, "inside-a", "inside"), r.run(t, "inside-b", "inside"), r.run(t, "beside-a", "beside", "-p", "8048:7000")
+		a, b, c := r.run(t, "inside-a", "inside"), r.run(t, "inside-b", "inside"),
+			r.run(t, "beside-a", "beside", "-p", "8048:7000")
 		for i, to := range a.addresses() {
 			host, caller, gateway, subnet := host4, out4, "10.48.1.1", "10.48.1.0/24"
 			if to.Is6() {
@@ -146,13 +156,15 @@ func boundary(t *testing.T, r rig) {
 	})
 }
 
-// routerAddress is where the host's route to a container leads: the address of the network's router on the link to the host.
+// routerAddress is where the host's route to a container leads: the address of the
+// network's router on the link to the host.
 func routerAddress(t *testing.T, r rig, to netip.Addr) netip.Addr {
 	t.Helper()
 	return netip.MustParseAddr(hostRoute(t, r, to, "via"))
 }
 
-// hostRoute is what the host's route to a container says of its next hop ("via") or of the host's own address on the way ("src").
+// hostRoute is what the host's route to a container says of its next hop ("via") or of
+// the host's own address on the way ("src").
 func hostRoute(t *testing.T, r rig, to netip.Addr, what string) string {
 	t.Helper()
 	fields := strings.Fields(r.must(t, "ip", "route", "get", to.String()))

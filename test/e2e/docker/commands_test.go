@@ -45,7 +45,10 @@ func agree(t *testing.T, r rig, network string, want int) {
 			}
 		}
 		if len(docker[0].Containers) != want || ports != want {
-			return fmt.Sprintf("Docker has %d containers on %s, Kuryr %d ports, want %d:\n%s\n%v", len(docker[0].Containers), network, ports, want, text, all)
+			return fmt.Sprintf(
+				"Docker has %d containers on %s, Kuryr %d ports, want %d:\n%s\n%v",
+				len(docker[0].Containers), network, ports, want, text, all,
+			)
 		}
 		return ""
 	})
@@ -73,7 +76,9 @@ func TestCommands(t *testing.T) {
 		a, b := r.run(t, "renamed-a", "renamed"), r.run(t, "renamed-b", "renamed", "-p", "8110:7000")
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "renamed-c") })
 		r.docker(t, "rename", "renamed-b", "renamed-c")
-		if got := r.docker(t, "exec", "renamed-a", "ping", "-c", "1", "-W", "2", "renamed-c"); !strings.Contains(got, b.ip4.String()) {
+		if got := r.docker(
+			t, "exec", "renamed-a", "ping", "-c", "1", "-W", "2", "renamed-c",
+		); !strings.Contains(got, b.ip4.String()) {
 			t.Errorf("the new name is not known:\n%s", got)
 		}
 		reaches(t, a.in, b.ip4, a.ip4)
@@ -96,7 +101,9 @@ func TestCommands(t *testing.T) {
 		}
 		r.docker(t, "rm", "-f", "guest")
 		reaches(t, b.in, a.ip4, b.ip4)
-		if got := r.docker(t, "run", "--rm", "--network", "host", "box", "ip", "addr"); !strings.Contains(got, privatehost.Uplink) {
+		if got := r.docker(
+			t, "run", "--rm", "--network", "host", "box", "ip", "addr",
+		); !strings.Contains(got, privatehost.Uplink) {
 			t.Errorf("a container in the host's namespace does not see its links:\n%s", got)
 		}
 		if got := r.docker(t, "run", "--rm", "--network", "none", "box", "ip", "link"); strings.Contains(got, "eth0") {
@@ -125,13 +132,20 @@ func TestCommands(t *testing.T) {
 	t.Run("on-failure", func(t *testing.T) {
 		r.network(t, "fails", wayOut, "--subnet", "10.114.0.0/24")
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "fails-a") })
-		r.docker(t, "run", "-d", "--name", "fails-a", "--network", "fails", "--restart", "on-failure:3", "-p", "8114:7000", "box", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do ping -c 1 -W 2 "+out4.String()+" && exit 3; done")
+		r.docker(
+			t, "run", "-d", "--name", "fails-a", "--network", "fails", "--restart", "on-failure:3",
+			"-p", "8114:7000", "box", "sh", "-c",
+			"for i in 1 2 3 4 5 6 7 8 9; do ping -c 1 -W 2 "+out4.String()+" && exit 3; done",
+		)
 		within := 20 * time.Second
 		if onNeutron {
 			within = 4 * patience // each start has a new port, which waits for its way out
 		}
 		eventually(t, within, func() string {
-			if got := r.docker(t, "inspect", "-f", "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}}", "fails-a"); got != "3 exited 3" {
+			if got := r.docker(
+				t, "inspect", "-f", "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}}",
+				"fails-a",
+			); got != "3 exited 3" {
 				return "the container's restarts, state and exit status: " + got
 			}
 			return ""
@@ -144,10 +158,14 @@ func TestCommands(t *testing.T) {
 		r.run(t, "taken-a", "taken", "-p", "8118:7000")
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "taken-b") })
 		// The engine leaves once or twice then, by its version, and deletes the endpoint.
-		r.refused(t, []string{"8118"}, "run", "-d", "--name", "taken-b", "--network", "taken", "-p", "8118:7000", "box", "probe", "serve", port)
+		r.refused(
+			t, []string{"8118"}, "run", "-d", "--name", "taken-b", "--network", "taken", "-p",
+			"8118:7000", "box", "probe", "serve", port,
+		)
 		agree(t, r, "taken", 1)
 		answers(t, r, host4, 8118)
-		r.docker(t, "rm", "-f", "taken-a", "taken-b") // started again, it would have no network on Docker 29, nor one on a bridge
+		// started again, it would have no network on Docker 29, nor one on a bridge
+		r.docker(t, "rm", "-f", "taken-a", "taken-b")
 		r.run(t, "taken-b", "taken", "-p", "8118:7000")
 		agree(t, r, "taken", 1)
 		answers(t, r, host4, 8118)
@@ -164,7 +182,8 @@ func TestCommands(t *testing.T) {
 		for i := range 3 {
 			r.docker(t, createArgs(fmt.Sprintf("idle-%d", i), "--subnet", fmt.Sprintf("10.115.%d.0/24", i+2))...)
 		}
-		if said := r.docker(t, "network", "prune", "-f"); strings.Count(said, "idle-") != 3 || strings.Contains(said, "used") {
+		if said := r.docker(t, "network", "prune", "-f"); strings.Count(said, "idle-") != 3 ||
+			strings.Contains(said, "used") {
 			t.Errorf("not the idle networks alone: %s", said)
 		}
 		for noun, want := range map[string]int{"network": before, "subnet": before, "subnetpool": before} {
@@ -194,7 +213,10 @@ func standsStill(t *testing.T, r rig) {
 	}
 	b, c := r.run(t, "mid-b", "mid"), r.run(t, "aft-c", "aft")
 	t.Cleanup(func() { r.sh("docker", "rm", "-f", "still") })
-	r.docker(t, "create", "--name", "still", "--network", "fore", "--ip", "10.116.1.50", "--stop-timeout", "1", "box", "probe", "serve", port)
+	r.docker(
+		t, "create", "--name", "still", "--network", "fore", "--ip", "10.116.1.50",
+		"--stop-timeout", "1", "box", "probe", "serve", port,
+	)
 	r.docker(t, "network", "connect", "--alias", "db", "--ip", "10.116.2.50", "mid", "still")
 	r.docker(t, "start", "still")
 	a, second := r.look(t, "still", "fore"), r.look(t, "still", "mid")
@@ -231,7 +253,10 @@ func TestPolicies(t *testing.T) {
 	defer cancel()
 	r.network(t, "kept", "--ipv6", "--subnet", "10.117.0.0/24", "--subnet", "fd17::/64")
 	for i, policy := range []string{"always", "on-failure", "unless-stopped", "no"} {
-		r.run(t, "kept-"+policy, "kept", "--restart", policy, "--ip", fmt.Sprintf("10.117.0.%d", 100+i), "-p", fmt.Sprintf("%d:7000", 8117+i))
+		r.run(
+			t, "kept-"+policy, "kept", "--restart", policy, "--ip",
+			fmt.Sprintf("10.117.0.%d", 100+i), "-p", fmt.Sprintf("%d:7000", 8117+i),
+		)
 	}
 	r.run(t, "kept-halted", "kept", "--restart", "unless-stopped")
 	r.docker(t, "stop", "-t", "0", "kept-halted")

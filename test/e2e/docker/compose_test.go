@@ -117,7 +117,11 @@ func TestCompose(t *testing.T) {
 		if w.ip4.String() != "10.100.1.10" || w.ip6.String() != "fd00:100:1::10" || store.ip4.String() != "10.100.3.77" {
 			t.Errorf("not the addresses asked for: %s %s %s", w.ip4, w.ip6, store.ip4)
 		}
-		if link := w.in("sh", "-c", "ip -o link show dev $(ip -o -4 addr | sed -n 's/^[0-9]*: \\([a-z0-9]*\\) *inet 10.100.1.10.*/\\1/p')"); !strings.Contains(link.Stdout, " mtu 1400 ") {
+		if link := w.in(
+			"sh", "-c",
+			"ip -o link show dev $(ip -o -4 addr | sed -n 's/^[0-9]*: \\([a-z0-9]*\\) *inet "+
+				"10.100.1.10.*/\\1/p')",
+		); !strings.Contains(link.Stdout, " mtu 1400 ") {
 			t.Errorf("not the MTU asked for: %s", link)
 		}
 		answers(t, r, host4, 8100)
@@ -152,12 +156,18 @@ func TestCompose(t *testing.T) {
 			t.Error("an aux address was given")
 		}
 		for _, alias := range []string{"www", "site", "web"} {
-			if got := r.docker(t, "exec", "guest", "ping", "-c", "1", "-W", "2", alias); !strings.Contains(got, "(10.100.1.10)") && !strings.Contains(got, "(fd00:100:1::10)") {
+			if got := r.docker(
+				t, "exec", "guest", "ping", "-c", "1", "-W", "2", alias,
+			); !strings.Contains(got, "(10.100.1.10)") &&
+				!strings.Contains(got, "(fd00:100:1::10)") {
 				t.Errorf("%s is not the web's address:\n%s", alias, got)
 			}
 		}
-		// Names are of the networks that one is on, no others. The engine asks the host's servers then, which there are none of.
-		if res := r.sh("docker", "exec", "shop_store_1", "timeout", "1", "ping", "-c", "1", "-W", "1", "www"); strings.Contains(res.Stdout, "PING") {
+		// Names are of the networks that one is on, no others. The engine asks the host's
+		// servers then, which there are none of.
+		if res := r.sh(
+			"docker", "exec", "shop_store_1", "timeout", "1", "ping", "-c", "1", "-W", "1", "www",
+		); strings.Contains(res.Stdout, "PING") {
 			t.Errorf("the vault's store knows a name of the public network: %s", res)
 		}
 	})
@@ -190,7 +200,9 @@ func TestCompose(t *testing.T) {
 		was := web(t)
 		r.must(t, "kill", "-9", was.pid)
 		eventually(t, 20*time.Second, func() string {
-			if pid := r.docker(t, "inspect", "-f", "{{.State.Pid}} {{.State.Running}}", "shop_web_1"); !strings.HasSuffix(pid, "true") || strings.HasPrefix(pid, was.pid+" ") {
+			if pid := r.docker(
+				t, "inspect", "-f", "{{.State.Pid}} {{.State.Running}}", "shop_web_1",
+			); !strings.HasSuffix(pid, "true") || strings.HasPrefix(pid, was.pid+" ") {
 				return "the container did not come back: " + pid
 			}
 			return ""
@@ -218,7 +230,10 @@ func TestCompose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			diff := before.Diff(after, privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces)
+			diff := before.Diff(
+				after, privatehost.Links, privatehost.Addresses, privatehost.Routes,
+				privatehost.Rules, privatehost.Namespaces,
+			)
 			return strings.Join(slices.DeleteFunc(diff, func(l string) bool { return strings.Contains(l, "docker0") }), "\n")
 		})
 		p.compose(t, "up", "-d") // and again from nothing

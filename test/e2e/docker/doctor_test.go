@@ -106,9 +106,16 @@ func TestDoctor(t *testing.T) {
 		{"a route", func() {
 			in("ip", "route", "del", "default")
 		}, "store and kernel", []string{"route"}},
-		{"a bridge's address", func() { in("ip", "addr", "flush", "dev", bridge) }, "store and kernel", []string{"10.98.0.1"}},
+		{
+			"a bridge's address", func() { in("ip", "addr", "flush", "dev", bridge) },
+			"store and kernel", []string{"10.98.0.1"},
+		},
 		{"an element of a set", func() {
-			in("sh", "-c", `e=$(nft list set bridge kuryr ip4 | sed -n 's/.*elements = { \("tap[^,}]*\).*/\1/p'); nft delete element bridge kuryr ip4 "{ $e }"`)
+			in(
+				"sh", "-c",
+				`e=$(nft list set bridge kuryr ip4 | sed -n 's/.*elements = { \("tap[^,`+
+					`}]*\).*/\1/p'); nft delete element bridge kuryr ip4 "{ $e }"`,
+			)
 		}, "store and kernel", []string{"ip4"}},
 		{"a table in the router", func() { in("nft", "flush", "ruleset") }, "store and kernel", nil},
 	} {
@@ -205,7 +212,9 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 10*time.Second, func() string {
-			if d = r.doctor(t); !d.of("docker's memory", "network", "is forgotten", "it will be removed in 59m") || !d.of("docker plugin", "/run/old/kuryr.sock") {
+			if d = r.doctor(t); !d.of(
+				"docker's memory", "network", "is forgotten", "it will be removed in 59m",
+			) || !d.of("docker plugin", "/run/old/kuryr.sock") {
 				return fmt.Sprintf("%+v", d)
 			}
 			return ""

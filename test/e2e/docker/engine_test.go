@@ -40,8 +40,8 @@ func untilEngine(t *testing.T, major int) {
 
 type object = map[string]any
 
-// api makes a call of the engine's API, which must succeed. Debian's docker command is older than some engines it speaks to, and
-// lacks their options.
+// api makes a call of the engine's API, which must succeed. Debian's docker command is
+// older than some engines it speaks to, and lacks their options.
 func (r rig) api(t *testing.T, method, path string, body object) []byte {
 	t.Helper()
 	status, answer := r.call(t, method, path, body)
@@ -86,7 +86,8 @@ func (r rig) request(t *testing.T, socket, method, path string, body object) (in
 	return resp.StatusCode, answer
 }
 
-// networkByAPI creates a network with members that no option of an older docker command stands for; the test removes it at its end.
+// networkByAPI creates a network with members that no option of an older docker command
+// stands for; the test removes it at its end.
 func (r rig) networkByAPI(t *testing.T, name string, more object, subnets ...string) {
 	t.Helper()
 	config := []object{}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// The main flow: networks of every kind, and two containers on each that talk to each other, to the outside and to the host.
+// The main flow: networks of every kind, and two containers on each that talk to each
+// other, to the outside and to the host.
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	flow(t, newRig(t))
@@ -28,11 +29,27 @@ func flow(t *testing.T, r rig) {
 	}{
 		{name: "no-subnet"},
 		{name: "subnet", args: []string{wayOut, "--subnet", "10.20.0.0/24"}, within4: "10.20.0.0/24", gate4: "10.20.0.1"},
-		{name: "gateway", args: []string{"--subnet", "10.21.0.0/16", "--gateway", "10.21.255.254"}, within4: "10.21.0.0/16", gate4: "10.21.255.254"},
-		{name: "ip-range", args: []string{"--subnet", "10.22.0.0/16", "--gateway", "10.22.0.1", "--ip-range", "10.22.8.0/24"}, within4: "10.22.8.0/24", gate4: "10.22.0.1"},
+		{
+			name:    "gateway",
+			args:    []string{"--subnet", "10.21.0.0/16", "--gateway", "10.21.255.254"},
+			within4: "10.21.0.0/16", gate4: "10.21.255.254",
+		},
+		{
+			name: "ip-range",
+			args: []string{
+				"--subnet", "10.22.0.0/16", "--gateway", "10.22.0.1", "--ip-range", "10.22.8.0/24",
+			},
+			within4: "10.22.8.0/24", gate4: "10.22.0.1",
+		},
 		{name: "no-zero-bits", args: []string{"--subnet", "10.23.4.192/27"}, within4: "10.23.4.192/27", gate4: "10.23.4.193"},
-		{name: "ipv6", args: []string{"--ipv6", "--subnet", "fd20::/64"}, within6: "fd20::/64", gate6: "fd20::1", kuryr: true},
-		{name: "dual", args: []string{wayOut, "--ipv6", "--subnet", "10.24.0.0/24", "--gateway", "10.24.0.254", "--subnet", "fd24::/64", "--gateway", "fd24::ffff"},
+		{
+			name: "ipv6", args: []string{"--ipv6", "--subnet", "fd20::/64"}, within6: "fd20::/64",
+			gate6: "fd20::1", kuryr: true,
+		},
+		{name: "dual", args: []string{
+			wayOut, "--ipv6", "--subnet", "10.24.0.0/24", "--gateway", "10.24.0.254", "--subnet",
+			"fd24::/64", "--gateway", "fd24::ffff",
+		},
 			within4: "10.24.0.0/24", gate4: "10.24.0.254", within6: "fd24::/64", gate6: "fd24::ffff"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,7 +164,9 @@ func TestObjects(t *testing.T) {
 		r.run(t, "names-a", "names")
 		b := r.run(t, "names-b", "names", "--network-alias", "other")
 		for _, name := range []string{"names-b", "other"} {
-			if got := r.docker(t, "exec", "names-a", "ping", "-c", "1", "-W", "2", name); !strings.Contains(got, b.ip4.String()) {
+			if got := r.docker(
+				t, "exec", "names-a", "ping", "-c", "1", "-W", "2", name,
+			); !strings.Contains(got, b.ip4.String()) {
 				t.Errorf("%s is not %s:\n%s", name, b.ip4, got)
 			}
 		}
@@ -177,7 +196,10 @@ func TestObjects(t *testing.T) {
 		reaches(t, b.in, a.ip4, b.ip4)
 		reaches(t, a.in, b.ip6, a.ip6)
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "static-c") })
-		r.refused(t, []string{"in use"}, "run", "--name", "static-c", "--network", "static", "--ip", "10.34.9.9", "box", "true")
+		r.refused(
+			t, []string{"in use"}, "run", "--name", "static-c", "--network", "static", "--ip",
+			"10.34.9.9", "box", "true",
+		)
 		r.sh("docker", "rm", "-f", "static-c")
 		r.refused(t, nil, "run", "--name", "static-c", "--network", "static", "--ip", "10.99.9.9", "box", "true")
 		r.sh("docker", "rm", "-f", "static-c")
@@ -188,7 +210,10 @@ func TestObjects(t *testing.T) {
 	})
 	t.Run("aux address and exhaustion", func(t *testing.T) {
 		// Of eight addresses the first and last are no hosts', one is the gateway's, two are aux: three remain.
-		r.network(t, "small", "--subnet", "10.35.0.0/29", "--gateway", "10.35.0.1", "--aux-address", "one=10.35.0.2", "--aux-address", "two=10.35.0.4")
+		r.network(
+			t, "small", "--subnet", "10.35.0.0/29", "--gateway", "10.35.0.1", "--aux-address",
+			"one=10.35.0.2", "--aux-address", "two=10.35.0.4",
+		)
 		got := map[string]bool{}
 		for i := range 3 {
 			got[r.run(t, fmt.Sprintf("small-%d", i), "small").ip4.String()] = true
@@ -221,7 +246,12 @@ func TestObjects(t *testing.T) {
 	t.Run("bad requests leave nothing", func(t *testing.T) {
 		onlyKuryr(t)
 		before := len(r.list(t, "network"))
-		r.refused(t, []string{"mtu"}, createArgs("bad", "--subnet", "10.37.0.0/24", "-o", "com.docker.network.driver.mtu=much")...)
+		r.refused(
+			t, []string{"mtu"},
+			createArgs(
+				"bad", "--subnet", "10.37.0.0/24", "-o", "com.docker.network.driver.mtu=much",
+			)...,
+		)
 		r.refused(t, []string{"gateway"}, createArgs("bad", "--subnet", "10.37.0.0/24", "--gateway", "10.99.0.1")...)
 		r.refused(t, nil, createArgs("bad", "--subnet", "10.37.0.0/24", "-o", "kuryr.nonsense=1")...)
 		if after := len(r.list(t, "network")); after != before {

@@ -74,7 +74,8 @@ func (r rig) counts(t *testing.T) map[string]int {
 	return n
 }
 
-// What Docker removes while Kuryr is away, Docker forgets. It is gone from Kuryr too a little later, and what runs is not disturbed.
+// What Docker removes while Kuryr is away, Docker forgets. It is gone from Kuryr too a
+// little later, and what runs is not disturbed.
 func TestForgottenWhileAway(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -107,7 +108,8 @@ func TestForgottenWhileAway(t *testing.T) {
 	if err := r.StartKuryr(ctx, []string{"up", "--docker-forget-after", "0"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if now := r.counts(t); now["port"] <= before["port"] || now["network"] <= before["network"] || has(translation) && now["floatingip"] != 1 {
+	if now := r.counts(t); now["port"] <= before["port"] || now["network"] <= before["network"] ||
+		has(translation) && now["floatingip"] != 1 {
 		t.Fatalf("nothing was forgotten: %v, before %v", now, before)
 	}
 	if err := r.KillKuryr(syscall.SIGKILL); err != nil {
@@ -126,9 +128,14 @@ func TestForgottenWhileAway(t *testing.T) {
 	r.consistent(t)
 	// What Docker is just making may be a candidate for a moment.
 	eventually(t, 30*time.Second, func() string {
-		text := r.must(t, "sh", "-c", "curl -s --unix-socket /run/kuryr/kuryr.sock http://kuryr/metrics | grep '^kuryr_intent_orphan'")
+		text := r.must(
+			t, "sh", "-c",
+			"curl -s --unix-socket /run/kuryr/kuryr.sock http://kuryr/metrics | grep "+
+				"'^kuryr_intent_orphan'",
+		)
 		for _, line := range []string{
-			`kuryr_intent_orphans_total{kind="network",store="docker"} 1`, `kuryr_intent_orphans_total{kind="endpoint",store="docker"} 1`,
+			`kuryr_intent_orphans_total{kind="network",store="docker"} 1`,
+			`kuryr_intent_orphans_total{kind="endpoint",store="docker"} 1`,
 			`kuryr_intent_orphan_candidates{store="docker"} 0`,
 		} {
 			if !strings.Contains(text, line) {
@@ -141,8 +148,8 @@ func TestForgottenWhileAway(t *testing.T) {
 
 func countKuryr(links string) int { return strings.Count(links, "\nkr") }
 
-// The engine is killed with its containers running, once with live restore and once without; it finds them again or does not, and
-// afterwards Kuryr has what the engine has.
+// The engine is killed with its containers running, once with live restore and once
+// without; it finds them again or does not, and afterwards Kuryr has what the engine has.
 func TestEngineKilled(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -185,8 +192,8 @@ func TestEngineKilled(t *testing.T) {
 	}
 }
 
-// An engine that was killed may have a container run whose endpoint it has forgotten. The container keeps what it has, its network and
-// its port, as long as it runs.
+// An engine that was killed may have a container run whose endpoint it has forgotten. The
+// container keeps what it has, its network and its port, as long as it runs.
 func TestEngineForgetsWhatRuns(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -198,7 +205,9 @@ func TestEngineForgetsWhatRuns(t *testing.T) {
 	r.noted(t, "loses")
 	empty := r.counts(t)
 	a, b := r.run(t, "loses-a", "loses", "-p", "8101:7000"), r.run(t, "loses-b", "loses")
-	endpoint := strings.TrimSpace(r.docker(t, "inspect", "-f", "{{.NetworkSettings.Networks.loses.EndpointID}}", "loses-a"))
+	endpoint := strings.TrimSpace(
+		r.docker(t, "inspect", "-f", "{{.NetworkSettings.Networks.loses.EndpointID}}", "loses-a"),
+	)
 	full := r.counts(t)
 	if err := r.StopDocker(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -207,7 +216,8 @@ func TestEngineForgetsWhatRuns(t *testing.T) {
 	if err := r.StartDocker(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if text := r.docker(t, "network", "inspect", "loses"); strings.Contains(text, endpoint) || !strings.Contains(text, "loses-b") {
+	if text := r.docker(t, "network", "inspect", "loses"); strings.Contains(text, endpoint) ||
+		!strings.Contains(text, "loses-b") {
 		t.Fatalf("the engine has not forgotten endpoint %s alone: %s", endpoint, text)
 	}
 	// An address that was given to nobody goes: that is how long it takes.
@@ -271,7 +281,9 @@ func TestSecondEngine(t *testing.T) {
 	}
 	full := r.counts(t)
 	root := r.Dir()
-	other := r.Command(ctx, "dockerd", "--data-root", filepath.Join(root, "other"), "--exec-root", "/run/docker", "--pidfile", "/run/other.pid",
+	other := r.Command(
+		ctx, "dockerd", "--data-root", filepath.Join(root, "other"), "--exec-root", "/run/docker",
+		"--pidfile", "/run/other.pid",
 		"-H", "unix://"+privatehost.DockerSocket, "--exec-opt", "native.cgroupdriver=cgroupfs")
 	if err := r.StartCommand(other); err != nil {
 		t.Fatal(err)
@@ -313,13 +325,16 @@ func (r rig) plugin(t *testing.T, method string, body map[string]any) map[string
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := r.UnixClient(privatehost.PluginSocket).Post("http://kuryr/"+method, "application/json", bytes.NewReader(data))
+	response, err := r.UnixClient(privatehost.PluginSocket).Post(
+		"http://kuryr/"+method, "application/json", bytes.NewReader(data),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
 	answer := map[string]any{}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK || answer["Err"] != nil {
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil ||
+		response.StatusCode != http.StatusOK || answer["Err"] != nil {
 		t.Fatalf("%s: %v %v", method, answer, err)
 	}
 	return answer
@@ -333,15 +348,22 @@ func TestEngineKilledInCreateNetwork(t *testing.T) {
 	r.network(t, "stays", "--subnet", "10.99.0.0/24")
 	r.noted(t, "stays")
 	want := r.counts(t)
-	pool := r.plugin(t, "IpamDriver.RequestPool", map[string]any{"AddressSpace": "local_scope", "Pool": "10.100.0.0/24"})["PoolID"]
-	gateway := r.plugin(t, "IpamDriver.RequestAddress", map[string]any{"PoolID": pool, "Options": map[string]any{"RequestAddressType": "com.docker.network.gateway"}})["Address"]
+	pool := r.plugin(t, "IpamDriver.RequestPool", map[string]any{
+		"AddressSpace": "local_scope", "Pool": "10.100.0.0/24",
+	})["PoolID"]
+	gateway := r.plugin(t, "IpamDriver.RequestAddress", map[string]any{
+		"PoolID":  pool,
+		"Options": map[string]any{"RequestAddressType": "com.docker.network.gateway"},
+	})["Address"]
 	options := map[string]any{}
 	if onNeutron {
 		option, value, _ := strings.Cut(outsideNetwork, "=")
 		options["com.docker.network.generic"] = map[string]string{option: value}
 	}
 	r.plugin(t, "NetworkDriver.CreateNetwork", map[string]any{"NetworkID": strings.Repeat("5e", 32), "Options": options,
-		"IPv4Data": []map[string]any{{"AddressSpace": "local_scope", "Pool": "10.100.0.0/24", "Gateway": gateway}}, "IPv6Data": []any{}})
+		"IPv4Data": []map[string]any{
+			{"AddressSpace": "local_scope", "Pool": "10.100.0.0/24", "Gateway": gateway},
+		}, "IPv6Data": []any{}})
 	if now := r.counts(t); now["network"] != want["network"]+1 || now["router"] != want["router"]+1 {
 		t.Fatalf("nothing to forget: %v, before %v", now, want)
 	}
@@ -368,7 +390,10 @@ func TestAnsweredToNobody(t *testing.T) {
 	for _, s := range r.list(t, "subnet") {
 		pool = s["subnetpool_id"]
 	}
-	r.plugin(t, "IpamDriver.RequestAddress", map[string]any{"PoolID": pool, "Options": map[string]any{"com.docker.network.endpoint.macaddress": "02:00:00:00:00:77"}})
+	r.plugin(t, "IpamDriver.RequestAddress", map[string]any{
+		"PoolID":  pool,
+		"Options": map[string]any{"com.docker.network.endpoint.macaddress": "02:00:00:00:00:77"},
+	})
 	if now := r.counts(t); now["subnetpool"] != want["subnetpool"]+1 || now["port"] != want["port"]+1 {
 		t.Fatalf("nothing to forget: %v, before %v", now, want)
 	}

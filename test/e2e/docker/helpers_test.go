@@ -4,10 +4,12 @@
 // IPAM driver, and checks packets. It owns its hosts and nothing else on the machine, and must not look into Kuryr but
 // through its commands.
 //
-// KURYR_BIN names the program to test (bin/kuryr). KURYR_E2E_DRIVER=bridge runs the scenarios that hold for Docker's
-// own bridge too on that, which tells a fault of these tests, or of the machine, from one of Kuryr. KURYR_E2E_PROVIDER=neutron runs them
-// on hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in provider_test.go; KURYR_E2E_PROVIDER=sdn on hosts where the SDN is a
-// process of its own.
+// KURYR_BIN names the program to test (bin/kuryr). KURYR_E2E_DRIVER=bridge runs the
+// scenarios that hold for Docker's own bridge too on that, which tells a fault of these
+// tests, or of the machine, from one of Kuryr. KURYR_E2E_PROVIDER=neutron runs them on
+// hosts of a lab with a real Neutron, but for what Neutron has not, which is a table in
+// provider_test.go; KURYR_E2E_PROVIDER=sdn on hosts where the SDN is a process of its
+// own.
 //
 // Tests share a pool of hosts (newRig): a host serves one test at a time, and a test that
 // leaves anything on it fails. A test that needs another kind of host, or that leaves a
@@ -352,7 +354,8 @@ func arrives(t *testing.T, from runner, to netip.Addr) {
 	})
 }
 
-// cut checks that nothing gets from there to to. Each try waits for the time a packet would need many times over; all wait at once.
+// cut checks that nothing gets from there to to. Each try waits for the time a packet
+// would need many times over; all wait at once.
 func cut(t *testing.T, from runner, to netip.Addr) {
 	t.Helper()
 	var tries sync.WaitGroup
@@ -373,7 +376,8 @@ func cut(t *testing.T, from runner, to netip.Addr) {
 	}
 }
 
-// eventually tries until ok is empty or the time is over, and then fails with what it last said. Neutron gets the time it needs.
+// eventually tries until ok is empty or the time is over, and then fails with what it
+// last said. Neutron gets the time it needs.
 func eventually(t *testing.T, within time.Duration, try func() string) {
 	t.Helper()
 	if onNeutron {
@@ -402,7 +406,10 @@ type stream struct {
 // pingOn pings ten times a second until lost is called.
 func (b box) pingOn(t *testing.T, to netip.Addr) *stream {
 	t.Helper()
-	s := &stream{cmd: b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-q", "-i", "0.1", to.String())}
+	s := &stream{cmd: b.Command(
+		context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-q", "-i", "0.1",
+		to.String(),
+	)}
 	s.cmd.Stdout = &s.out
 	if err := b.StartCommand(s.cmd); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,8 @@ func isolation(t *testing.T, r rig) {
 		cut(t, b.in, a.ip4)
 		reaches(t, a.in, out4, host4)
 		getsOut(t, b)
-		if rules := r.must(t, "iptables-save"); strings.Contains(rules, "DOCKER-USER") && has(ownKernel) && !strings.Contains(rules, "--comment kuryr") {
+		if rules := r.must(t, "iptables-save"); strings.Contains(rules, "DOCKER-USER") &&
+			has(ownKernel) && !strings.Contains(rules, "--comment kuryr") {
 			t.Errorf("the owners' tool no longer reads the rules:\n%s", rules)
 		}
 	})

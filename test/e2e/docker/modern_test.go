@@ -51,7 +51,9 @@ func TestModern(t *testing.T) {
 		r.networkByAPI(t, "closed", object{"Internal": true, "EnableIPv6": true}, "10.91.1.0/24", "fd91:1::/64")
 		r.networkByAPI(t, "open", object{"EnableIPv6": true}, "10.91.2.0/24", "fd91:2::/64")
 		for name, want := range map[string]string{"closed": "", "open": "10.91.2.1 fd91:2::1"} {
-			if got := r.docker(t, "network", "inspect", "-f", "{{range .IPAM.Config}}{{.Gateway}} {{end}}", name); strings.TrimSpace(got) != want {
+			if got := r.docker(
+				t, "network", "inspect", "-f", "{{range .IPAM.Config}}{{.Gateway}} {{end}}", name,
+			); strings.TrimSpace(got) != want {
 				t.Errorf("%s has the gateways %q, not %q", name, got, want)
 			}
 		}
@@ -101,7 +103,9 @@ func silent(t *testing.T, r rig, to netip.Addr, hostPort int) {
 	if !has(translation) {
 		return
 	}
-	if rules := r.must(t, "nft", "list", "table", "inet", "kuryr"); strings.Contains(rules, fmt.Sprintf(". %d :", hostPort)) {
+	if rules := r.must(t, "nft", "list", "table", "inet", "kuryr"); strings.Contains(
+		rules, fmt.Sprintf(". %d :", hostPort),
+	) {
 		t.Errorf("port %d is still translated:\n%s", hostPort, rules)
 	}
 }
@@ -109,7 +113,10 @@ func silent(t *testing.T, r rig, to netip.Addr, hostPort int) {
 // gatewayPriority moves a container's default route between networks; what is published moves with it.
 func gatewayPriority(t *testing.T, r rig) {
 	for i, name := range []string{"low", "high", "higher"} {
-		r.networkByAPI(t, name, object{"EnableIPv6": true}, fmt.Sprintf("10.92.%d.0/24", i+1), fmt.Sprintf("fd92:%d::/64", i+1))
+		r.networkByAPI(
+			t, name, object{"EnableIPv6": true}, fmt.Sprintf("10.92.%d.0/24", i+1),
+			fmt.Sprintf("fd92:%d::/64", i+1),
+		)
 	}
 	r.runByAPI(t, "moved", object{"low": object{}}, bindings(8062))
 	through := func(network string, n int) {
@@ -193,8 +200,8 @@ func TestModernLiveRestore(t *testing.T) {
 	}
 }
 
-// An engine that dies with its containers leaves them to its next start, which ends their endpoints without revoking what they
-// published, and gives those that restart others.
+// An engine that dies with its containers leaves them to its next start, which ends their
+// endpoints without revoking what they published, and gives those that restart others.
 func TestModernKilled(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -240,7 +247,8 @@ func TestModernFirewall(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
 	fromEngine(t, 29)
-	// With this backend the engine turns forwarding on for nobody, and does not start without, unless told to leave that to others: to Kuryr.
+	// With this backend the engine turns forwarding on for nobody, and does not start
+	// without, unless told to leave that to others: to Kuryr.
 	flags := []string{"--firewall-backend=nftables", "--ip-forward=false"}
 	r := ownHost(t, "engine flags", privatehost.Options{DockerFlags: flags})
 	if tables := r.must(t, "nft", "list", "tables"); !strings.Contains(tables, "docker-bridges") {

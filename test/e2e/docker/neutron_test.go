@@ -16,16 +16,19 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// patience is how long a way may take to be there: OVN tells the switches of a port and of a router's gateway some time after Neutron has answered.
+// patience is how long a way may take to be there: OVN tells the switches of a port and
+// of a router's gateway some time after Neutron has answered.
 const patience = 45 * time.Second
 
-// outsideNetwork is the option by which a network has a way out with Neutron, as it has one unasked with the embedded SDN.
+// outsideNetwork is the option by which a network has a way out with Neutron, as it has
+// one unasked with the embedded SDN.
 const outsideNetwork = "kuryr.external_network=external"
 
 var lab *neutronlab.Lab
 
-// startLab makes the lab that all tests share: a central host, behind whose external network is the outside, and a host that carries the
-// routers' gateways. Each test adds a host of its own, whose Kuryr works in a project of its own.
+// startLab makes the lab that all tests share: a central host, behind whose external
+// network is the outside, and a host that carries the routers' gateways. Each test adds a
+// host of its own, whose Kuryr works in a project of its own.
 var startLab = sync.OnceValue(func() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -40,7 +43,9 @@ var startLab = sync.OnceValue(func() error {
 	if r := lab.Central.Exec(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1"); !r.OK() {
 		return r.Err()
 	}
-	if r := lab.Central.Outside(ctx, "ip", "route", "add", neutronlab.External.Masked().String(), "via", host4.String()); !r.OK() {
+	if r := lab.Central.Outside(
+		ctx, "ip", "route", "add", neutronlab.External.Masked().String(), "via", host4.String(),
+	); !r.OK() {
 		return r.Err()
 	}
 	_, err = lab.Central.StartOutside(context.Background(), probe, "serve", port)
@@ -68,7 +73,8 @@ func newLabHost(t *testing.T, opts privatehost.Options) rig {
 	opts.KuryrArgs = onThisSDN(opts.KuryrArgs)
 	opts.Booted = func(_ context.Context, h *privatehost.Host) error {
 		return os.WriteFile(h.Path("/etc/kuryr/kuryr.yaml"), fmt.Appendf(nil,
-			"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n  timeout: 25s\n", neutronlab.Endpoint, project), 0o600)
+			"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n  "+
+				"timeout: 25s\n", neutronlab.Endpoint, project), 0o600)
 	}
 	h, err := lab.AddHost(ctx, opts)
 	if err != nil {
@@ -105,14 +111,17 @@ func (r rig) StartKuryr(ctx context.Context, args, env []string) error {
 	return r.Host.StartKuryr(ctx, args, env)
 }
 
-// leavesNothing checks that Neutron, OVN and the host's switch have nothing of the test any more. Clean-up that is owed to Neutron is done behind
-// what Docker was told.
+// leavesNothing checks that Neutron, OVN and the host's switch have nothing of the test
+// any more. Clean-up that is owed to Neutron is done behind what Docker was told.
 func (r rig) leavesNothing(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	err := neutronlab.Until(ctx, func(ctx context.Context) error {
-		for _, nouns := range []string{"networks", "subnets", "subnetpools", "ports", "routers", "floatingips", "security-groups"} {
+		for _, nouns := range []string{
+			"networks", "subnets", "subnetpools", "ports", "routers", "floatingips",
+			"security-groups",
+		} {
 			all, err := lab.API().List(ctx, nouns, "project_id="+r.project)
 			if err != nil {
 				return err
@@ -123,11 +132,17 @@ func (r rig) leavesNothing(t *testing.T) {
 				}
 			}
 		}
-		left := lab.Central.Exec(ctx, "ovn-nbctl", "--timeout=20", "--bare", "--columns=name", "find", "Logical_Switch_Port", "external_ids:\"neutron:project_id\"="+r.project)
+		left := lab.Central.Exec(
+			ctx, "ovn-nbctl", "--timeout=20", "--bare", "--columns=name", "find",
+			"Logical_Switch_Port", "external_ids:\"neutron:project_id\"="+r.project,
+		)
 		if !left.OK() || left.Out() != "" {
 			return fmt.Errorf("OVN has ports left: %s", left)
 		}
-		left = r.Exec(ctx, "ovs-vsctl", "--timeout=20", "--bare", "--columns=name", "find", "Interface", "external_ids:owner=kuryr")
+		left = r.Exec(
+			ctx, "ovs-vsctl", "--timeout=20", "--bare", "--columns=name", "find", "Interface",
+			"external_ids:owner=kuryr",
+		)
 		if !left.OK() || left.Out() != "" {
 			return fmt.Errorf("Open vSwitch has interfaces left: %s", left)
 		}
@@ -149,7 +164,10 @@ func (b box) carried(t *testing.T) {
 		return
 	}
 	eventually(t, patience, func() string {
-		res := b.sh("ovs-vsctl", "--timeout=20", "--bare", "--columns=external_ids", "find", "Interface", `external_ids:attached-mac="`+b.mac+`"`)
+		res := b.sh(
+			"ovs-vsctl", "--timeout=20", "--bare", "--columns=external_ids", "find", "Interface",
+			`external_ids:attached-mac="`+b.mac+`"`,
+		)
 		// A network of another driver has none there.
 		if !res.OK() || res.Out() != "" && !strings.Contains(res.Out(), "ovn-installed=") {
 			return res.String()
@@ -179,8 +197,8 @@ func (r rig) gateways(t *testing.T) map[string]bool {
 	return seen
 }
 
-// getsOut checks that a container reaches the outside, and as whom it is seen there: the host, or its router's gateway. Of its networks that looked at
-// last counts.
+// getsOut checks that a container reaches the outside, and as whom it is seen there: the
+// host, or its router's gateway. Of its networks that looked at last counts.
 func getsOut(t *testing.T, b box) {
 	t.Helper()
 	if !onNeutron {
@@ -223,8 +241,8 @@ func (r rig) consistent(t *testing.T) {
 	}
 }
 
-// open are the options of a network whose containers everybody reaches, where that is not so by itself: Neutron's default security group lets in its
-// members alone.
+// open are the options of a network whose containers everybody reaches, where that is not
+// so by itself: Neutron's default security group lets in its members alone.
 func (r rig) open(t *testing.T) []string {
 	t.Helper()
 	if !onNeutron {
@@ -240,12 +258,17 @@ func (r rig) open(t *testing.T) []string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		if err := neutronlab.Until(ctx, func(ctx context.Context) error { return api.Delete(ctx, "security-groups", group.ID()) }); err != nil {
+		if err := neutronlab.Until(ctx, func(ctx context.Context) error {
+			return api.Delete(ctx, "security-groups", group.ID())
+		}); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, family := range []string{"IPv4", "IPv6"} {
-		rule := neutronlab.Object{"security_group_id": group.ID(), "direction": "ingress", "ethertype": family, "project_id": r.project}
+		rule := neutronlab.Object{
+			"security_group_id": group.ID(), "direction": "ingress", "ethertype": family,
+			"project_id": r.project,
+		}
 		if _, err := api.Create(ctx, "security-group-rules", rule); err != nil {
 			t.Fatal(err)
 		}
@@ -253,11 +276,13 @@ func (r rig) open(t *testing.T) []string {
 	return []string{"-o", "kuryr.security_groups=" + group.ID()}
 }
 
-// wayOut, among the arguments of a network, says that its scenario is about the way out. A router is what takes Neutron longest, so no other network
-// has one there, and getsOut checks nothing of theirs.
+// wayOut, among the arguments of a network, says that its scenario is about the way out.
+// A router is what takes Neutron longest, so no other network has one there, and getsOut
+// checks nothing of theirs.
 const wayOut = "way out"
 
-// askingOut replaces wayOut by the option that it stands for with Neutron; with the embedded SDN each network has a way out.
+// askingOut replaces wayOut by the option that it stands for with Neutron; with the
+// embedded SDN each network has a way out.
 func askingOut(args []string) (all []string) {
 	for _, a := range args {
 		switch {
@@ -279,8 +304,8 @@ func (r rig) created(t *testing.T, args ...string) {
 	}
 }
 
-// askingAgain does what makes networks. On a machine with much to do Neutron may not make a router within the time that a call of Docker's has: its
-// user asks again.
+// askingAgain does what makes networks. On a machine with much to do Neutron may not make
+// a router within the time that a call of Docker's has: its user asks again.
 func askingAgain(do func() privatehost.Result) (res privatehost.Result) {
 	for range 4 {
 		if res = do(); !strings.Contains(res.Stderr, "in the time there was") {

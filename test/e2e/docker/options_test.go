@@ -25,14 +25,21 @@ func (b box) links(t *testing.T) []string {
 		name := strings.TrimSuffix(strings.Fields(line)[1], ":")
 		name, _, _ = strings.Cut(name, "@")
 		// The kernel puts these into every namespace where their modules are loaded.
-		if name != "lo" && !slices.Contains([]string{"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0"}, name) {
+		if name != "lo" && !slices.Contains(
+			[]string{
+				"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0",
+				"ip6_vti0",
+			},
+			name,
+		) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// only checks that a container has as many interfaces as networks, and that the engine made no network of its own to give it more.
+// only checks that a container has as many interfaces as networks, and that the engine
+// made no network of its own to give it more.
 func (b box) only(t *testing.T, n int) {
 	t.Helper()
 	if links := b.links(t); len(links) != n {
@@ -50,8 +57,8 @@ func (b box) add(t *testing.T, args ...string) {
 	}
 }
 
-// answers checks that a further address of a container answers ping and TCP, and sees the caller as seen. To UDP the probe answers
-// with whichever address the kernel prefers.
+// answers checks that a further address of a container answers ping and TCP, and sees the
+// caller as seen. To UDP the probe answers with whichever address the kernel prefers.
 func repliesFrom(t *testing.T, from box, to, seen netip.Addr) {
 	t.Helper()
 	if res := ping(from.in, to); !strings.Contains(res.Stdout, "bytes from") {
@@ -66,7 +73,8 @@ func repliesFrom(t *testing.T, from box, to, seen netip.Addr) {
 func (r rig) portsOf(t *testing.T, address netip.Addr) (found []map[string]any) {
 	t.Helper()
 	for _, p := range r.list(t, "port") {
-		if p["device_owner"] == "compute:kuryr" && strings.Contains(fmt.Sprint(p["fixed_ips"]), "ip_address:"+address.String()+" ") {
+		if p["device_owner"] == "compute:kuryr" &&
+			strings.Contains(fmt.Sprint(p["fixed_ips"]), "ip_address:"+address.String()+" ") {
 			found = append(found, p)
 		}
 	}
@@ -81,9 +89,15 @@ func TestNetworkOptions(t *testing.T) {
 
 	t.Run("routes", func(t *testing.T) {
 		r.network(t, "routed", "--ipv6", "--subnet", "10.60.0.0/24", "--subnet", "fd60::/64",
-			"-o", "kuryr.routes=10.69.0.0/16=10.60.0.5,192.0.2.0/24=link,203.0.113.0/24=192.0.2.7,fd69::/64=fd60::5,fd68::/64=link")
+			"-o",
+			"kuryr.routes=10.69.0.0/16=10.60.0.5,192.0.2.0/24=link,203.0.113.0/24=192.0.2.7,"+
+				"fd69::/64=fd60::5,fd68::/64=link")
 		// The next hop, and who answers on the link, have addresses that are not theirs by the SDN.
-		hop := r.attach(t, "routed-hop", "routed", "kuryr.allowed_addresses=10.69.0.0/16 192.0.2.7 203.0.113.7 fd69::/64 fd68::7", "--ip", "10.60.0.5", "--ip6", "fd60::5")
+		hop := r.attach(
+			t, "routed-hop", "routed",
+			"kuryr.allowed_addresses=10.69.0.0/16 192.0.2.7 203.0.113.7 fd69::/64 fd68::7", "--ip",
+			"10.60.0.5", "--ip6", "fd60::5",
+		)
 		hop.add(t, "addr", "add", "10.69.1.1/32", "dev", "lo")
 		hop.add(t, "addr", "add", "192.0.2.7/32", "dev", "eth0")
 		hop.add(t, "addr", "add", "203.0.113.7/32", "dev", "lo")
@@ -91,7 +105,10 @@ func TestNetworkOptions(t *testing.T) {
 		hop.add(t, "addr", "add", "fd68::7/128", "dev", "eth0", "nodad")
 		a := r.run(t, "routed-a", "routed")
 		for family, want := range map[string][]string{
-			"-4": {"10.69.0.0/16 via 10.60.0.5 dev eth0", "192.0.2.0/24 dev eth0 ", "203.0.113.0/24 via 192.0.2.7 dev eth0", "default via 10.60.0.1 dev eth0"},
+			"-4": {
+				"10.69.0.0/16 via 10.60.0.5 dev eth0", "192.0.2.0/24 dev eth0 ",
+				"203.0.113.0/24 via 192.0.2.7 dev eth0", "default via 10.60.0.1 dev eth0",
+			},
 			"-6": {"fd69::/64 via fd60::5 dev eth0", "fd68::/64 dev eth0 ", "default via fd60::1 dev eth0"},
 		} {
 			routes := a.in("ip", family, "route").Stdout
@@ -121,7 +138,8 @@ func TestNetworkOptions(t *testing.T) {
 		a.only(t, 1)
 		cut(t, a.in, out4)
 		cut(t, r.sh, a.ip4)
-		// Nor by the address that engines before 28 take for a gateway, which is nobody's then. Later ones take none, and it is a container's.
+		// Nor by the address that engines before 28 take for a gateway, which is nobody's
+		// then. Later ones take none, and it is a container's.
 		first := netip.MustParseAddr("10.61.0.1")
 		major, err := privatehost.EngineMajor(privatehost.Options{})
 		if err != nil {
@@ -193,7 +211,9 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("from a configuration", func(t *testing.T) {
-		r.create(t, "conf", "network", "create", "--config-only", "--ipam-driver", "kuryr", "--subnet", "10.65.0.0/24", "--ip-range", "10.65.0.64/26",
+		r.create(
+			t, "conf", "network", "create", "--config-only", "--ipam-driver", "kuryr", "--subnet",
+			"10.65.0.0/24", "--ip-range", "10.65.0.64/26",
 			"-o", "com.docker.network.driver.mtu=1400", "-o", "kuryr.routes=192.0.2.0/24=link", "conf")
 		r.create(t, "configured", "network", "create", "-d", "kuryr", "--config-from", "conf", "configured")
 		a, b := r.run(t, "configured-a", "configured"), r.run(t, "configured-b", "configured")
@@ -223,12 +243,17 @@ func TestNetworkOptions(t *testing.T) {
 	})
 
 	t.Run("foreign options are told", func(t *testing.T) {
-		r.network(t, "bridged", "--subnet", "10.67.0.0/24", "-o", "com.docker.network.bridge.name=br7", "-o", "com.docker.network.bridge.enable_icc=false",
+		r.network(
+			t, "bridged", "--subnet", "10.67.0.0/24", "-o", "com.docker.network.bridge.name=br7",
+			"-o", "com.docker.network.bridge.enable_icc=false",
 			"--ipam-opt", "some.opt=x")
 		a, b := r.run(t, "bridged-a", "bridged"), r.run(t, "bridged-b", "bridged")
 		reaches(t, a.in, b.ip4, a.ip4)
 		log := r.Logs(1000)
-		for _, want := range []string{`options="com.docker.network.bridge.enable_icc com.docker.network.bridge.name"`, "options=some.opt"} {
+		for _, want := range []string{
+			`options="com.docker.network.bridge.enable_icc com.docker.network.bridge.name"`,
+			"options=some.opt",
+		} {
 			if strings.Count(log, want) != 1 {
 				t.Errorf("the log does not say %s once", want)
 			}
@@ -277,7 +302,10 @@ func TestEndpointOptions(t *testing.T) {
 		guarded, free := r.run(t, "guarded", "lan"), r.attach(t, "free", "lan", "kuryr.port_security=false")
 		caught := catch(t, victim, func() {
 			for _, b := range []box{guarded, free} {
-				for text, f := range map[string]struct{ mac, src string }{"honest": {b.mac, b.ip4.String()}, "address": {b.mac, "192.0.2.1"}, "mac": {strange, b.ip4.String()}} {
+				for text, f := range map[string]struct{ mac, src string }{
+					"honest": {b.mac, b.ip4.String()}, "address": {b.mac, "192.0.2.1"},
+					"mac": {strange, b.ip4.String()},
+				} {
 					r.docker(t, "exec", b.name, "probe", "forge", "udp", "-src-mac", f.mac, "-dst-mac", victim.mac,
 						"-src", f.src, "-dst", victim.ip4.String(), "-port", "9000", "-text", b.name+"-"+text)
 				}
@@ -295,7 +323,10 @@ func TestEndpointOptions(t *testing.T) {
 	t.Run("allowed addresses", func(t *testing.T) {
 		virtual4, virtual6 := netip.MustParseAddr("10.70.0.200"), netip.MustParseAddr("fd70::200")
 		master := r.run(t, "master", "side")
-		r.docker(t, "network", "connect", "--driver-opt", "kuryr.allowed_addresses=10.70.0.200 fd70::200 10.71.0.0/16", "lan", "master")
+		r.docker(
+			t, "network", "connect", "--driver-opt",
+			"kuryr.allowed_addresses=10.70.0.200 fd70::200 10.71.0.0/16", "lan", "master",
+		)
 		thief := r.run(t, "thief", "lan")
 		for _, b := range []box{thief, master} {
 			dev := b.links(t)[len(b.links(t))-1]
@@ -319,9 +350,18 @@ func TestEndpointOptions(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		before := len(r.list(t, "port"))
 		side := r.run(t, "side-a", "side")
-		r.refused(t, []string{"did you mean kuryr.port_security?"}, "network", "connect", "--driver-opt", "kuryr.port_securty=false", "lan", "side-a")
-		r.refused(t, []string{"true or false"}, "network", "connect", "--driver-opt", "kuryr.port_security=off", "lan", "side-a")
-		r.refused(t, []string{"did you mean 10.0.0.0/8?"}, "network", "connect", "--driver-opt", "kuryr.allowed_addresses=10.0.0.1/8", "lan", "side-a")
+		r.refused(
+			t, []string{"did you mean kuryr.port_security?"}, "network", "connect", "--driver-opt",
+			"kuryr.port_securty=false", "lan", "side-a",
+		)
+		r.refused(
+			t, []string{"true or false"}, "network", "connect", "--driver-opt",
+			"kuryr.port_security=off", "lan", "side-a",
+		)
+		r.refused(
+			t, []string{"did you mean 10.0.0.0/8?"}, "network", "connect", "--driver-opt",
+			"kuryr.allowed_addresses=10.0.0.1/8", "lan", "side-a",
+		)
 		side.only(t, 1)
 		r.docker(t, "rm", "-f", "side-a")
 		if after := len(r.list(t, "port")); after != before {
@@ -359,7 +399,10 @@ func TestEndpointOptions(t *testing.T) {
 		if len(ports) != 1 {
 			t.Fatalf("%d ports have %s", len(ports), a.ip4)
 		}
-		for _, want := range []string{"kuryr.docker.exposed=" + port + "/tcp", "kuryr.docker.exposed=53/udp", "kuryr.docker.exposed=8000-8002/tcp"} {
+		for _, want := range []string{
+			"kuryr.docker.exposed=" + port + "/tcp", "kuryr.docker.exposed=53/udp",
+			"kuryr.docker.exposed=8000-8002/tcp",
+		} {
 			if !strings.Contains(fmt.Sprint(ports[0]["tags"]), want) {
 				t.Errorf("no %s among %v", want, ports[0]["tags"])
 			}
@@ -383,7 +426,8 @@ func TestAddressesAsked(t *testing.T) {
 	t.Run("one port for an endpoint", func(t *testing.T) {
 		a := r.run(t, "one", "asked", "--ip", "10.72.0.77", "--ip6", "fd72::77", "--mac-address", "02:00:00:72:00:77")
 		ports := r.portsOf(t, a.ip4)
-		if len(ports) != 1 || ports[0]["mac_address"] != "02:00:00:72:00:77" || ports[0]["id"] != r.portsOf(t, a.ip6)[0]["id"] {
+		if len(ports) != 1 || ports[0]["mac_address"] != "02:00:00:72:00:77" ||
+			ports[0]["id"] != r.portsOf(t, a.ip6)[0]["id"] {
 			t.Errorf("ports %v", ports)
 		}
 		for name, args := range map[string][]string{
@@ -393,7 +437,13 @@ func TestAddressesAsked(t *testing.T) {
 			"MAC":          {"--mac-address", "02:00:00:72:00:77"},
 		} {
 			t.Cleanup(func() { r.sh("docker", "rm", "-f", "taken") })
-			r.refused(t, []string{"in use"}, append(append([]string{"run", "--name", "taken", "--network", "asked"}, args...), "box", "true")...)
+			r.refused(
+				t, []string{"in use"},
+				append(
+					append([]string{"run", "--name", "taken", "--network", "asked"}, args...),
+					"box", "true",
+				)...,
+			)
 			r.docker(t, "rm", "-f", "taken")
 			if now := r.portsOf(t, a.ip4); len(now) != 1 || now[0]["device_id"] != ports[0]["device_id"] {
 				t.Errorf("after a taken %s was refused the port is %v", name, now)
@@ -411,7 +461,16 @@ func TestAddressesAsked(t *testing.T) {
 			t.Cleanup(func() { r.sh("docker", "rm", "-f", name) })
 			r.docker(t, "create", "--name", name, "--network", "none", "--stop-timeout", "1", "box", "probe", "serve", port)
 			r.docker(t, "network", "disconnect", "none", name)
-			r.docker(t, append(append([]string{"network", "connect", "--link-local-ip", address}, strings.Fields(option)...), "asked", name)...)
+			r.docker(
+				t,
+				append(
+					append(
+						[]string{"network", "connect", "--link-local-ip", address},
+						strings.Fields(option)...,
+					),
+					"asked", name,
+				)...,
+			)
 			r.docker(t, "start", name)
 			return r.look(t, name, "asked")
 		}
@@ -439,7 +498,12 @@ func TestAddressesAsked(t *testing.T) {
 			r.must(t, "kill", "-9", a.pid)
 			var again box
 			eventually(t, 20*time.Second, func() string {
-				state := r.docker(t, "inspect", "-f", "{{.State.Running}} {{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", a.name)
+				state := r.docker(
+					t, "inspect", "-f",
+					"{{.State.Running}} {{.State.Pid}} {{range "+
+						".NetworkSettings.Networks}}{{.IPAddress}}{{end}}",
+					a.name,
+				)
 				words := strings.Fields(state)
 				if len(words) < 3 || words[0] != "true" || words[1] == "0" || words[1] == a.pid {
 					return state
@@ -471,7 +535,9 @@ func TestEmptySubnets(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	r.network(t, "fleeting", wayOut, "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9", "--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
+	r.network(
+		t, "fleeting", wayOut, "--ipv6", "--subnet", "10.73.0.0/24", "--gateway", "10.73.0.9",
+		"--ip-range", "10.73.0.128/25", "--subnet", "fd73::/64",
 		"-o", "kuryr.routes=192.0.2.0/24=link")
 	full := []string{"10.73.0.0/24", "fd73::/64"}
 	for round := range 3 {

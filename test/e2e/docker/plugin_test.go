@@ -58,7 +58,8 @@ func pluginFolder(t *testing.T) string {
 	return folder
 }
 
-// shareMounts makes the host's mounts shared, as init does on every machine at boot, and has a runc there that the engine's plugins start with.
+// shareMounts makes the host's mounts shared, as init does on every machine at boot, and
+// has a runc there that the engine's plugins start with.
 func (r rig) shareMounts(t *testing.T) {
 	t.Helper()
 	r.must(t, "mount", "--make-rshared", "/")
@@ -73,8 +74,9 @@ func (r rig) shareMounts(t *testing.T) {
 
 const debianRunc = "/usr/sbin/runc"
 
-// timeless is a runc for those from before 1.2, which refuse what they do not know: Docker 29 gives plugins a time namespace, whatever it is told
-// of them (containers it spares). It is taken out of the configuration, and all else is as the engine wants it.
+// timeless is a runc for those from before 1.2, which refuse what they do not know:
+// Docker 29 gives plugins a time namespace, whatever it is told of them (containers it
+// spares). It is taken out of the configuration, and all else is as the engine wants it.
 const timeless = `#!/bin/sh
 last=
 for word; do
@@ -131,14 +133,17 @@ func (r rig) pluginClean(t *testing.T) {
 	r.consistent(t)
 }
 
-// nothingForgotten checks that nothing was removed for Docker's having forgotten it, nor would be: on demand what is due is too.
+// nothingForgotten checks that nothing was removed for Docker's having forgotten it, nor
+// would be: on demand what is due is too.
 func (r rig) nothingForgotten(t *testing.T) {
 	t.Helper()
 	r.healthy(t)
 	if d := r.doctor(t, "--fix", "--now"); d.Verdict != "ok" || len(d.Fixed)+len(d.Failed) > 0 {
 		t.Errorf("--fix does something: %+v", d)
 	}
-	for line := range strings.Lines(r.must(t, "curl", "-s", "--unix-socket", "/run/kuryr/kuryr.sock", "http://kuryr/metrics")) {
+	for line := range strings.Lines(
+		r.must(t, "curl", "-s", "--unix-socket", "/run/kuryr/kuryr.sock", "http://kuryr/metrics"),
+	) {
 		if strings.HasPrefix(line, `kuryr_intent_orphans_total{`) && !strings.HasSuffix(line, " 0\n") {
 			t.Errorf("removed: %s", line)
 		}
@@ -167,7 +172,8 @@ func (r rig) running(t *testing.T, name string) {
 	})
 }
 
-// A managed plugin is killed, disabled, replaced by another, and the engine around it stops: what runs on its networks notices nothing.
+// A managed plugin is killed, disabled, replaced by another, and the engine around it
+// stops: what runs on its networks notices nothing.
 func TestManagedPlugin(t *testing.T) {
 	t.Parallel()
 	r := newPluginRig(t, privatehost.Options{})
@@ -181,14 +187,20 @@ func TestManagedPlugin(t *testing.T) {
 	r.docker(t, "plugin", "set", "kuryr", "KURYR_LOG_LEVEL=debug")
 	r.docker(t, "plugin", "enable", "kuryr")
 	r.pluginClean(t)
-	r.docker(t, "network", "create", "-d", managed, "--ipam-driver", managed, "--ipv6", "--subnet", "10.90.0.0/24", "--subnet", "fd90::/64", "steady")
+	r.docker(
+		t, "network", "create", "-d", managed, "--ipam-driver", managed, "--ipv6", "--subnet",
+		"10.90.0.0/24", "--subnet", "fd90::/64", "steady",
+	)
 	a := r.run(t, "steady-a", "steady", "--restart", "always")
 	b := r.run(t, "steady-b", "steady", "--restart", "always", "-p", "8090:7000")
 
 	// quiet pings while f happens, and loses nothing.
 	quiet := func(t *testing.T, f func()) {
 		t.Helper()
-		streams := map[string]*stream{"between containers": a.pingOn(t, b.ip4), "between containers, IPv6": a.pingOn(t, b.ip6), "outwards": a.pingOn(t, out4)}
+		streams := map[string]*stream{
+			"between containers":       a.pingOn(t, b.ip4),
+			"between containers, IPv6": a.pingOn(t, b.ip6), "outwards": a.pingOn(t, out4),
+		}
 		time.Sleep(300 * time.Millisecond)
 		f()
 		time.Sleep(300 * time.Millisecond)
@@ -227,8 +239,9 @@ func TestManagedPlugin(t *testing.T) {
 		if r.pluginPid(t) == before {
 			t.Error("it was not killed")
 		}
-		// The engine registers the driver anew in its own time, and from 29 on forgets then which endpoints the one before had: a container
-		// that is just starting fails.
+		// The engine registers the driver anew in its own time, and from 29 on forgets
+		// then which endpoints the one before had: a container that is just starting
+		// fails.
 		eventually(t, 10*time.Second, func() string {
 			if res := r.sh("docker", "run", "--rm", "--network", "steady", "box", "true"); !res.OK() {
 				return res.String()
@@ -312,7 +325,9 @@ func TestManagedPlugin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range bare.Diff(now, privatehost.Links, privatehost.Routes, privatehost.Rules, privatehost.Namespaces) {
+		for _, line := range bare.Diff(
+			now, privatehost.Links, privatehost.Routes, privatehost.Rules, privatehost.Namespaces,
+		) {
 			if !strings.Contains(line, "docker") && !strings.Contains(line, "172.17.") {
 				t.Errorf("left behind: %s", line)
 			}
@@ -358,7 +373,8 @@ func TestManagedPluginOnPrivateMounts(t *testing.T) {
 	r := newPluginRig(t, privatehost.Options{})
 	r.must(t, "mount", "--make-rprivate", "/")
 	r.docker(t, "plugin", "enable", "kuryr")
-	if res := r.sh(kuryr, "status"); !strings.Contains(res.Stdout, "pinned") || !strings.Contains(res.Stdout, "make-rshared") {
+	if res := r.sh(kuryr, "status"); !strings.Contains(res.Stdout, "pinned") ||
+		!strings.Contains(res.Stdout, "make-rshared") {
 		t.Errorf("status says nothing of it: %s", res)
 	}
 	r.docker(t, "plugin", "disable", "kuryr")
@@ -370,7 +386,10 @@ func TestManagedPluginOnPrivateMounts(t *testing.T) {
 // The plugin opens its door in the tables that the host's iptables uses, also where those are the legacy ones.
 func TestManagedPluginOnLegacyIptables(t *testing.T) {
 	t.Parallel()
-	legacy := [][]string{{"update-alternatives", "--set", "iptables", "/usr/sbin/iptables-legacy"}, {"update-alternatives", "--set", "ip6tables", "/usr/sbin/ip6tables-legacy"}}
+	legacy := [][]string{
+		{"update-alternatives", "--set", "iptables", "/usr/sbin/iptables-legacy"},
+		{"update-alternatives", "--set", "ip6tables", "/usr/sbin/ip6tables-legacy"},
+	}
 	r := newPluginRig(t, privatehost.Options{}, legacy...)
 	if res := r.sh("iptables", "-S", "FORWARD"); !strings.Contains(res.Stdout, "DOCKER") {
 		t.Fatalf("the engine does not use the legacy tables: %s", res)
@@ -388,7 +407,9 @@ func TestManagedPluginOnLegacyIptables(t *testing.T) {
 		t.Errorf("the doctor: %+v", d)
 	}
 	works(r.run(t, "old-a", "old", "-p", "8092:7000", "--restart", "always"))
-	if res := r.sh("iptables", "-S", "FORWARD"); !strings.Contains(res.Stdout, "-i kr+ -m comment --comment kuryr -j ACCEPT") {
+	if res := r.sh("iptables", "-S", "FORWARD"); !strings.Contains(
+		res.Stdout, "-i kr+ -m comment --comment kuryr -j ACCEPT",
+	) {
 		t.Errorf("no door in the legacy table: %s", res)
 	}
 	if res := r.sh("iptables-nft", "-S", "FORWARD"); strings.Contains(res.Stdout, "kr+") {
@@ -411,7 +432,8 @@ func TestManagedPluginOnLegacyIptables(t *testing.T) {
 	// Nobody tells of what the engine writes there; Kuryr looks once the engine answers.
 	eventually(t, 20*time.Second, func() string {
 		res := r.sh("iptables", "-S", "FORWARD")
-		if strings.Contains(res.Stdout, "-P FORWARD DROP") && !strings.Contains(res.Stdout, "-i kr+ -m comment --comment kuryr -j ACCEPT") {
+		if strings.Contains(res.Stdout, "-P FORWARD DROP") &&
+			!strings.Contains(res.Stdout, "-i kr+ -m comment --comment kuryr -j ACCEPT") {
 			return res.String()
 		}
 		return ""

@@ -28,15 +28,20 @@ const (
 
 // neutronLacks tells of each why Neutron cannot have it.
 var neutronLacks = map[capability]string{
-	ownKernel:     "what is made of networks and routers is Neutron's; kuryr sdn, down and trace, and what the doctor sees in the kernel, are the embedded SDN's",
+	ownKernel: "what is made of networks and routers is Neutron's; kuryr sdn, down and " +
+		"trace, and what the doctor sees in the kernel, are the embedded SDN's",
 	managedPlugin: "its scenarios on Neutron, and those of a swarm, which needs it, are in test/e2e/neutron",
-	hostRoutes:    "the host is on none of its networks and routers, so it reaches containers by published ports only, and they reach it as the provider's network does",
-	outIPv6:       "a router translates IPv4 alone; IPv6 ranges are for the provider's network to route",
-	uplinkMTU:     "networks have the MTU that Neutron's underlay leaves them",
-	translation:   "the host's ports are Kuryr's proxy's: the container sees its own address as the caller's, SCTP is refused, and no floating IP stands for them",
+	hostRoutes: "the host is on none of its networks and routers, so it reaches containers by " +
+		"published ports only, and they reach it as the provider's network does",
+	outIPv6:   "a router translates IPv4 alone; IPv6 ranges are for the provider's network to route",
+	uplinkMTU: "networks have the MTU that Neutron's underlay leaves them",
+	translation: "the host's ports are Kuryr's proxy's: the container sees its own address as " +
+		"the caller's, SCTP is refused, and no floating IP stands for them",
 	sharedGateway: "a router that kuryr.router makes has no gateway; one with a gateway is somebody else's",
-	severalRanges: "all subnets of a network and family must be cut from one subnet pool, and each range of Docker's is a pool",
-	anyGuard:      "OVN lets router advertisements of every port pass, and the default security group all that its members send one another",
+	severalRanges: "all subnets of a network and family must be cut from one subnet pool, and " +
+		"each range of Docker's is a pool",
+	anyGuard: "OVN lets router advertisements of every port pass, and the default security " +
+		"group all that its members send one another",
 }
 
 // has tells whether the SDN has a capability, for the lines of a scenario that need it.

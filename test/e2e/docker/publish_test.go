@@ -55,15 +55,18 @@ func (r rig) servedAs(t *testing.T, from runner, to, want string) {
 	}
 }
 
-// asSeen is who answers and as whom it sees the caller, "CALLER CONTAINER": where ports are not translated but carried by the proxy, the container
-// sees an address of its own.
+// asSeen is who answers and as whom it sees the caller, "CALLER CONTAINER": where ports
+// are not translated but carried by the proxy, the container sees an address of its own.
 func (r rig) asSeen(t *testing.T, want string) string {
 	t.Helper()
 	caller, name, ok := strings.Cut(want, " ")
 	if has(translation) || !ok {
 		return want
 	}
-	for _, own := range strings.Fields(r.docker(t, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.GlobalIPv6Address}} {{end}}", name)) {
+	for _, own := range strings.Fields(r.docker(
+		t, "inspect", "-f",
+		"{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.GlobalIPv6Address}} {{end}}", name,
+	)) {
 		if netip.MustParseAddr(own).Is4() == netip.MustParseAddr(caller).Is4() {
 			return own + " " + name
 		}
@@ -78,7 +81,9 @@ func (r rig) uplink(t *testing.T) (four, six string) {
 	if !has(translation) {
 		return "127.0.0.1", "::1" // asSeen has an address for it
 	}
-	six = regexp.MustCompile(`\bfd[0-9a-f:]+::1\b`).FindString(r.must(t, "sh", "-c", "ip -6 -o addr show scope global | grep ' kr'"))
+	six = regexp.MustCompile(`\bfd[0-9a-f:]+::1\b`).FindString(
+		r.must(t, "sh", "-c", "ip -6 -o addr show scope global | grep ' kr'"),
+	)
 	if six == "" {
 		t.Fatal("no uplink has an IPv6 address")
 	}
@@ -103,13 +108,29 @@ func TestPublish(t *testing.T) {
 	at4, at6 := fmt.Sprintf("%s:", host4), fmt.Sprintf("[%s]:", host6)
 
 	all := r.server(t, "all", "pub", both("8080:7000")...)
-	friend := r.server(t, "friend", "pub", both("127.0.0.1:8081:7000", "[::1]:8081:7000", host4.String()+":8082:7000", "["+host6.String()+"]:8082:7000")...)
-	other := r.server(t, "other", "same", both(host4.String()+":8081:7000", "["+host6.String()+"]:8081:7000", "198.51.100.77:8082:7000", "[2001:db8:1::77]:8082:7000")...)
-	again := r.server(t, "again", "pub", both("127.0.0.1:8082:7000", "[::1]:8082:7000")...) // behind the router of 8082 on the host's address
+	friend := r.server(
+		t, "friend", "pub",
+		both(
+			"127.0.0.1:8081:7000", "[::1]:8081:7000", host4.String()+":8082:7000",
+			"["+host6.String()+"]:8082:7000",
+		)...,
+	)
+	other := r.server(
+		t, "other", "same",
+		both(
+			host4.String()+":8081:7000", "["+host6.String()+"]:8081:7000",
+			"198.51.100.77:8082:7000", "[2001:db8:1::77]:8082:7000",
+		)...,
+	)
+	// behind the router of 8082 on the host's address
+	again := r.server(t, "again", "pub", both("127.0.0.1:8082:7000", "[::1]:8082:7000")...)
 	up4, up6 := r.uplink(t)
 
 	t.Run("every address", func(t *testing.T) {
-		containers := map[string]bool{"itself": true, "itself IPv6": true, "neighbour": true, "neighbour IPv6": true, "another router": true, "another router IPv6": true}
+		containers := map[string]bool{
+			"itself": true, "itself IPv6": true, "neighbour": true, "neighbour IPv6": true,
+			"another router": true, "another router IPv6": true,
+		}
 		for from, c := range map[string]struct {
 			run  runner
 			to   string
@@ -169,12 +190,18 @@ func TestPublish(t *testing.T) {
 		}
 	})
 	t.Run("loopback from the wire", func(t *testing.T) {
-		target := r.server(t, "wire", "pub", "-p", "127.0.0.1:8085:9000/udp", "-p", "[::1]:8085:9000/udp", "-p", "8086:9000/udp", "-p", host4.String()+":8087:9000/udp")
+		target := r.server(
+			t, "wire", "pub", "-p", "127.0.0.1:8085:9000/udp", "-p", "[::1]:8085:9000/udp", "-p",
+			"8086:9000/udp", "-p", host4.String()+":8087:9000/udp",
+		)
 		mac := regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`).FindString(r.must(t, "ip", "-o", "link", "show", dev))
 		outside := device(r.outside, out4)
 		forge := func(src, dst, port, text string) {
 			t.Helper()
-			if res := r.outside(probe, "forge", "udp", "-dev", outside, "-dst-mac", mac, "-src", src, "-dst", dst, "-port", port, "-text", text); !res.OK() {
+			if res := r.outside(
+				probe, "forge", "udp", "-dev", outside, "-dst-mac", mac, "-src", src, "-dst", dst,
+				"-port", port, "-text", text,
+			); !res.OK() {
 				t.Error(res)
 			}
 		}
@@ -223,7 +250,8 @@ func TestPublish(t *testing.T) {
 				to, seen = netip.AddrPortFrom(netip.IPv6Loopback(), at.Port()), up6
 			}
 			eventually(t, 5*time.Second, func() string {
-				if res := r.sh(probe, f.Protocol, to.String()); f.Container != "chosen" || res.Out() != r.asSeen(t, seen+" chosen") {
+				if res := r.sh(probe, f.Protocol, to.String()); f.Container != "chosen" ||
+					res.Out() != r.asSeen(t, seen+" chosen") {
 					return fmt.Sprintf("chosen port %+v: %s", f, res)
 				}
 				return ""
@@ -254,7 +282,9 @@ func TestPublish(t *testing.T) {
 		if len(holding(seen, "[INIT]")) != 2 {
 			t.Errorf("more than what was published came:\n%s", strings.Join(seen, "\n"))
 		}
-		if list := r.must(t, kuryr, "port", "published", "sctp"); !strings.Contains(list, "9000/sctp -> 0.0.0.0:8400") || !strings.Contains(list, "9001/sctp -> "+at4+"8401") {
+		if list := r.must(t, kuryr, "port", "published", "sctp"); !strings.Contains(
+			list, "9000/sctp -> 0.0.0.0:8400",
+		) || !strings.Contains(list, "9001/sctp -> "+at4+"8401") {
 			t.Errorf("kuryr port published:\n%s", list)
 		}
 	})
@@ -296,8 +326,8 @@ func device(in runner, a netip.Addr) string {
 	return fields[1]
 }
 
-// A port that somebody has is refused, with who it is, and one that is published nobody else gets: neither a container nor a program, also
-// when Kuryr was killed.
+// A port that somebody has is refused, with who it is, and one that is published nobody
+// else gets: neither a container nor a program, also when Kuryr was killed.
 func TestPublishedPortsAreKept(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -317,7 +347,12 @@ func TestPublishedPortsAreKept(t *testing.T) {
 	refused([]string{"2001:db8::9", "cannot assign requested address"}, "-p", "[2001:db8::9]:8082:7000")
 
 	stop := r.listen(t, "8090")
-	refused([]string{"8090/tcp is already allocated", "a program of this host uses it", "probe (process "}, "-p", "8090:7000")
+	refused(
+		[]string{
+			"8090/tcp is already allocated", "a program of this host uses it", "probe (process ",
+		},
+		"-p", "8090:7000",
+	)
 	refused([]string{"127.0.0.1:8090/udp is already allocated", "probe (process "}, "-p", "127.0.0.1:8090:7000/udp")
 	r.server(t, "past", "kept", both("8090-8095:7000")...) // the next one is taken
 	r.servedAs(t, r.outside, host4.String()+":8091", out4.String()+" past")
@@ -328,7 +363,10 @@ func TestPublishedPortsAreKept(t *testing.T) {
 	t.Cleanup(func() { r.sh("docker", "rm", "-f", "bridged") })
 	refused([]string{"8200/tcp is already allocated", "another driver's network", "docker"}, "-p", "8200:7000")
 	t.Cleanup(func() { r.sh("docker", "rm", "-f", "bridged2") })
-	r.refused(t, []string{"8080", "already"}, "run", "-d", "--name", "bridged2", "-p", "8080:7000", "box", "probe", "serve", port)
+	r.refused(
+		t, []string{"8080", "already"}, "run", "-d", "--name", "bridged2", "-p", "8080:7000", "box",
+		"probe", "serve", port,
+	)
 
 	kept := func(when string, want bool) {
 		t.Helper()
@@ -356,7 +394,8 @@ func TestPublishedPortsAreKept(t *testing.T) {
 	restart()
 	kept("after a kill", true)
 
-	// One that takes a port meanwhile is told of, and the container is reached all the same, where the port needs nobody who listens.
+	// One that takes a port meanwhile is told of, and the container is reached all the
+	// same, where the port needs nobody who listens.
 	lost := "published port not reserved again"
 	if !has(translation) {
 		lost = "could not be published again"

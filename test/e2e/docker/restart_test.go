@@ -22,7 +22,9 @@ func TestFortyAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	n := 40
-	if onNeutron { // the lab's makes two or three ports a second, and a start waits for its own as long as a call of Docker's does
+	// the lab's makes two or three ports a second, and a start waits for its own as long
+	// as a call of Docker's does
+	if onNeutron {
 		n = 8
 	}
 	r.network(t, "crowd", "--subnet", "10.60.0.0/24")
@@ -32,7 +34,10 @@ func TestFortyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 			defer cancel()
-			results[i] = r.Docker(ctx, "run", "-d", "--name", fmt.Sprintf("crowd-%d", i), "--network", "crowd", "box", "probe", "serve", port)
+			results[i] = r.Docker(
+				ctx, "run", "-d", "--name", fmt.Sprintf("crowd-%d", i), "--network", "crowd", "box",
+				"probe", "serve", port,
+			)
 		})
 	}
 	wg.Wait()
@@ -73,7 +78,8 @@ func TestFortyAtOnce(t *testing.T) {
 	if driver == "kuryr" {
 		eventually(t, 10*time.Second, func() string {
 			for _, p := range r.list(t, "port") {
-				if text := fmt.Sprint(p); strings.Contains(text, "10.60.0.") && !strings.Contains(text, "10.60.0.1 ") && !strings.Contains(text, "10.60.0.1]") {
+				if text := fmt.Sprint(p); strings.Contains(text, "10.60.0.") &&
+					!strings.Contains(text, "10.60.0.1 ") && !strings.Contains(text, "10.60.0.1]") {
 					return "a port stays: " + text
 				}
 			}
@@ -83,8 +89,10 @@ func TestFortyAtOnce(t *testing.T) {
 	removeCrowd(ctx, t, r)
 }
 
-// removeCrowd removes the network of many that went at once. Docker 20.10 may lose count of its endpoints then, and says "has active
-// endpoints" of a network on which it has none; it counts them again, and tells so in its log, when it starts. Nothing else excuses it.
+// removeCrowd removes the network of many that went at once. Docker 20.10 may lose count
+// of its endpoints then, and says "has active endpoints" of a network on which it has
+// none; it counts them again, and tells so in its log, when it starts. Nothing else
+// excuses it.
 func removeCrowd(ctx context.Context, t *testing.T, r rig) {
 	t.Helper()
 	res := r.sh("docker", "network", "rm", "crowd")
@@ -132,7 +140,9 @@ func TestRestarts(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		f()
 		time.Sleep(300 * time.Millisecond)
-		for what, s := range map[string]*stream{"between containers": inner, "outwards": outer, "between containers, IPv6": six} {
+		for what, s := range map[string]*stream{
+			"between containers": inner, "outwards": outer, "between containers, IPv6": six,
+		} {
 			if sent, lost := s.lost(t); lost > 1 || sent < 5 {
 				t.Errorf("%s: %d of %d packets lost", what, lost, sent)
 			}
@@ -312,7 +322,13 @@ func TestNothingIsLeft(t *testing.T) {
 	up := look()
 	for i := range 3 {
 		name := fmt.Sprintf("gone-%d", i)
-		r.created(t, createArgs(name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet", fmt.Sprintf("fd80:%d::/64", i))...)
+		r.created(
+			t,
+			createArgs(
+				name, wayOut, "--ipv6", "--subnet", fmt.Sprintf("10.80.%d.0/24", i), "--subnet",
+				fmt.Sprintf("fd80:%d::/64", i),
+			)...,
+		)
 		a, b := r.run(t, name+"-a", name), r.run(t, name+"-b", name)
 		reaches(t, a.in, b.ip4, a.ip4)
 		getsOut(t, a)
@@ -327,9 +343,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	eventually(t, 15*time.Second, func() string {
 		now := look()
-		diff := up.Diff(now, privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces)
+		diff := up.Diff(
+			now, privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules,
+			privatehost.Namespaces,
+		)
 		for _, line := range up.Diff(now, privatehost.Firewall) {
-			if strings.HasPrefix(line, "+") && (ourNames.MatchString(line) || strings.Contains(line, "10.80.") || regexp.MustCompile(`fd80:[0-2]::`).MatchString(line)) {
+			if strings.HasPrefix(line, "+") && (ourNames.MatchString(line) ||
+				strings.Contains(line, "10.80.") || regexp.MustCompile(`fd80:[0-2]::`).MatchString(line)) {
 				diff = append(diff, line)
 			}
 		}

@@ -78,7 +78,12 @@ type replies struct {
 // watchPing pings ten times a second until end.
 func (b box) watchPing(t *testing.T, to string) *replies {
 	t.Helper()
-	w := &replies{cmd: b.Command(context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-i", "0.1", to), next: make(chan struct{}), done: make(chan string, 1)}
+	w := &replies{
+		cmd: b.Command(
+			context.Background(), "nsenter", "-t", b.pid, "-n", "--", "ping", "-n", "-i", "0.1", to,
+		),
+		next: make(chan struct{}), done: make(chan string, 1),
+	}
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -126,12 +131,15 @@ func (w *replies) whole(t *testing.T, what string) {
 	w.more(t, 1)
 	_ = w.cmd.Process.Signal(os.Interrupt)
 	var sent, received int
-	if _, err := fmt.Sscanf(<-w.done, "%d packets transmitted, %d received", &sent, &received); err != nil || sent < 5 || received != sent {
+	if _, err := fmt.Sscanf(
+		<-w.done, "%d packets transmitted, %d received", &sent, &received,
+	); err != nil || sent < 5 || received != sent {
 		t.Errorf("%s: %d packets sent, %d came back, %v", what, sent, received, err)
 	}
 }
 
-// portsAt are all ports as a process shows them, but for their revisions: what asks a Neutron counts from one, not from zero.
+// portsAt are all ports as a process shows them, but for their revisions: what asks a
+// Neutron counts from one, not from zero.
 func (r rig) portsAt(t *testing.T, socket string) string {
 	t.Helper()
 	var all []map[string]any
@@ -149,7 +157,8 @@ func (r rig) portsAt(t *testing.T, socket string) string {
 	return string(data)
 }
 
-// The SDN and Docker's driver are processes of their own: each is killed under traffic and comes back, and neither loses a packet, an answered call or a container.
+// The SDN and Docker's driver are processes of their own: each is killed under traffic
+// and comes back, and neither loses a packet, an answered call or a container.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	onlyKuryr(t)
@@ -168,7 +177,10 @@ func TestTwoProcesses(t *testing.T) {
 	getsOut(t, a)
 	answers(t, r, host4, 8071)
 
-	pings := map[string]*replies{"between containers": a.watchPing(t, b.ip4.String()), "IPv6": a.watchPing(t, b.ip6.String()), "outwards": a.watchPing(t, out4.String())}
+	pings := map[string]*replies{
+		"between containers": a.watchPing(t, b.ip4.String()),
+		"IPv6":               a.watchPing(t, b.ip6.String()), "outwards": a.watchPing(t, out4.String()),
+	}
 	beating := func() {
 		for _, p := range pings {
 			p.more(t, 3)
@@ -182,7 +194,10 @@ func TestTwoProcesses(t *testing.T) {
 	// A container that is started while the SDN is away waits for it.
 	started := make(chan privatehost.Result, 1)
 	go func() {
-		started <- r.Docker(ctx, "run", "-d", "--name", "two-c", "--network", "two", "--stop-timeout", "1", "box", "probe", "serve", port)
+		started <- r.Docker(
+			ctx, "run", "-d", "--name", "two-c", "--network", "two", "--stop-timeout", "1", "box",
+			"probe", "serve", port,
+		)
 	}()
 	t.Cleanup(func() { r.sh("docker", "rm", "-f", "two-c") })
 	beating()
@@ -211,7 +226,8 @@ func TestTwoProcesses(t *testing.T) {
 		p.whole(t, what)
 	}
 
-	// What one process made another sees: the same ports by both sockets, the kernel as the store says, and nothing left in the end.
+	// What one process made another sees: the same ports by both sockets, the kernel as
+	// the store says, and nothing left in the end.
 	if one, other := r.portsAt(t, "/run/kuryr/kuryr.sock"), r.portsAt(t, "/run/kuryr/kuryr-docker.sock"); one != other {
 		t.Errorf("the SDN shows\n%s\nthe driver\n%s", one, other)
 	}

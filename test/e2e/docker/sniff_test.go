@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// sniffer prints the packets that come by an interface: what a receiver would see, whether or not anything listens there.
+// sniffer prints the packets that come by an interface: what a receiver would see,
+// whether or not anything listens there.
 type sniffer struct {
 	cmd   *exec.Cmd
 	mu    sync.Mutex
@@ -31,7 +32,13 @@ func (b box) sniff(t *testing.T, filter string) *sniffer {
 func (r rig) sniffIn(t *testing.T, enter []string, dev, filter string) *sniffer {
 	t.Helper()
 	// -Z root: the engine's host has no other user's rights to give to.
-	s := &sniffer{cmd: r.Command(context.Background(), append(enter, "tcpdump", "-i", dev, "-Z", "root", "-nn", "-e", "-l", "--immediate-mode", filter)...)}
+	s := &sniffer{cmd: r.Command(
+		context.Background(),
+		append(
+			enter, "tcpdump", "-i", dev, "-Z", "root", "-nn", "-e", "-l", "--immediate-mode",
+			filter,
+		)...,
+	)}
 	out, write := io.Pipe()
 	complaints, complain := io.Pipe()
 	s.cmd.Stdout, s.cmd.Stderr = write, complain
@@ -66,8 +73,9 @@ func (s *sniffer) seen() []string {
 	return s.lines[:len(s.lines):len(s.lines)]
 }
 
-// until waits for a packet whose line holds mark, sent after all that matters, and returns the lines of all that came before: packets keep
-// their order on the way, so what is not among them does not come.
+// until waits for a packet whose line holds mark, sent after all that matters, and
+// returns the lines of all that came before: packets keep their order on the way, so what
+// is not among them does not come.
 func (s *sniffer) until(t *testing.T, mark string) []string {
 	t.Helper()
 	var before []string

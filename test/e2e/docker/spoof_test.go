@@ -47,7 +47,8 @@ func TestSpoofing(t *testing.T) {
 					"-port", "9000", "-text", f.text)
 			}
 		})
-		for text, passes := range map[string]bool{"honest4": true, "honest6": true, "address4": !guarded, "address6": !guarded,
+		for text, passes := range map[string]bool{
+			"honest4": true, "honest6": true, "address4": !guarded, "address6": !guarded,
 			"mac4": !guarded, "mac6": !guarded, "both4": !guarded} {
 			if strings.Contains(caught, text) != passes {
 				t.Errorf("%s: want passing %v; the victim got:\n%s", text, passes, caught)
@@ -130,13 +131,18 @@ func catch(t *testing.T, b box, f func()) string {
 	return caught.String()
 }
 
-// frames sends what only a router, a server or another may send, beside an honest datagram. Nothing but that one must be seen by the victim, whether it
-// listens or not. The same frames are all seen on Docker's own bridge, so they are well formed, and the filter knows them.
+// frames sends what only a router, a server or another may send, beside an honest
+// datagram. Nothing but that one must be seen by the victim, whether it listens or not.
+// The same frames are all seen on Docker's own bridge, so they are well formed, and the
+// filter knows them.
 func frames(t *testing.T, r rig, victim, thief box) {
 	r.docker(t, "network", "create", "-d", "bridge", "--ipv6", "--subnet", "10.51.0.0/24", "--subnet", "fd51::/64", "open")
 	r.removed(t, "open")
 	openVictim, openThief := r.run(t, "open-victim", "open"), r.run(t, "open-thief", "open")
-	ofServers := []string{"router advertisement", "router advertisement to one", "router advertisement behind a header", "DHCP offer"}
+	ofServers := []string{
+		"router advertisement", "router advertisement to one",
+		"router advertisement behind a header", "DHCP offer",
+	}
 	const strange = "02:66:66:66:66:66"
 	const everyone, all4, all6 = "ff:ff:ff:ff:ff:ff", "255.255.255.255", "33:33:00:00:00:01"
 	for _, where := range []struct {
@@ -193,7 +199,10 @@ func frames(t *testing.T, r rig, victim, thief box) {
 				forge("udp", "-dst-mac", everyone, "-src", thief.ip4.String(), "-dst", all4, "-src-port", "67", "-port", "68")
 			})
 			send("DHCPv6 advertisement", []string{".547 > ", ".546"}, func() {
-				forge("udp", "-dst-mac", victim.mac, "-src", own.String(), "-dst", victim.ip6.String(), "-src-port", "547", "-port", "546")
+				forge(
+					"udp", "-dst-mac", victim.mac, "-src", own.String(), "-dst",
+					victim.ip6.String(), "-src-port", "547", "-port", "546",
+				)
 			})
 			send("the gateway's address by ARP", []string{"Reply " + gate4.String() + " is-at " + thief.mac}, func() {
 				forge("arp", "-dst-mac", everyone, "-src", gate4.String(), "-dst", gate4.String())
@@ -204,11 +213,23 @@ func frames(t *testing.T, r rig, victim, thief box) {
 			send("the gateway's address by ND", []string{"neighbor advertisement, tgt is " + gate6.String()}, func() {
 				forge("na", "-dst-mac", victim.mac, "-src", gate6.String(), "-dst", victim.ip6.String())
 			})
-			send("the gateway's IPv4 address", []string{gate4.String() + ".40000 > " + victim.ip4.String() + ".9"}, func() { udp(gate4, victim.ip4, "-port", "9") })
-			send("the gateway's IPv6 address", []string{gate6.String() + ".40000 > " + victim.ip6.String() + ".9"}, func() { udp(gate6, victim.ip6, "-port", "9") })
-			send("a strange MAC", []string{strange, ".10: UDP"}, func() { udp(thief.ip4, victim.ip4, "-src-mac", strange, "-port", "10") })
+			send(
+				"the gateway's IPv4 address",
+				[]string{gate4.String() + ".40000 > " + victim.ip4.String() + ".9"},
+				func() { udp(gate4, victim.ip4, "-port", "9") },
+			)
+			send(
+				"the gateway's IPv6 address",
+				[]string{gate6.String() + ".40000 > " + victim.ip6.String() + ".9"},
+				func() { udp(gate6, victim.ip6, "-port", "9") },
+			)
+			send("a strange MAC", []string{strange, ".10: UDP"}, func() {
+				udp(thief.ip4, victim.ip4, "-src-mac", strange, "-port", "10")
+			})
 			send("a tag", []string{"vlan 6", ".11: UDP"}, func() { udp(thief.ip4, victim.ip4, "-vlan", "6", "-port", "11") })
-			send("another protocol", []string{"0x88b5"}, func() { forge("other", "-dst-mac", victim.mac, "-src", own.String(), "-dst", own.String()) })
+			send("another protocol", []string{"0x88b5"}, func() {
+				forge("other", "-dst-mac", victim.mac, "-src", own.String(), "-dst", own.String())
+			})
 			udp(thief.ip4, victim.ip4, "-port", "99") // the honest one
 			seen := s.until(t, thief.ip4.String()+".40000 > "+victim.ip4.String()+".99: UDP")
 			for what, words := range sent {
@@ -216,12 +237,16 @@ func frames(t *testing.T, r rig, victim, thief box) {
 					continue
 				}
 				if found := holding(seen, words...); (len(found) > 0) != where.passes {
-					t.Errorf("%s: want passing %v; the victim saw of it %q, and in all:\n%s", what, where.passes, found, strings.Join(seen, "\n"))
+					t.Errorf(
+						"%s: want passing %v; the victim saw of it %q, and in all:\n%s", what,
+						where.passes, found, strings.Join(seen, "\n"),
+					)
 				}
 			}
 		})
 	}
-	if res := victim.in("sh", "-c", "ip -6 route; ip -6 addr"); has(anyGuard) && strings.Contains(res.Stdout, "2001:db8:bad:") {
+	if res := victim.in("sh", "-c", "ip -6 route; ip -6 addr"); has(anyGuard) &&
+		strings.Contains(res.Stdout, "2001:db8:bad:") {
 		t.Errorf("the victim learned from forged router advertisements: %s", res)
 	}
 }

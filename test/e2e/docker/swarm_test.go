@@ -20,9 +20,15 @@ func (r rig) tasks(t *testing.T, service, network string, n int) []box {
 	var names []string
 	eventually(t, time.Minute, func() string {
 		all := r.docker(t, "ps", "-q", "--filter", "label=com.docker.swarm.service.name="+service)
-		names = strings.Fields(r.docker(t, "ps", "--format", "{{.Names}}", "--filter", "status=running", "--filter", "label=com.docker.swarm.service.name="+service))
+		names = strings.Fields(r.docker(
+			t, "ps", "--format", "{{.Names}}", "--filter", "status=running", "--filter",
+			"label=com.docker.swarm.service.name="+service,
+		))
 		if len(names) != n || len(strings.Fields(all)) != n {
-			return fmt.Sprintf("%d tasks of %s run, want %d\n%s", len(names), service, n, r.sh("docker", "service", "ps", "--no-trunc", service))
+			return fmt.Sprintf(
+				"%d tasks of %s run, want %d\n%s", len(names), service, n,
+				r.sh("docker", "service", "ps", "--no-trunc", service),
+			)
 		}
 		return ""
 	})
@@ -39,7 +45,13 @@ func (r rig) tasks(t *testing.T, service, network string, n int) []box {
 // service creates a service of containers that answer on port.
 func (r rig) service(t *testing.T, name, network string, args ...string) {
 	t.Helper()
-	argv := append([]string{"service", "create", "--detach", "--name", name, "--network", network, "--no-resolve-image", "--stop-grace-period", "1s"}, args...)
+	argv := append(
+		[]string{
+			"service", "create", "--detach", "--name", name, "--network", network,
+			"--no-resolve-image", "--stop-grace-period", "1s",
+		},
+		args...,
+	)
 	r.docker(t, append(argv, "box", "probe", "serve", port)...)
 }
 
@@ -49,10 +61,14 @@ func TestSwarm(t *testing.T) {
 	// The engine asks a registry for each image before it takes the one it has: it shall hear at once that there is none.
 	r := newPluginRig(t, privatehost.Options{}, []string{"sh", "-c", "echo nameserver 127.0.0.1 >/etc/resolv.conf"})
 	r.docker(t, "plugin", "set", "kuryr", "KURYR_DOCKER_CAPABILITY_SCOPE=global")
-	r.docker(t, "plugin", "set", "kuryr", "KURYR_DOCKER_FORGET_AFTER=2s") // much of a swarm's no container has: none of it is forgotten
+	// much of a swarm's no container has: none of it is forgotten
+	r.docker(t, "plugin", "set", "kuryr", "KURYR_DOCKER_FORGET_AFTER=2s")
 	r.docker(t, "plugin", "enable", "kuryr")
 	r.docker(t, "swarm", "init", "--advertise-addr", host4.String())
-	r.docker(t, "network", "create", "-d", managed, "--ipam-driver", managed, "--attachable", "--subnet", "10.93.0.0/24", "wide")
+	r.docker(
+		t, "network", "create", "-d", managed, "--ipam-driver", managed, "--attachable", "--subnet",
+		"10.93.0.0/24", "wide",
+	)
 
 	r.service(t, "rr", "wide", "--endpoint-mode", "dnsrr", "--replicas", "2")
 	r.service(t, "vip", "wide", "--replicas", "2")
@@ -95,7 +111,9 @@ func TestSwarm(t *testing.T) {
 
 	// The kernel here may lack IPVS, which carries packets to a service's address; but that address is nobody else's.
 	var end struct{ VirtualIPs []struct{ Addr netip.Prefix } }
-	if err := json.Unmarshal([]byte(r.docker(t, "service", "inspect", "-f", "{{json .Endpoint}}", "vip")), &end); err != nil || len(end.VirtualIPs) != 1 {
+	if err := json.Unmarshal(
+		[]byte(r.docker(t, "service", "inspect", "-f", "{{json .Endpoint}}", "vip")), &end,
+	); err != nil || len(end.VirtualIPs) != 1 {
 		t.Fatalf("the service's address: %v %+v", err, end)
 	}
 	virtual := end.VirtualIPs[0].Addr.Addr()
@@ -125,7 +143,10 @@ func TestSwarm(t *testing.T) {
 		r.tasks(t, "rr", "wide", 1)
 		r.docker(t, "service", "update", "--detach", "--force", "vip")
 		eventually(t, time.Minute, func() string {
-			now := strings.Fields(r.docker(t, "ps", "--format", "{{.Names}}", "--filter", "label=com.docker.swarm.service.name=vip"))
+			now := strings.Fields(r.docker(
+				t, "ps", "--format", "{{.Names}}", "--filter",
+				"label=com.docker.swarm.service.name=vip",
+			))
 			if len(now) != 2 || slices.Contains(now, vip[0].name) || slices.Contains(now, vip[1].name) {
 				return fmt.Sprint("not renewed: ", now)
 			}
@@ -136,7 +157,8 @@ func TestSwarm(t *testing.T) {
 		}
 		r.nothingForgotten(t)
 		reaches(t, a.in, open.ip4, a.ip4)
-		if ports := fmt.Sprint(r.list(t, "port")); !strings.Contains(ports, virtual.String()+" ") && !strings.Contains(ports, virtual.String()+"]") {
+		if ports := fmt.Sprint(r.list(t, "port")); !strings.Contains(ports, virtual.String()+" ") &&
+			!strings.Contains(ports, virtual.String()+"]") {
 			t.Errorf("the service's address %s is free: %s", virtual, ports)
 		}
 		r.pluginClean(t)

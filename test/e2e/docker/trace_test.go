@@ -97,7 +97,9 @@ func TestTrace(t *testing.T) {
 	outside := out4.String() + ":" + port
 
 	t.Run("one network", func(t *testing.T) {
-		for _, to := range [][]string{{"db"}, {"db", "-6"}, {"db:" + port + "/tcp"}, {"db:" + port + "/udp", "--family", "6"}} {
+		for _, to := range [][]string{
+			{"db"}, {"db", "-6"}, {"db:" + port + "/tcp"}, {"db:" + port + "/udp", "--family", "6"},
+		} {
 			tr := r.trace(t, append([]string{"web"}, to...)...)
 			tr.plans(t, false, "bridge br-", "container db")
 			tr.wants(t, "answered", true, "answered: ")
@@ -118,7 +120,10 @@ func TestTrace(t *testing.T) {
 		tr.wants(t, "dropped", false, "inet kuryr forward", "nothing else into a router", "in host")
 	})
 	t.Run("outside", func(t *testing.T) {
-		for _, to := range []string{out4.String(), out6.String(), outside, outside + "/udp", "[" + out6.String() + "]:" + port} {
+		for _, to := range []string{
+			out4.String(), out6.String(), outside, outside + "/udp",
+			"[" + out6.String() + "]:" + port,
+		} {
 			tr := r.trace(t, "web", to)
 			tr.plans(t, false, "host", "SNAT")
 			tr.wants(t, "answered", true)
@@ -131,13 +136,16 @@ func TestTrace(t *testing.T) {
 			tr.wants(t, "answered", true, "SYN-ACK from "+host4.String()+":8070")
 		}
 		r.trace(t, "red", host4.String()+":8071").wants(t, "answered", true, "RST", "nothing listens there")
-		if list := r.must(t, kuryr, "port", "published", "web"); list != port+"/tcp -> 0.0.0.0:8070\n"+port+"/tcp -> [::]:8070" {
+		if list := r.must(t, kuryr, "port", "published", "web"); list != port+
+			"/tcp -> 0.0.0.0:8070\n"+port+"/tcp -> [::]:8070" {
 			t.Errorf("kuryr port published web:\n%s", list)
 		}
 		if res := r.sh(kuryr, "port", "published", "db"); res.OK() || !strings.Contains(res.Stderr, "publishes no port") {
 			t.Errorf("of one that publishes nothing: %s", res)
 		}
-		if list := r.must(t, kuryr, "port", "published"); !strings.Contains(list, "web") || !strings.Contains(list, "0.0.0.0:8070") || !strings.Contains(list, web.ip4.String()+":"+port+"/tcp") {
+		if list := r.must(t, kuryr, "port", "published"); !strings.Contains(list, "web") ||
+			!strings.Contains(list, "0.0.0.0:8070") ||
+			!strings.Contains(list, web.ip4.String()+":"+port+"/tcp") {
 			t.Errorf("kuryr port published:\n%s", list)
 		}
 	})
@@ -174,7 +182,9 @@ func TestTrace(t *testing.T) {
 	t.Run("several networks", func(t *testing.T) {
 		r.run(t, "several", "tr-lab1")
 		r.docker(t, "network", "connect", "tr-red", "several")
-		for from, c := range map[string]struct{ to, router string }{"tr-lab1": {outside, "router tr-lab"}, "tr-red": {"red", "router of tr-red"}} {
+		for from, c := range map[string]struct{ to, router string }{
+			"tr-lab1": {outside, "router tr-lab"}, "tr-red": {"red", "router of tr-red"},
+		} {
 			tr := r.trace(t, "several", c.to, "--from", from)
 			tr.wants(t, "answered", true)
 			if len(tr.Probe.Hops) < 2 || tr.Probe.Hops[1].Where != c.router {
@@ -229,7 +239,8 @@ func TestTrace(t *testing.T) {
 			{"web", "db:0", "want a number from 1 to 65535"},
 			{"web", "db:80/sctp", "want tcp or udp"},
 		} {
-			if res := r.sh(kuryr, "trace", c.from, c.to); res.OK() || !strings.Contains(res.Stderr, c.says) || strings.Count(res.Stderr, "\n") != 1 {
+			if res := r.sh(kuryr, "trace", c.from, c.to); res.OK() ||
+				!strings.Contains(res.Stderr, c.says) || strings.Count(res.Stderr, "\n") != 1 {
 				t.Errorf("trace %s %s: %s", c.from, c.to, res)
 			}
 		}

@@ -50,7 +50,9 @@ func (r rig) write(t *testing.T, path, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if res := r.ExecIn(ctx, strings.NewReader(text), "sh", "-c", `mkdir -p "$(dirname "$0")" && cat >"$0"`, path); !res.OK() {
+	if res := r.ExecIn(
+		ctx, strings.NewReader(text), "sh", "-c", `mkdir -p "$(dirname "$0")" && cat >"$0"`, path,
+	); !res.OK() {
 		t.Fatal(res)
 	}
 }
@@ -63,8 +65,13 @@ func TestTCPWithTLS(t *testing.T) {
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/tls", "--host", "127.0.0.1")
 	r.must(t, kuryr, "docker", "certificates", "/etc/kuryr/foreign", "--host", "127.0.0.1")
 	r.settings(t, tlsSettings)
-	install := []string{kuryr, "docker", "install", "--ca", "/etc/kuryr/tls/ca.pem", "--cert", "/etc/kuryr/tls/client.pem", "--key", "/etc/kuryr/tls/client-key.pem"}
-	if res := r.sh(install...); !res.OK() || !strings.Contains(res.Stdout, "/etc/docker/plugins/kuryr.json written") || res.Stderr != "" {
+	install := []string{
+		kuryr, "docker", "install", "--ca", "/etc/kuryr/tls/ca.pem", "--cert",
+		"/etc/kuryr/tls/client.pem", "--key", "/etc/kuryr/tls/client-key.pem",
+	}
+	if res := r.sh(install...); !res.OK() ||
+		!strings.Contains(res.Stdout, "/etc/docker/plugins/kuryr.json written") ||
+		res.Stderr != "" {
 		t.Errorf("install: %s", res)
 	}
 	if res := r.sh(install...); !res.OK() || !strings.Contains(res.Stdout, "already") {
@@ -91,17 +98,35 @@ func TestTCPWithTLS(t *testing.T) {
 
 	// The engine tries for 15 seconds where it is refused, so all at once.
 	strangers := map[string]struct{ file, text, want string }{
-		"nocert":  {"nocert.json", `{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/tls/ca.pem"}}`, "certificate required"},
-		"foreign": {"foreign.json", `{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/tls/ca.pem","CertFile":"/etc/kuryr/foreign/client.pem","KeyFile":"/etc/kuryr/foreign/client-key.pem"}}`, "certificate"},
-		"deluded": {"deluded.json", `{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/foreign/ca.pem","CertFile":"/etc/kuryr/tls/client.pem","KeyFile":"/etc/kuryr/tls/client-key.pem"}}`, "unknown authority"},
-		"plain":   {"plain.spec", "tcp://127.0.0.1:2378\n", ""},
+		"nocert": {
+			"nocert.json",
+			`{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/tls/ca.pem"}}`,
+			"certificate required",
+		},
+		"foreign": {
+			"foreign.json",
+			`{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/tls/ca.pem",` +
+				`"CertFile":"/etc/kuryr/foreign/client.pem",` +
+				`"KeyFile":"/etc/kuryr/foreign/client-key.pem"}}`,
+			"certificate",
+		},
+		"deluded": {
+			"deluded.json",
+			`{"Addr":"https://127.0.0.1:2378","TLSConfig":{"CAFile":"/etc/kuryr/foreign/ca.pem",` +
+				`"CertFile":"/etc/kuryr/tls/client.pem",` +
+				`"KeyFile":"/etc/kuryr/tls/client-key.pem"}}`,
+			"unknown authority",
+		},
+		"plain": {"plain.spec", "tcp://127.0.0.1:2378\n", ""},
 	}
 	var wait sync.WaitGroup
 	for name, s := range strangers {
 		r.write(t, "/etc/docker/plugins/"+s.file, s.text)
 		wait.Go(func() {
 			start := time.Now()
-			if res := r.sh("docker", "network", "create", "-d", name, "--subnet", "10.96.0.0/24", name); res.OK() || !strings.Contains(res.Stderr, s.want) {
+			if res := r.sh(
+				"docker", "network", "create", "-d", name, "--subnet", "10.96.0.0/24", name,
+			); res.OK() || !strings.Contains(res.Stderr, s.want) {
 				t.Errorf("%s, after %s: %s", name, time.Since(start), res)
 			}
 		})
@@ -134,7 +159,8 @@ func TestSocketElsewhere(t *testing.T) {
 	r.docker(t, "rm", "-f", "elsewhere-a", "elsewhere-b")
 	r.docker(t, "network", "rm", "elsewhere")
 	r.must(t, "touch", privatehost.PluginSocket)
-	if res := r.sh(kuryr, "docker", "install"); !res.OK() || !strings.Contains(res.Stderr, privatehost.PluginSocket+" is there too") {
+	if res := r.sh(kuryr, "docker", "install"); !res.OK() ||
+		!strings.Contains(res.Stderr, privatehost.PluginSocket+" is there too") {
 		t.Errorf("no warning: %s", res)
 	}
 }
