@@ -16,10 +16,13 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
 
-// Apply has the API server take the objects of YAML texts, as "kubectl apply --server-side" does, and waits until the resources that they define are
-// served. An object of a resource defined by an earlier one of them is no problem.
+// Apply has the API server take the objects of YAML texts, as "kubectl apply
+// --server-side" does, and waits until the resources that they define are served. An
+// object of a resource defined by an earlier one of them is no problem.
 func (c *Cluster) Apply(ctx context.Context, texts ...[]byte) error {
 	client, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
@@ -59,7 +62,10 @@ func unknown(mapper meta.RESTMapper, kind schema.GroupVersionKind) bool {
 	return err != nil
 }
 
-func applyOne(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper, object *unstructured.Unstructured) error {
+func applyOne(
+	ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper,
+	object *unstructured.Unstructured,
+) error {
 	kind := object.GroupVersionKind()
 	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
@@ -73,11 +79,15 @@ func applyOne(ctx context.Context, client dynamic.Interface, mapper meta.RESTMap
 		}
 		resource = client.Resource(mapping.Resource).Namespace(namespace)
 	}
-	if _, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "kubelab", Force: true}); err != nil || mapping.Resource != definitions {
+	if _, err := resource.Apply(
+		ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "kubelab", Force: true},
+	); err != nil || mapping.Resource != definitions {
 		return err
 	}
 	options := metav1.ListOptions{FieldSelector: "metadata.name=" + object.GetName()}
-	return Until[*unstructured.UnstructuredList](ctx, client.Resource(definitions), options, func(list *unstructured.UnstructuredList) error {
+	return Until[*unstructured.UnstructuredList](ctx, client.Resource(
+		definitions,
+	), options, func(list *unstructured.UnstructuredList) error {
 		for _, definition := range list.Items {
 			conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
 			for _, c := range conditions {

@@ -28,9 +28,11 @@ type Options struct {
 	Nodes    int    // named node1, node2, …
 	Families Families
 	APIFlags []string
-	// Egress has the API server reach kubelets and pods from the first node, as Konnectivity would, and not from its own host, which is no node.
+	// Egress has the API server reach kubelets and pods from the first node, as
+	// Konnectivity would, and not from its own host, which is no node.
 	Egress bool
-	// Central is a running host that the control plane is to be on, beside what else it runs; nil is one of the cluster's own. It does not end with the cluster.
+	// Central is a running host that the control plane is to be on, beside what else it
+	// runs; nil is one of the cluster's own. It does not end with the cluster.
 	Central *privatehost.Host
 
 	// Images are imported on every node, besides those of pods (PauseImage) and Busybox.
@@ -38,11 +40,13 @@ type Options struct {
 	// DNS has the nodes have CoreDNS's image, for DeployDNS.
 	DNS bool
 
-	// Booted runs when a node starts and at each Reboot, before its containerd does: it brings the CNI plugins and their configuration.
+	// Booted runs when a node starts and at each Reboot, before its containerd does: it
+	// brings the CNI plugins and their configuration.
 	Booted func(context.Context, *Node) error
 }
 
-// Cluster is a running cluster. Its methods may be called from any goroutine, but those that start and stop something from one at a time.
+// Cluster is a running cluster. Its methods may be called from any goroutine, but those
+// that start and stop something from one at a time.
 type Cluster struct {
 	Central *privatehost.Host
 	Nodes   []*Node
@@ -59,8 +63,9 @@ type Cluster struct {
 	etcd, api, controllers, scheduler *privatehost.Service
 }
 
-// New starts a cluster. It returns when the API server answers and, with nodes, when every one is known to it; WaitReady waits for more. Close must
-// be called also when ctx has ended.
+// New starts a cluster. It returns when the API server answers and, with nodes, when
+// every one is known to it; WaitReady waits for more. Close must be called also when ctx
+// has ended.
 func New(ctx context.Context, opts Options) (*Cluster, error) {
 	c := &Cluster{opts: opts, programs: cmp.Or(opts.Programs, os.Getenv(ProgramsEnv))}
 	if c.programs == "" {
@@ -109,7 +114,9 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // lay makes the central host's side of the cables.
 func lay(ctx context.Context, h *privatehost.Host) error {
-	return run(ctx, h, []string{"ip", "link", "add", bridge, "up", "type", "bridge"}, []string{"ip", "addr", "add", Nodes.String(), "dev", bridge},
+	return run(
+		ctx, h, []string{"ip", "link", "add", bridge, "up", "type", "bridge"},
+		[]string{"ip", "addr", "add", Nodes.String(), "dev", bridge},
 		[]string{"ip", "addr", "add", Nodes6.String(), "dev", bridge, "nodad"})
 }
 
@@ -124,8 +131,8 @@ func (c *Cluster) Endpoint() string {
 	return "https://" + netip.AddrPortFrom(Nodes.Addr(), Port).String()
 }
 
-// Kubeconfig writes a file by which a program on one of the hosts is a user in groups, and returns its path, which is the same on all. Through front,
-// if that is not nil.
+// Kubeconfig writes a file by which a program on one of the hosts is a user in groups,
+// and returns its path, which is the same on all. Through front, if that is not nil.
 func (c *Cluster) Kubeconfig(front *Front, user string, groups ...string) (string, error) {
 	endpoint := c.Endpoint()
 	if front != nil {

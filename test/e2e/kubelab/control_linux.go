@@ -37,8 +37,12 @@ func (c *Cluster) identify() (err error) {
 	if err := (pair{c.ca.pem, nil}).write(c.Central.Dir(), "ca"); err != nil {
 		return err
 	}
-	server, err := c.ca.server("kube-apiserver", []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
-		Nodes.Addr().String(), Nodes6.Addr().String(), "127.0.0.1", netip.MustParsePrefix(ServiceRange).Addr().Next().String(), netip.MustParsePrefix(ServiceRange6).Addr().Next().String())
+	server, err := c.ca.server(
+		"kube-apiserver",
+		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
+		Nodes.Addr().String(), Nodes6.Addr().String(), "127.0.0.1", netip.MustParsePrefix(
+			ServiceRange,
+		).Addr().Next().String(), netip.MustParsePrefix(ServiceRange6).Addr().Next().String())
 	if err != nil {
 		return err
 	}
@@ -104,7 +108,9 @@ func (c *Cluster) dialNode(ctx context.Context, address string) (net.Conn, error
 }
 
 // component starts a program of Kubernetes on the central host.
-func (c *Cluster) component(ctx context.Context, name string, ready func(context.Context) bool, flags ...string) (*privatehost.Service, error) {
+func (c *Cluster) component(
+	ctx context.Context, name string, ready func(context.Context) bool, flags ...string,
+) (*privatehost.Service, error) {
 	return c.Central.StartService(ctx, name, nil, append([]string{filepath.Join(c.programs, name)}, flags...), ready)
 }
 
@@ -121,11 +127,16 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	return c.StartControllers(ctx)
 }
 
-// StartEtcd starts etcd with what it kept. It does not wait for the disk: what it tells the API server survives its own end, not the machine's.
+// StartEtcd starts etcd with what it kept. It does not wait for the disk: what it tells
+// the API server survives its own end, not the machine's.
 func (c *Cluster) StartEtcd(ctx context.Context) (err error) {
-	c.etcd, err = c.component(ctx, "etcd", nil, "--name=central", "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+	c.etcd, err = c.component(
+		ctx, "etcd", nil, "--name=central", "--data-dir="+c.file("etcd"), "--unsafe-no-fsync",
+		"--log-level=warn",
 		"--listen-client-urls="+EtcdEndpoint, "--advertise-client-urls="+EtcdEndpoint,
-		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380", "--initial-cluster=central=http://127.0.0.1:2380")
+		"--listen-peer-urls=http://127.0.0.1:2380",
+		"--initial-advertise-peer-urls=http://127.0.0.1:2380",
+		"--initial-cluster=central=http://127.0.0.1:2380")
 	return err
 }
 
@@ -141,13 +152,17 @@ func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
 	}
 	flags := []string{
 		"--etcd-servers=" + EtcdEndpoint, "--bind-address=" + bind.String(), "--advertise-address=" + advertise.String(),
-		"--secure-port=" + strconv.Itoa(Port), "--service-cluster-ip-range=" + c.opts.Families.of(ServiceRange, ServiceRange6),
-		"--tls-cert-file=" + c.file("apiserver.crt"), "--tls-private-key-file=" + c.file("apiserver.key"), "--client-ca-file=" + c.file("ca.crt"),
+		"--secure-port=" + strconv.Itoa(Port),
+		"--service-cluster-ip-range=" + c.opts.Families.of(ServiceRange, ServiceRange6),
+		"--tls-cert-file=" + c.file("apiserver.crt"),
+		"--tls-private-key-file=" + c.file("apiserver.key"), "--client-ca-file=" + c.file("ca.crt"),
 		"--kubelet-client-certificate=" + c.file("kubelets.crt"), "--kubelet-client-key=" + c.file("kubelets.key"),
 		"--kubelet-certificate-authority=" + c.file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
-		"--service-account-key-file=" + c.file("accounts.key"), "--service-account-signing-key-file=" + c.file("accounts.key"),
+		"--service-account-key-file=" + c.file("accounts.key"),
+		"--service-account-signing-key-file=" + c.file("accounts.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true", "--profiling=false",
 		"--shutdown-watch-termination-grace-period=1s", // else who watches holds up its end for a minute
 	}
 	if c.opts.Egress {
@@ -183,9 +198,14 @@ func (c *Cluster) ThawAPIServer() error { return unix.Kill(c.api.Pid(), unix.SIG
 // StartControllers starts kube-controller-manager, which takes a silent node for lost after some seconds.
 func (c *Cluster) StartControllers(ctx context.Context) (err error) {
 	kubeconfig := c.file(controllerManager)
-	c.controllers, err = c.component(ctx, controllerManager, nil, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-		"--authentication-tolerate-lookup-failure=true", "--service-account-private-key-file="+c.file("accounts.key"), "--root-ca-file="+c.file("ca.crt"),
-		"--use-service-account-credentials=true", "--leader-elect=false", "--node-monitor-period=2s", "--node-monitor-grace-period=16s", "--secure-port=0")
+	c.controllers, err = c.component(
+		ctx, controllerManager, nil, "--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
+		"--authentication-tolerate-lookup-failure=true",
+		"--service-account-private-key-file="+c.file("accounts.key"),
+		"--root-ca-file="+c.file("ca.crt"),
+		"--use-service-account-credentials=true", "--leader-elect=false",
+		"--node-monitor-period=2s", "--node-monitor-grace-period=16s", "--secure-port=0")
 	return err
 }
 
@@ -197,13 +217,15 @@ func (c *Cluster) StopControllers(sig syscall.Signal) error {
 // StartScheduler starts kube-scheduler.
 func (c *Cluster) StartScheduler(ctx context.Context) (err error) {
 	kubeconfig := c.file(scheduler)
-	c.scheduler, err = c.component(ctx, scheduler, nil, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
+	c.scheduler, err = c.component(
+		ctx, scheduler, nil, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig,
 		"--authentication-tolerate-lookup-failure=true", "--leader-elect=false", "--secure-port=0")
 	return err
 }
 
-// NewFront listens on the central host and passes all on to the API server, until Close: for who is to find it slow, or gone. A kubeconfig leads to it by
-// Kubeconfig.
+// NewFront listens on the central host and passes all on to the API server, until Close:
+// for who is to find it slow, or gone. A kubeconfig leads to it by Kubeconfig.
 func (c *Cluster) NewFront(ctx context.Context) (*Front, error) {
 	listener, err := c.Central.Listen(ctx, "tcp", netip.AddrPortFrom(Nodes.Addr(), 0).String())
 	if err != nil {

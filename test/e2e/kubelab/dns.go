@@ -17,8 +17,9 @@ const dnsImage = "registry.k8s.io/coredns/coredns:kuryr-test"
 //go:embed dns.yaml
 var dnsManifest string
 
-// DeployDNS gives the cluster its name server: CoreDNS, which finds the API server by its ClusterIP, behind the Service kube-dns at ServiceDNS, which every
-// pod's resolv.conf names. Options.DNS must have been set. It does not wait: WaitDNS does.
+// DeployDNS gives the cluster its name server: CoreDNS, which finds the API server by its
+// ClusterIP, behind the Service kube-dns at ServiceDNS, which every pod's resolv.conf
+// names. Options.DNS must have been set. It does not wait: WaitDNS does.
 func (c *Cluster) DeployDNS(ctx context.Context) error {
 	t, err := texttemplate.New("dns").Parse(dnsManifest)
 	if err != nil {
@@ -33,7 +34,9 @@ func (c *Cluster) DeployDNS(ctx context.Context) error {
 
 // WaitDNS waits until CoreDNS says that it is ready: it has then read the cluster's Services by way of their first one.
 func (c *Cluster) WaitDNS(ctx context.Context) error {
-	return Until(ctx, c.Client.CoreV1().Pods(metav1.NamespaceSystem), metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"}, func(list *corev1.PodList) error {
+	return Until(ctx, c.Client.CoreV1().Pods(
+		metav1.NamespaceSystem,
+	), metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"}, func(list *corev1.PodList) error {
 		for _, p := range list.Items {
 			for _, condition := range p.Status.Conditions {
 				if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// egress is how the API server reaches kubelets and pods with Options.Egress: by CONNECT to a socket, from which the first node connects. It stands for Konnectivity's agent,
+// egress is how the API server reaches kubelets and pods with Options.Egress: by CONNECT
+// to a socket, from which the first node connects. It stands for Konnectivity's agent,
 // since the control plane's host is no node and has no way to pods.
 type egress struct {
 	server *http.Server
@@ -25,12 +26,15 @@ func newEgress(socket string, dial func(ctx context.Context, address string) (ne
 		return nil, err
 	}
 	config := socket + ".yaml"
-	text := fmt.Sprintf("apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n"+
+	text := fmt.Sprintf("apiVersion: apiserver.k8s.io/v1beta1\nkind: "+
+		"EgressSelectorConfiguration\negressSelections:\n- name: cluster\n"+
 		"  connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %q}}}\n", socket)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	e := &egress{flag: "--egress-selector-config-file=" + config, server: &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: connects(dial)}}
+	e := &egress{flag: "--egress-selector-config-file=" + config, server: &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, Handler: connects(dial),
+	}}
 	go func() { _ = e.server.Serve(listener) }()
 	return e, nil
 }

@@ -13,7 +13,9 @@ import (
 
 // A client that asks the socket for an address gets what is there; another is told why not.
 func TestEgress(t *testing.T) {
-	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the pod") }))
+	pod := httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the pod") },
+	))
 	defer pod.Close()
 	socket := filepath.Join(t.TempDir(), "egress")
 	e, err := newEgress(socket, func(ctx context.Context, address string) (net.Conn, error) {
@@ -28,7 +30,11 @@ func TestEgress(t *testing.T) {
 	}
 	defer e.Close()
 	for _, c := range []struct{ ask, want string }{
-		{"CONNECT 10.128.0.5:80 HTTP/1.1\r\nHost: 10.128.0.5:80\r\n\r\nGET / HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n", "the pod"},
+		{
+			"CONNECT 10.128.0.5:80 HTTP/1.1\r\nHost: 10.128.0.5:80\r\n\r\nGET / " +
+				"HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n",
+			"the pod",
+		},
 		{"CONNECT 127.0.0.1:0 HTTP/1.1\r\nHost: 127.0.0.1:0\r\nConnection: close\r\n\r\n", "502 Bad Gateway"},
 		{"GET / HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n", "only CONNECT"},
 	} {

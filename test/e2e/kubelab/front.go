@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Front stands before the API server, passes bytes on, and may do so late or not at all. Its certificates are the server's own.
+// Front stands before the API server, passes bytes on, and may do so late or not at all.
+// Its certificates are the server's own.
 type Front struct {
 	listener net.Listener
 	dial     func(context.Context) (net.Conn, error)
@@ -109,7 +110,8 @@ type late struct {
 	at   time.Time
 }
 
-// forward passes on what the client says: all of it late by the same time, so that many requests at once are not late by their sum.
+// forward passes on what the client says: all of it late by the same time, so that many
+// requests at once are not late by their sum.
 func (f *Front) forward(server io.Writer, client io.Reader) {
 	said := make(chan late, 4096)
 	go func() {

@@ -25,7 +25,8 @@ const (
 	Busybox    = "docker.io/library/busybox:kuryr-test"
 )
 
-// Image is one that is made of programs of the machine, since no node reaches a registry. Pods that use it want the pull policy Never, or IfNotPresent and a tag.
+// Image is one that is made of programs of the machine, since no node reaches a registry.
+// Pods that use it want the pull policy Never, or IfNotPresent and a tag.
 type Image struct {
 	Name     string            // with registry and tag
 	Programs map[string]string // path in the image to file on the machine
@@ -44,10 +45,17 @@ func (c *Cluster) writeImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pause := Image{Name: PauseImage, Programs: map[string]string{"/pause": filepath.Join(c.programs, "pause")}, Command: []string{"/pause"}}
+	pause := Image{
+		Name: PauseImage, Programs: map[string]string{"/pause": filepath.Join(c.programs, "pause")},
+		Command: []string{"/pause"},
+	}
 	images := append([]Image{pause, busybox}, c.opts.Images...)
 	if c.opts.DNS {
-		images = append(images, Image{Name: dnsImage, Programs: map[string]string{"/coredns": filepath.Join(c.programs, "coredns")}, Command: []string{"/coredns"}})
+		images = append(images, Image{
+			Name:     dnsImage,
+			Programs: map[string]string{"/coredns": filepath.Join(c.programs, "coredns")},
+			Command:  []string{"/coredns"},
+		})
 	}
 	for i, image := range images {
 		if err := image.write(filepath.Join(c.images, fmt.Sprintf("%d.tar", i))); err != nil {
@@ -59,7 +67,10 @@ func (c *Cluster) writeImages(ctx context.Context) error {
 
 // busybox is the distribution's, with its commands.
 func (c *Cluster) busybox(ctx context.Context) (Image, error) {
-	image := Image{Name: Busybox, Programs: map[string]string{"/bin/busybox": "/bin/busybox"}, Links: map[string]string{}, Command: []string{"/bin/sh"}}
+	image := Image{
+		Name: Busybox, Programs: map[string]string{"/bin/busybox": "/bin/busybox"},
+		Links: map[string]string{}, Command: []string{"/bin/sh"},
+	}
 	list := c.Central.Exec(ctx, "/bin/busybox", "--list")
 	if !list.OK() {
 		return image, fmt.Errorf("busybox is missing (package busybox-static): %s", list)
@@ -119,7 +130,10 @@ func (i Image) files() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(data))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o755,
+			Size: int64(len(data)),
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := tw.Write(data); err != nil {
@@ -127,7 +141,10 @@ func (i Image) files() ([]byte, error) {
 		}
 	}
 	for path, text := range i.Texts {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o644, Size: int64(len(text))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o644,
+			Size: int64(len(text)),
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := io.WriteString(tw, text); err != nil {
@@ -135,7 +152,9 @@ func (i Image) files() ([]byte, error) {
 		}
 	}
 	for path, to := range i.Links {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(path, "/"), Linkname: to}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(path, "/"), Linkname: to,
+		}); err != nil {
 			return nil, err
 		}
 	}

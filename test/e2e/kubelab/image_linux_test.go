@@ -19,7 +19,10 @@ func TestImage(t *testing.T) {
 	if err := os.WriteFile(program, []byte("a program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	made := Image{Name: PauseImage, Programs: map[string]string{"/bin/p": program}, Links: map[string]string{"/bin/q": "p"}, Command: []string{"/bin/p"}}
+	made := Image{
+		Name: PauseImage, Programs: map[string]string{"/bin/p": program},
+		Links: map[string]string{"/bin/q": "p"}, Command: []string{"/bin/p"},
+	}
 	if err := made.write(archive); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,10 @@ func (c *Cluster) newNode(ctx context.Context, number int) (*Node, error) {
 	a[3] = byte(number)
 	b := Nodes6.Addr().As16()
 	b[15] = byte(number)
-	n := &Node{Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a), Address6: netip.AddrFrom16(b), cluster: c}
+	n := &Node{
+		Name: fmt.Sprintf("node%d", number), Number: number, Address: netip.AddrFrom4(a),
+		Address6: netip.AddrFrom16(b), cluster: c,
+	}
 	host, err := privatehost.New(ctx, privatehost.Options{Hostname: n.Name, Booted: n.boot})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", n.Name, err)
@@ -66,7 +69,9 @@ func (n *Node) boot(ctx context.Context, host *privatehost.Host) error {
 	if err := host.Join(cable, n.cluster.Central, bridge); err != nil {
 		return err
 	}
-	// A machine has the same MAC after a reboot: others remember it, and for IPv6 they ask anew only when it has not answered for longer than the API server waits for a kubelet.
+	// A machine has the same MAC after a reboot: others remember it, and for IPv6 they
+	// ask anew only when it has not answered for longer than the API server waits for a
+	// kubelet.
 	err := run(ctx, host, []string{"ip", "link", "set", cable, "address", fmt.Sprintf("0e:00:00:00:01:%02x", n.Number)},
 		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address, Nodes.Bits()).String(), "dev", cable},
 		[]string{"ip", "addr", "add", netip.PrefixFrom(n.Address6, Nodes6.Bits()).String(), "dev", cable, "nodad"},
@@ -96,7 +101,10 @@ func (n *Node) folders(ctx context.Context) error {
 	for _, dir := range []string{"/opt", "/var/log"} {
 		commands = append(commands, []string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", dir})
 	}
-	commands = append(commands, []string{"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods", "/var/log/containers", n.StaticPods()},
+	commands = append(commands, []string{
+		"mkdir", "-p", PluginFolder, ConfigurationFolder, "/run/containerd", "/var/log/pods",
+		"/var/log/containers", n.StaticPods(),
+	},
 		[]string{"mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", ConfigurationFolder})
 	return run(ctx, n.Host, commands...)
 }
@@ -147,7 +155,9 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 		return err
 	}
 	var err error
-	n.containerd, err = n.StartService(ctx, "containerd", nil, []string{"containerd", "-c", config}, func(ctx context.Context) bool {
+	n.containerd, err = n.StartService(ctx, "containerd", nil, []string{
+		"containerd", "-c", config,
+	}, func(ctx context.Context) bool {
 		if _, err := os.Stat(n.Path(containerdSocket)); err != nil {
 			return false
 		}
@@ -178,16 +188,20 @@ func (n *Node) kubeletConfig() map[string]any {
 	return map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": ca},
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": ca},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 		"tlsCertFile":   filepath.Join(n.Dir(), "kubelet.crt"), "tlsPrivateKeyFile": filepath.Join(n.Dir(), "kubelet.key"),
 		"containerRuntimeEndpoint": "unix://" + containerdSocket,
 		"cgroupDriver":             "cgroupfs", "cgroupRoot": "/" + n.Group(),
 		"failCgroupV1": false, "failSwapOn": false,
-		"clusterDNS": []string{ServiceDNS}, "clusterDomain": "cluster.local", "resolvConf": filepath.Join(n.Dir(), "resolv.conf"),
+		"clusterDNS": []string{ServiceDNS}, "clusterDomain": "cluster.local",
+		"resolvConf": filepath.Join(n.Dir(), "resolv.conf"),
 		// The machine's disk is not the node's to judge.
-		"evictionHard": map[string]any{"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"}, "imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]any{
+			"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%",
+		}, "imageGCHighThresholdPercent": 100,
 		"kubeAPIQPS": 200, "kubeAPIBurst": 400,
 		"nodeLeaseDurationSeconds": 10, // a dead node is seen as such in seconds
 		"staticPodPath":            n.StaticPods(),
@@ -213,7 +227,11 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return err
 	}
 	n.kubelet, err = n.StartService(ctx, "kubelet", nil, []string{filepath.Join(n.cluster.programs, "kubelet"),
-		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" + n.cluster.opts.Families.of(n.Address.String(), n.Address6.String()), "--hostname-override=" + n.Name, "--v=2"}, nil)
+		"--config=" + config, "--kubeconfig=" + n.kubeconfig, "--node-ip=" +
+			n.cluster.opts.Families.of(
+				n.Address.String(), n.Address6.String(),
+			), "--hostname-override=" +
+			n.Name, "--v=2"}, nil)
 	return err
 }
 

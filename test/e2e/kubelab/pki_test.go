@@ -40,7 +40,8 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert, err := verify(client, "", x509.ExtKeyUsageClientAuth)
-	if err != nil || cert.Subject.CommonName != "system:node:node1" || len(cert.Subject.Organization) != 1 || cert.Subject.Organization[0] != "system:nodes" {
+	if err != nil || cert.Subject.CommonName != "system:node:node1" ||
+		len(cert.Subject.Organization) != 1 || cert.Subject.Organization[0] != "system:nodes" {
 		t.Errorf("the client's certificate is %v's, %v", cert.Subject, err)
 	}
 	if _, err := verify(client, "", x509.ExtKeyUsageServerAuth); err == nil {
@@ -51,7 +52,8 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil || config.Host != "https://192.0.2.254:6443" || string(config.CertData) != string(client.cert) || string(config.CAData) != string(a.pem) {
+	if err != nil || config.Host != "https://192.0.2.254:6443" ||
+		string(config.CertData) != string(client.cert) || string(config.CAData) != string(a.pem) {
 		t.Errorf("read back: %v, %v", config, err)
 	}
 }

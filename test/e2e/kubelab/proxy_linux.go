@@ -14,7 +14,8 @@ const (
 	PodRange6 = "fd00:244::/48"
 )
 
-// StartProxy starts kube-proxy in nftables mode on the node, and does not wait for it. No cluster has one unless it is asked for.
+// StartProxy starts kube-proxy in nftables mode on the node, and does not wait for it. No
+// cluster has one unless it is asked for.
 func (n *Node) StartProxy(ctx context.Context) error { return n.StartProxyIn(ctx, "nftables") }
 
 // StartProxyIn is StartProxy in another of its modes, such as iptables.
@@ -23,7 +24,10 @@ func (n *Node) StartProxyIn(ctx context.Context, mode string) error {
 	if err != nil {
 		return err
 	}
-	n.proxy, err = n.StartService(ctx, "kube-proxy", nil, []string{filepath.Join(n.cluster.programs, "kube-proxy"), "--config=" + config}, nil)
+	n.proxy, err = n.StartService(
+		ctx, "kube-proxy", nil,
+		[]string{filepath.Join(n.cluster.programs, "kube-proxy"), "--config=" + config}, nil,
+	)
 	return err
 }
 
@@ -60,5 +64,8 @@ func (n *Node) StopProxy(sig syscall.Signal) error { return n.proxy.Stop(sig, st
 
 // CleanProxy takes away what kube-proxy has left in the kernel, as "kube-proxy --cleanup" does.
 func (n *Node) CleanProxy(ctx context.Context) error {
-	return run(ctx, n.Host, []string{filepath.Join(n.cluster.programs, "kube-proxy"), "--config=" + filepath.Join(n.Dir(), "kube-proxy.json"), "--cleanup"})
+	return run(ctx, n.Host, []string{
+		filepath.Join(n.cluster.programs, "kube-proxy"),
+		"--config=" + filepath.Join(n.Dir(), "kube-proxy.json"), "--cleanup",
+	})
 }

@@ -47,14 +47,22 @@ func (c *Cluster) PodLog(ctx context.Context, namespace, pod string) (string, er
 }
 
 // Forward gives an address on the machine's loopback from which connections go to a pod's port, until stop is called.
-func (c *Cluster) Forward(ctx context.Context, namespace, pod string, port int) (address string, stop func(), err error) {
+func (c *Cluster) Forward(
+	ctx context.Context, namespace, pod string, port int,
+) (address string, stop func(), err error) {
 	transport, upgrader, err := spdy.RoundTripperFor(c.Config)
 	if err != nil {
 		return "", nil, err
 	}
-	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, c.stream(namespace, pod, "portforward", nil))
+	dialer := spdy.NewDialer(
+		upgrader, &http.Client{Transport: transport}, http.MethodPost,
+		c.stream(namespace, pod, "portforward", nil),
+	)
 	done, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, done, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddresses(
+		dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, done, ready, io.Discard,
+		io.Discard,
+	)
 	if err != nil {
 		return "", nil, err
 	}

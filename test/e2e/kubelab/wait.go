@@ -22,9 +22,12 @@ type Source[L runtime.Object] interface {
 // again is when a server that did not answer is asked anew.
 const again = 100 * time.Millisecond
 
-// Until waits until there is no complaint about the objects that options choose: it looks at all of them when it comes and after each event, or burst of
-// events. A server that is away for a while is waited for. When ctx ends the error has the last complaint.
-func Until[L runtime.Object](ctx context.Context, from Source[L], options metav1.ListOptions, complaint func(L) error) error {
+// Until waits until there is no complaint about the objects that options choose: it looks
+// at all of them when it comes and after each event, or burst of events. A server that is
+// away for a while is waited for. When ctx ends the error has the last complaint.
+func Until[L runtime.Object](
+	ctx context.Context, from Source[L], options metav1.ListOptions, complaint func(L) error,
+) error {
 	last := errors.New("the API server did not answer")
 	for {
 		err := follow(ctx, from, options, func(list L) error {
@@ -43,7 +46,9 @@ func Until[L runtime.Object](ctx context.Context, from Source[L], options metav1
 }
 
 // follow is Until as long as one watch lasts.
-func follow[L runtime.Object](ctx context.Context, from Source[L], options metav1.ListOptions, complaint func(L) error) error {
+func follow[L runtime.Object](
+	ctx context.Context, from Source[L], options metav1.ListOptions, complaint func(L) error,
+) error {
 	list, err := from.List(ctx, options)
 	if err != nil {
 		return err
@@ -135,7 +140,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 
 // WaitAccount waits until pods can be made in a namespace: until it has the account that they run as.
 func (c *Cluster) WaitAccount(ctx context.Context, namespace string) error {
-	return Until(ctx, c.Client.CoreV1().ServiceAccounts(namespace), metav1.ListOptions{}, func(list *corev1.ServiceAccountList) error {
+	return Until(ctx, c.Client.CoreV1().ServiceAccounts(
+		namespace,
+	), metav1.ListOptions{}, func(list *corev1.ServiceAccountList) error {
 		for _, account := range list.Items {
 			if account.Name == "default" {
 				return nil

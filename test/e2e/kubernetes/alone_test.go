@@ -24,7 +24,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// startAlone is a cluster whose node has no daemon of Kuryr's: Raven claims its ports, and kuryr-cni asks the API for them.
+// startAlone is a cluster whose node has no daemon of Kuryr's: Raven claims its ports,
+// and kuryr-cni asks the API for them.
 func startAlone(t *testing.T) *whole {
 	w := &whole{node: &kuryrNode{}}
 	booted := func(ctx context.Context, node *kubelab.Node) error {
@@ -53,14 +54,20 @@ func (w *whole) claimant(who string) {
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": label}})
 	w.must(err)
-	w.must(w.api.Patch(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node.Name}}, client.RawPatch(types.MergePatchType, patch)))
+	w.must(w.api.Patch(
+		w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node.Name}},
+		client.RawPatch(types.MergePatchType, patch),
+	))
 }
 
-// configure writes the flat-mode design's 10-kuryr.conf, which no other user of the node can read, with a token of the service account kuryr-cni as api_token, or its file as api_token_file.
+// configure writes the flat-mode design's 10-kuryr.conf, which no other user of the node
+// can read, with a token of the service account kuryr-cni as api_token, or its file as
+// api_token_file.
 func (w *whole) configure(option, value string) {
 	w.Helper()
 	text, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(), "api_ca": filepath.Join(w.dir, "ca"), option: value,
+		"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr", "api_server": w.Endpoint(),
+		"api_ca": filepath.Join(w.dir, "ca"), option: value,
 	})
 	w.must(err)
 	w.must(os.WriteFile(filepath.Join(w.dir, "10-kuryr.conf"), text, 0o600))
@@ -69,10 +76,14 @@ func (w *whole) configure(option, value string) {
 
 // configured lays that file down, which a node loses that reboots.
 func (w *whole) configured(ctx context.Context) error {
-	return w.node.Exec(ctx, "install", "-m", "0600", filepath.Join(w.dir, "10-kuryr.conf"), kubelab.ConfigurationFolder).Err()
+	return w.node.Exec(
+		ctx, "install", "-m", "0600", filepath.Join(w.dir, "10-kuryr.conf"),
+		kubelab.ConfigurationFolder,
+	).Err()
 }
 
-// refusedByFile makes a pod while the token that is in a file is refused, and writes another over it when the pod's sandbox has failed by it.
+// refusedByFile makes a pod while the token that is in a file is refused, and writes
+// another over it when the pod's sandbox has failed by it.
 func (w *whole) refusedByFile(name string) {
 	w.Helper()
 	file := filepath.Join(w.dir, "kuryr-cni")
@@ -94,13 +105,19 @@ func (w *whole) refusedByFile(name string) {
 	w.must(atomicfile.WriteFile(file, []byte(w.token("kuryr-cni", nil).BearerToken), 0o600))
 }
 
-// A node without a daemon, whose pods have their ports by way of the API: also static ones, when they are made again under their name, have ended, or the node reboots. A token that is refused is told, and one that is written over it taken. Then a daemon
-// comes, and finds the pods' ports theirs; what was bound without it goes by it, and nothing is left over.
+// A node without a daemon, whose pods have their ports by way of the API: also static
+// ones, when they are made again under their name, have ended, or the node reboots. A
+// token that is refused is told, and one that is written over it taken. Then a daemon
+// comes, and finds the pods' ports theirs; what was bound without it goes by it, and
+// nothing is left over.
 func TestWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	w := startAlone(t)
 	w.configure("api_token", "expired")
-	if said := w.node.Exec(w.ctx, "env", "CNI_COMMAND=STATUS", "sh", "-c", fmt.Sprintf("sed s/1.0.0/1.1.0/ %s/10-kuryr.conf | %s/kuryr", kubelab.ConfigurationFolder, kubelab.PluginFolder)); said.Code != 50 || !strings.Contains(said.Stdout, "401") {
+	if said := w.node.Exec(w.ctx, "env", "CNI_COMMAND=STATUS", "sh", "-c", fmt.Sprintf(
+		"sed s/1.0.0/1.1.0/ %s/10-kuryr.conf | %s/kuryr", kubelab.ConfigurationFolder,
+		kubelab.PluginFolder,
+	)); said.Code != 50 || !strings.Contains(said.Stdout, "401") {
 		t.Errorf("STATUS with a token that the API does not take: %s", said)
 	}
 	w.configure("api_token", w.token("kuryr-cni", nil).BearerToken)
@@ -114,7 +131,9 @@ func TestWithoutDaemon(t *testing.T) {
 	done := serverPod("done", "")
 	done.Spec.RestartPolicy, done.Spec.Containers[0].Command = corev1.RestartPolicyNever, []string{"true"}
 	w.create("default", serverPod("a", ""), serverPod("b", ""), done)
-	w.must(kubelab.Until(w.ctx, w.Client.CoreV1().Pods("default"), metav1.ListOptions{FieldSelector: "metadata.name=done"}, func(list *corev1.PodList) error {
+	w.must(kubelab.Until(w.ctx, w.Client.CoreV1().Pods(
+		"default",
+	), metav1.ListOptions{FieldSelector: "metadata.name=done"}, func(list *corev1.PodList) error {
 		if len(list.Items) != 1 || list.Items[0].Status.Phase != corev1.PodSucceeded {
 			return fmt.Errorf("the pod that ends at once has not ended: %+v", list.Items)
 		}

@@ -40,7 +40,8 @@ func (r *rig) resources() {
 	}
 }
 
-// The API server alone: it takes Kuryr's resources and what is theirs, keeps it over a restart, and refuses what they do not allow.
+// The API server alone: it takes Kuryr's resources and what is theirs, keeps it over a
+// restart, and refuses what they do not allow.
 func TestResources(t *testing.T) {
 	t.Parallel()
 	r := start(t, "etcd and the API server are killed", kubelab.Options{APIOnly: true})
@@ -48,7 +49,9 @@ func TestResources(t *testing.T) {
 	client, err := dynamic.NewForConfig(r.Config)
 	r.must(err)
 	pools := client.Resource(kuryrv1.GroupVersion.WithResource("kuryrportpools"))
-	pool := &kuryrv1.KuryrPortPool{Spec: kuryrv1.KuryrPortPoolSpec{Node: "node1", Network: "net", Minimum: 2, Maximum: 4, Batch: 2}}
+	pool := &kuryrv1.KuryrPortPool{Spec: kuryrv1.KuryrPortPoolSpec{
+		Node: "node1", Network: "net", Minimum: 2, Maximum: 4, Batch: 2,
+	}}
 	pool.Name = kuryrv1.PoolName(pool.Spec)
 	pool.APIVersion, pool.Kind = kuryrv1.GroupVersion.String(), "KuryrPortPool"
 	text, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pool)

@@ -28,7 +28,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// bareNode is a node with all of Kuryr and without a kubelet, for pods by the dozen: the test makes them in the API, and runs kuryr-cni for them as a container runtime would.
+// bareNode is a node with all of Kuryr and without a kubelet, for pods by the dozen: the
+// test makes them in the API, and runs kuryr-cni for them as a container runtime would.
 type bareNode struct {
 	*rig
 	api                     client.Client
@@ -45,20 +46,28 @@ func startBareNode(t *testing.T, reason string) *bareNode {
 	n.install(false)
 	n.api = n.rig.api(nil)
 	n.must(n.api.Create(n.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: bareName}}))
-	n.must(client.IgnoreAlreadyExists(n.api.Create(n.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}, AutomountServiceAccountToken: new(false)})))
+	n.must(client.IgnoreAlreadyExists(n.api.Create(n.ctx, &corev1.ServiceAccount{
+		ObjectMeta:                   metav1.ObjectMeta{Namespace: "default", Name: "default"},
+		AutomountServiceAccountToken: new(false),
+	})))
 	for file, text := range map[string][]byte{
-		"ca": n.Config.CAData, "kuryr-controller": []byte(n.token("kuryr-controller", nil).BearerToken), "kuryr-node": []byte(n.nodeToken(bareName).BearerToken),
+		"ca":               n.Config.CAData,
+		"kuryr-controller": []byte(n.token("kuryr-controller", nil).BearerToken),
+		"kuryr-node":       []byte(n.nodeToken(bareName).BearerToken),
 	} {
 		n.must(os.WriteFile(filepath.Join(n.host.Dir(), file), text, 0o600))
 	}
 	n.startSDN()
 	var err error
 	n.raven, err = n.host.StartService(n.ctx, "kuryr-controller", nil, append([]string{
-		kuryr, "controller", "--host", bareName, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
+		kuryr, "controller", "--host", bareName, "--installation", "kubernetes", "--provider",
+		"sdn", "--controller-namespace", system, "--controller-listen", "",
 		"--controller-leader-election=false", "--controller-pool-minimum", "2", "--controller-pool-batch", "5",
 	}, n.account("kuryr-controller")...), nil)
 	n.must(err)
-	n.claim, err = n.host.StartService(n.ctx, "kuryr-node", []string{"NODE_NAME=" + bareName}, append([]string{kuryr, "node"}, n.account("kuryr-node")...), func(context.Context) bool {
+	n.claim, err = n.host.StartService(n.ctx, "kuryr-node", []string{
+		"NODE_NAME=" + bareName,
+	}, append([]string{kuryr, "node"}, n.account("kuryr-node")...), func(context.Context) bool {
 		_, err := os.Stat(n.host.Path("/etc/cni/net.d/10-kuryr.conflist"))
 		return err == nil
 	})
@@ -71,7 +80,9 @@ func (n *bareNode) startSDN() {
 	socket := n.host.Path("/run/kuryr/kuryr.sock")
 	n.must(os.RemoveAll(socket)) // what a killed one has left is none
 	var err error
-	n.sdnDaemon, err = n.host.StartService(n.ctx, "kuryr-sdn", []string{"KURYR_INSTALLATION=kubernetes"}, []string{kuryr, "sdn", "--host", bareName}, func(context.Context) bool {
+	n.sdnDaemon, err = n.host.StartService(n.ctx, "kuryr-sdn", []string{
+		"KURYR_INSTALLATION=kubernetes",
+	}, []string{kuryr, "sdn", "--host", bareName}, func(context.Context) bool {
 		_, err := os.Stat(socket)
 		return err == nil
 	})
@@ -80,7 +91,11 @@ func (n *bareNode) startSDN() {
 
 // account is how a program of the node asks the API server.
 func (n *bareNode) account(name string) []string {
-	return []string{"--kubernetes-api-server", n.Endpoint(), "--kubernetes-ca-file", filepath.Join(n.host.Dir(), "ca"), "--kubernetes-token-file", filepath.Join(n.host.Dir(), name)}
+	return []string{
+		"--kubernetes-api-server", n.Endpoint(), "--kubernetes-ca-file",
+		filepath.Join(n.host.Dir(), "ca"), "--kubernetes-token-file",
+		filepath.Join(n.host.Dir(), name),
+	}
 }
 
 // sandbox is a pod with its network namespace.
@@ -115,7 +130,9 @@ func (n *bareNode) down(s sandbox) error {
 		err = errors.Join(err, r.Err())
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.name}}
-	return errors.Join(err, n.insist(func() error { return client.IgnoreNotFound(n.api.Delete(n.ctx, pod, client.GracePeriodSeconds(0))) }))
+	return errors.Join(err, n.insist(func() error {
+		return client.IgnoreNotFound(n.api.Delete(n.ctx, pod, client.GracePeriodSeconds(0)))
+	}))
 }
 
 // insist asks one who may be away, or not have heard yet, until it is done.
@@ -135,7 +152,9 @@ func (n *bareNode) insist(ask func() error) error {
 
 func (n *bareNode) cni(verb, name string) (string, error) {
 	c := n.host.Command(n.ctx, filepath.Join(filepath.Dir(kuryr), "kuryr-cni"))
-	c.Env = append(c.Env, "CNI_COMMAND="+verb, "CNI_CONTAINERID="+name, "CNI_NETNS=/run/netns/"+name, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
+	c.Env = append(
+		c.Env, "CNI_COMMAND="+verb, "CNI_CONTAINERID="+name, "CNI_NETNS=/run/netns/"+name,
+		"CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+name)
 	c.Stdin = strings.NewReader(`{"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr"}`)
 	var out strings.Builder
@@ -178,7 +197,9 @@ func (n *bareNode) downs(all []sandbox) {
 	n.must(g.Wait())
 }
 
-// agree waits until pods, KuryrPorts and SDN tell the same: each pod has one port, with the address that its interface was given, and nobody else has one. It gives the ports' names.
+// agree waits until pods, KuryrPorts and SDN tell the same: each pod has one port, with
+// the address that its interface was given, and nobody else has one. It gives the ports'
+// names.
 func (n *bareNode) agree(want []sandbox) (names []string) {
 	n.Helper()
 	n.until(func(ctx context.Context) error {
@@ -245,7 +266,9 @@ func (n *bareNode) sameInSDN(names []string) error {
 // living checks that none of the daemons has ended by itself.
 func (n *bareNode) living() {
 	n.Helper()
-	for name, s := range map[string]*privatehost.Service{"Raven": n.raven, "the node's daemon": n.claim, "the SDN": n.sdnDaemon} {
+	for name, s := range map[string]*privatehost.Service{
+		"Raven": n.raven, "the node's daemon": n.claim, "the SDN": n.sdnDaemon,
+	} {
 		select {
 		case <-s.Gone():
 			n.Fatalf("%s has ended", name)
@@ -254,8 +277,9 @@ func (n *bareNode) living() {
 	}
 }
 
-// Sixty pods come at once from a pool of two that must grow, go, and come again by the same ports; then the API server goes again and again among pods that come and go; then the SDN
-// is away. Whoever is there meanwhile stays, waits, and loses nothing.
+// Sixty pods come at once from a pool of two that must grow, go, and come again by the
+// same ports; then the API server goes again and again among pods that come and go; then
+// the SDN is away. Whoever is there meanwhile stays, waits, and loses nothing.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	n := startBareNode(t, "the API server and the SDN are killed")
@@ -300,7 +324,10 @@ func TestAway(t *testing.T) {
 	begin = time.Now()
 	n.startSDN()
 	n.must(<-waiting)
-	t.Logf("those that waited for the SDN are up %s after it was started again", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf(
+		"those that waited for the SDN are up %s after it was started again",
+		time.Since(begin).Round(10*time.Millisecond),
+	)
 	n.agree(slices.Concat(all, warm, late))
 	n.living()
 	n.downs(slices.Concat(all, warm, late))

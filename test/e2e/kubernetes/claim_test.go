@@ -37,7 +37,8 @@ func (unplugged) Unplug(context.Context, sdn.Port) error { return nil }
 
 func (unplugged) State(context.Context, sdn.Port) (bind.State, error) { return bind.Whole, nil }
 
-// A node's claimant on a real API server, which is killed meanwhile, with the rights that the manifests give it: what it writes is taken as it is meant.
+// A node's claimant on a real API server, which is killed meanwhile, with the rights that
+// the manifests give it: what it writes is taken as it is meant.
 func TestClaimant(t *testing.T) {
 	t.Parallel()
 	r := start(t, "the API server is killed", kubelab.Options{APIOnly: true})
@@ -61,7 +62,9 @@ func TestClaimant(t *testing.T) {
 	network := &kuryrv1.KuryrNetwork{Spec: kuryrv1.KuryrNetworkSpec{Namespace: "default", UID: namespace.UID}}
 	network.Name = kuryrv1.NetworkName("default", namespace.UID)
 	r.must(api.Create(r.ctx, network))
-	network.Status = kuryrv1.KuryrNetworkStatus{Network: "net", Subnets: []kuryrv1.NetworkSubnet{{ID: "subnet", CIDR: "10.1.0.0/16"}}}
+	network.Status = kuryrv1.KuryrNetworkStatus{
+		Network: "net", Subnets: []kuryrv1.NetworkSubnet{{ID: "subnet", CIDR: "10.1.0.0/16"}},
+	}
 	r.must(api.Status().Update(r.ctx, network))
 	pool := &kuryrv1.KuryrPortPool{Spec: kuryrv1.PoolKey(network, name)}
 	pool.Spec.Batch = 1
@@ -71,11 +74,15 @@ func TestClaimant(t *testing.T) {
 		r.Helper()
 		r.must(api.Create(r.ctx, &kuryrv1.KuryrPort{
 			ObjectMeta: metav1.ObjectMeta{Name: id, Finalizers: []string{kuryrv1.Finalizer}, Labels: map[string]string{
-				kuryrv1.LabelNode: kuryrv1.NodeLabel(name), kuryrv1.LabelPool: pool.Name, kuryrv1.LabelPortStatus: string(kuryrv1.PortAvailable),
+				kuryrv1.LabelNode: kuryrv1.NodeLabel(name), kuryrv1.LabelPool: pool.Name,
+				kuryrv1.LabelPortStatus: string(kuryrv1.PortAvailable),
 			}},
 			Spec: kuryrv1.KuryrPortSpec{
-				ID: id, Active: true, Address: "fa:16:3e:00:00:01", Node: name, Pool: pool.Name, VIF: kuryrv1.PortVIF{Type: "bridge"},
-				Network: kuryrv1.PortNetwork{ID: "net", MTU: 1450, Subnets: []kuryrv1.PortSubnet{{ID: "subnet", CIDR: "10.1.0.0/16", IPs: []string{"10.1.0.9"}}}},
+				ID: id, Active: true, Address: "fa:16:3e:00:00:01", Node: name, Pool: pool.Name,
+				VIF: kuryrv1.PortVIF{Type: "bridge"},
+				Network: kuryrv1.PortNetwork{ID: "net", MTU: 1450, Subnets: []kuryrv1.PortSubnet{
+					{ID: "subnet", CIDR: "10.1.0.0/16", IPs: []string{"10.1.0.9"}},
+				}},
 			},
 		}))
 	}
@@ -148,8 +155,9 @@ func TestClaimant(t *testing.T) {
 	r.must(os.WriteFile(netns, nil, 0o600))
 	call := func(verb, container string) error {
 		_, err := server.Do(r.ctx, cni.Call{
-			Verb: verb, Container: container, Interface: "eth0", Namespace: netns, Config: []byte(`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"}`),
-			Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=a;K8S_POD_UID=" + string(pod.UID),
+			Verb: verb, Container: container, Interface: "eth0", Namespace: netns,
+			Config: []byte(`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"}`),
+			Args:   "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=a;K8S_POD_UID=" + string(pod.UID),
 		})
 		return err
 	}
@@ -159,7 +167,8 @@ func TestClaimant(t *testing.T) {
 	r.must(<-got)
 	says("p1", kuryrv1.PortBound, "c1")
 	eventually("the annotation", func() bool {
-		return api.Get(r.ctx, client.ObjectKeyFromObject(pod), pod) == nil && strings.Contains(pod.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/p1")
+		return api.Get(r.ctx, client.ObjectKeyFromObject(pod), pod) == nil &&
+			strings.Contains(pod.Annotations[kuryrv1.AnnotationVIF], "/kuryrports/p1")
 	})
 
 	// While the API server is away it gives back and claims; the next one hears of it.

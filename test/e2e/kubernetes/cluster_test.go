@@ -27,7 +27,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// whole is a cluster of one node with all of Kuryr: the embedded SDN, Raven and the node's daemon, each with the rights that the manifests give it.
+// whole is a cluster of one node with all of Kuryr: the embedded SDN, Raven and the
+// node's daemon, each with the rights that the manifests give it.
 type whole struct {
 	*rig
 	node                    *kuryrNode
@@ -53,7 +54,11 @@ func (w *whole) boot(ctx context.Context, node *kubelab.Node) error {
 }
 
 func (w *whole) startSDN(ctx context.Context) (err error) {
-	w.sdnDaemon, err = w.node.StartService(ctx, "kuryr-sdn", []string{"KURYR_INSTALLATION=kubernetes"}, []string{kuryr, "sdn", "--host", w.node.Name}, w.node.answers("/run/kuryr/kuryr.sock", "/readyz"))
+	w.sdnDaemon, err = w.node.StartService(
+		ctx, "kuryr-sdn", []string{"KURYR_INSTALLATION=kubernetes"},
+		[]string{kuryr, "sdn", "--host", w.node.Name},
+		w.node.answers("/run/kuryr/kuryr.sock", "/readyz"),
+	)
 	return err
 }
 
@@ -63,14 +68,19 @@ func (w *whole) account(name string) []string {
 	if w.front != nil {
 		server = w.front.Endpoint()
 	}
-	return []string{"--kubernetes-api-server", server, "--kubernetes-ca-file", filepath.Join(w.dir, "ca"), "--kubernetes-token-file", filepath.Join(w.dir, name)}
+	return []string{
+		"--kubernetes-api-server", server, "--kubernetes-ca-file", filepath.Join(w.dir, "ca"),
+		"--kubernetes-token-file", filepath.Join(w.dir, name),
+	}
 }
 
 func (w *whole) startRaven(ctx context.Context) (err error) {
 	program, env := dying(w.failpoint)
 	w.raven, err = w.node.StartService(ctx, "kuryr-controller", env, append([]string{
-		program, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider", "sdn", "--controller-namespace", system, "--controller-listen", "",
-		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "5",
+		program, "controller", "--host", w.node.Name, "--installation", "kubernetes", "--provider",
+		"sdn", "--controller-namespace", system, "--controller-listen", "",
+		"--controller-leader-election=false", "--controller-pool-ttl", "2s",
+		"--controller-pool-minimum", "2", "--controller-pool-batch", "5",
 	}, slices.Concat(w.account("kuryr-controller"), w.settings, w.more)...), nil)
 	return err
 }
@@ -115,7 +125,9 @@ func (w *whole) prepare() {
 	w.api = w.rig.api(nil)
 	w.dir = w.Central.Dir()
 	for file, text := range map[string][]byte{
-		"ca": w.Config.CAData, "kuryr-controller": []byte(w.token("kuryr-controller", nil).BearerToken), "kuryr-node": []byte(w.nodeToken(w.node.Name).BearerToken),
+		"ca":               w.Config.CAData,
+		"kuryr-controller": []byte(w.token("kuryr-controller", nil).BearerToken),
+		"kuryr-node":       []byte(w.nodeToken(w.node.Name).BearerToken),
 	} {
 		w.must(os.WriteFile(filepath.Join(w.dir, file), text, 0o600))
 	}
@@ -152,8 +164,9 @@ func sameAddresses(p corev1.Pod, port kuryrv1.KuryrPort) error {
 	return nil
 }
 
-// agree waits until cluster, SDN and pods tell the same: each pod that needs one has a bound port with its address and names it, no other port is bound, and the SDN has
-// the ports that the cluster has.
+// agree waits until cluster, SDN and pods tell the same: each pod that needs one has a
+// bound port with its address and names it, no other port is bound, and the SDN has the
+// ports that the cluster has.
 func (w *whole) agree(pods int) {
 	w.Helper()
 	pods += w.standing
@@ -279,7 +292,12 @@ func (w *whole) kills(stop <-chan struct{}) error {
 
 // probed is a pod that the kubelet asks whether it is ready, from the node.
 func probed(p *corev1.Pod) *corev1.Pod {
-	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port)}}}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port)},
+		},
+	}
 	return p
 }
 
@@ -304,10 +322,13 @@ func (w *whole) tells(attachments int) {
 		Host    string
 		Objects map[string]int
 	}
-	if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready || status.Host != w.node.Name || status.Objects["attachment"] != attachments {
+	if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready ||
+		status.Host != w.node.Name || status.Objects["attachment"] != attachments {
 		w.Errorf("status of %d attachments: %v, %s", attachments, err, said)
 	}
-	if said := w.node.Exec(w.ctx, "curl", "-s", "--unix-socket", socket, "http://kuryr/metrics"); !strings.Contains(said.Stdout, `kuryr_cni_requests_total{outcome="ok",verb="ADD"}`) {
+	if said := w.node.Exec(
+		w.ctx, "curl", "-s", "--unix-socket", socket, "http://kuryr/metrics",
+	); !strings.Contains(said.Stdout, `kuryr_cni_requests_total{outcome="ok",verb="ADD"}`) {
 		w.Errorf("metrics: %s", said)
 	}
 }
@@ -329,7 +350,8 @@ func TestCluster(t *testing.T) {
 	a, other := w.running("default", "", 2)["a"], w.running("blue", "", 1)["c"]
 	w.agree(3)
 
-	// Without any of Kuryr's processes the pods go on; one that is made or deleted meanwhile comes right when they are back.
+	// Without any of Kuryr's processes the pods go on; one that is made or deleted
+	// meanwhile comes right when they are back.
 	for _, s := range []*privatehost.Service{w.claim, w.raven, w.sdnDaemon} {
 		w.must(s.Stop(syscall.SIGKILL, limit))
 	}

@@ -21,20 +21,33 @@ func (r *rig) columns(api client.Client) {
 	r.Helper()
 	port := kuryrPort("dual", "node1", kuryrv1.PortCreated)
 	port.Finalizers = nil
-	port.Spec.Network.Subnets = append(port.Spec.Network.Subnets, kuryrv1.PortSubnet{ID: "s6", CIDR: "fd00::/64", IPs: []string{"fd00::5"}})
+	port.Spec.Network.Subnets = append(port.Spec.Network.Subnets, kuryrv1.PortSubnet{
+		ID: "s6", CIDR: "fd00::/64", IPs: []string{"fd00::5"},
+	})
 	r.must(api.Create(r.ctx, port))
-	network := &kuryrv1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Name: "dual"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "blue", UID: "u"}}
+	network := &kuryrv1.KuryrNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "dual"},
+		Spec:       kuryrv1.KuryrNetworkSpec{Namespace: "blue", UID: "u"},
+	}
 	r.must(api.Create(r.ctx, network))
 	network.Status.Subnets = []kuryrv1.NetworkSubnet{{ID: "s4", CIDR: "10.1.0.0/16"}, {ID: "s6", CIDR: "fd00::/64"}}
 	r.must(api.Status().Update(r.ctx, network))
-	balancer := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dual"}, Spec: kuryrv1.KuryrLoadBalancerSpec{
-		ServiceUID: "u", Type: "LoadBalancer", VIPs: []string{"10.96.0.5", "fd00:96::5"}, FloatingIP: &kuryrv1.LoadBalancerFloatingIP{},
+	balancer := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "dual",
+	}, Spec: kuryrv1.KuryrLoadBalancerSpec{
+		ServiceUID: "u", Type: "LoadBalancer", VIPs: []string{"10.96.0.5", "fd00:96::5"},
+		FloatingIP: &kuryrv1.LoadBalancerFloatingIP{},
 	}}
 	r.must(api.Create(r.ctx, balancer))
-	balancer.Status.Members, balancer.Status.FloatingIP = 3, &kuryrv1.LoadBalancerFloatingIPStatus{Address: "203.0.113.7", Owner: kuryrv1.FloatingIPOfKuryr}
+	balancer.Status.Members, balancer.Status.FloatingIP = 3, &kuryrv1.LoadBalancerFloatingIPStatus{
+		Address: "203.0.113.7", Owner: kuryrv1.FloatingIPOfKuryr,
+	}
 	r.must(api.Status().Update(r.ctx, balancer))
 	for resource, want := range map[string]map[string]string{
-		"kuryrloadbalancers": {"Type": "LoadBalancer", "VIP": "10.96.0.5", "Second VIP": "fd00:96::5", "Floating IP": "203.0.113.7", "Members": "3"},
+		"kuryrloadbalancers": {
+			"Type": "LoadBalancer", "VIP": "10.96.0.5", "Second VIP": "fd00:96::5",
+			"Floating IP": "203.0.113.7", "Members": "3",
+		},
 		"kuryrports": {
 			"Address": "10.1.0.5", "Second address": "fd00::5", "MAC": "fa:16:3e:bf:84:ff", "Node": "node1", "Status": "created",
 		},
@@ -78,7 +91,10 @@ func (r *rig) shown(resource string) (rows []map[string]string) {
 	r.Helper()
 	https, err := rest.HTTPClientFor(r.Config)
 	r.must(err)
-	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.Config.Host+"/apis/"+kuryrv1.GroupVersion.String()+"/"+resource, nil)
+	request, err := http.NewRequestWithContext(
+		r.ctx, http.MethodGet, r.Config.Host+"/apis/"+kuryrv1.GroupVersion.String()+"/"+resource,
+		nil,
+	)
 	r.must(err)
 	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	answer, err := https.Do(request)

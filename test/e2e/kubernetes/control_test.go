@@ -21,7 +21,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// The cluster itself, with the reference plugins: what the other tests take for granted. Where this one fails, it is not Kuryr.
+// The cluster itself, with the reference plugins: what the other tests take for granted.
+// Where this one fails, it is not Kuryr.
 func TestReferenceNetwork(t *testing.T) {
 	const reason = "the reference plugins run in Kuryr's place, and a node reboots"
 	r := start(t, reason, kubelab.Options{Nodes: 2, Booted: kubelab.ReferenceNetwork})
@@ -159,7 +160,8 @@ func (r *rig) look() (all []privatehost.Snapshot) {
 	return all
 }
 
-// left is the difference on every node since before. What the kernel and containerd give back a little later is waited for.
+// left is the difference on every node since before. What the kernel and containerd give
+// back a little later is waited for.
 func (r *rig) left(before []privatehost.Snapshot, sections ...string) (diff []string) {
 	r.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {

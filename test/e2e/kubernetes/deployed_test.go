@@ -38,13 +38,16 @@ func (r *rig) image(n *kubelab.Node, tag string) {
 	if said, err := c.CombinedOutput(); err != nil {
 		r.Fatalf("%v: %s", err, said)
 	}
-	if said := n.Exec(r.ctx, "ctr", "-n", "k8s.io", "images", "import", filepath.Join(r.Central.Dir(), "kuryr.tar")); !said.OK() {
+	if said := n.Exec(r.ctx, "ctr", "-n", "k8s.io", "images", "import", filepath.Join(
+		r.Central.Dir(), "kuryr.tar",
+	)); !said.OK() {
 		r.Fatal(said)
 	}
 }
 
-// What "kuryr install kubernetes" applies runs as it is, with the image of "make images": a node without any network becomes ready, its pods have ports, and the daemons'
-// pods come and go. And what "kuryr uninstall kubernetes" does leaves nothing of it.
+// What "kuryr install kubernetes" applies runs as it is, with the image of "make images":
+// a node without any network becomes ready, its pods have ports, and the daemons' pods
+// come and go. And what "kuryr uninstall kubernetes" does leaves nothing of it.
 func TestDeployed(t *testing.T) {
 	t.Parallel()
 	n := &kuryrNode{}
@@ -58,11 +61,17 @@ func TestDeployed(t *testing.T) {
 	r.image(n.Node, tag)
 	begin := time.Now()
 	r.until(func(ctx context.Context) error { // as soon as its kubelet has made it known
-		_, err := r.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-sdn":""}}}`), metav1.PatchOptions{})
+		_, err := r.Client.CoreV1().Nodes().Patch(
+			ctx, n.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"openstack.org/kuryr-sdn":""}}}`), metav1.PatchOptions{},
+		)
 		return err
 	})
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
-	r.install(false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
+	r.install(
+		false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(),
+		fmt.Sprint("apiServer.port=", kubelab.Port),
+	)
 	r.must(r.WaitReady(r.ctx))
 	t.Logf("the node is ready %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
 	parts := r.running(system, "", 3)
@@ -118,7 +127,8 @@ func (r *rig) servesServices() {
 	})
 }
 
-// removed takes Kuryr out of the cluster as "kuryr uninstall kubernetes --apply" does, which refuses while pods have its ports.
+// removed takes Kuryr out of the cluster as "kuryr uninstall kubernetes --apply" does,
+// which refuses while pods have its ports.
 func (r *rig) removed(n *kubelab.Node) {
 	r.Helper()
 	s := runtime.NewScheme()
@@ -126,7 +136,9 @@ func (r *rig) removed(n *kubelab.Node) {
 	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: s})
 	r.must(err)
 	remover := uninstall.Remover{API: api, Namespace: system, Said: r.Logf}
-	if err := remover.Remove(r.ctx); err == nil || !strings.Contains(err.Error(), "pods still have ports of Kuryr's, and would lose their network: default/") {
+	if err := remover.Remove(r.ctx); err == nil || !strings.Contains(
+		err.Error(), "pods still have ports of Kuryr's, and would lose their network: default/",
+	) {
 		r.Fatalf("Kuryr goes under pods that run: %v", err)
 	}
 	r.gone("default")
@@ -152,13 +164,20 @@ func (r *rig) removed(n *kubelab.Node) {
 	for _, d := range definitions.Items {
 		r.Errorf("the definition %s is left", d.Name)
 	}
-	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &admissionv1.ValidatingAdmissionPolicyList{}, &admissionv1.ValidatingAdmissionPolicyBindingList{}} {
+	for _, list := range []client.ObjectList{
+		&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{},
+		&admissionv1.ValidatingAdmissionPolicyList{},
+		&admissionv1.ValidatingAdmissionPolicyBindingList{},
+	} {
 		r.must(api.List(r.ctx, list, client.MatchingLabels{"app.kubernetes.io/part-of": "kuryr"}))
 		if left := meta.LenList(list); left > 0 {
 			r.Errorf("%d of %T are left", left, list)
 		}
 	}
-	if said := n.Exec(r.ctx, "sh", "-c", "ls "+kubelab.ConfigurationFolder+" "+kubelab.PluginFolder+" | grep kuryr"); said.OK() {
+	if said := n.Exec(
+		r.ctx, "sh", "-c",
+		"ls "+kubelab.ConfigurationFolder+" "+kubelab.PluginFolder+" | grep kuryr",
+	); said.OK() {
 		r.Errorf("the node has %v", said)
 	}
 	if after := tables(); strings.Contains(after, "kuryr_") {

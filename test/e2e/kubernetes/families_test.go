@@ -26,8 +26,10 @@ func hostPod(name string) *corev1.Pod {
 	return p
 }
 
-// In a cluster of both families a pod has an address of each, in the order of the cluster's, and talks by both: with pods of its namespace and of another, with the node and pods on its
-// network, in both directions, and with what is outside; the same in a cluster of IPv6 alone. The kubelet probes pods at their first address.
+// In a cluster of both families a pod has an address of each, in the order of the
+// cluster's, and talks by both: with pods of its namespace and of another, with the node
+// and pods on its network, in both directions, and with what is outside; the same in a
+// cluster of IPv6 alone. The kubelet probes pods at their first address.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -37,7 +39,10 @@ func TestFamilies(t *testing.T) {
 		outside  []netip.Prefix
 	}{
 		"dual stack": {
-			kubelab.DualStack, []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6},
+			kubelab.DualStack, []string{
+				"--controller-pod-ranges", podRange + "," + podRange6,
+				"--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6,
+			},
 			[]string{podRange, podRange6}, []netip.Prefix{privatehost.NeighbourIPv4, privatehost.NeighbourIPv6},
 		},
 		"IPv6 alone": {
@@ -79,7 +84,9 @@ func TestFamilies(t *testing.T) {
 					t.Errorf("outside: %v", err)
 				}
 			}
-			if said, err := w.Exec(w.ctx, "default", "a", "ip", "-o", "addr", "show", "dev", "eth0"); err != nil || strings.Contains(said, "tentative") {
+			if said, err := w.Exec(
+				w.ctx, "default", "a", "ip", "-o", "addr", "show", "dev", "eth0",
+			); err != nil || strings.Contains(said, "tentative") {
 				t.Errorf("the pod's interface: %s, %v", said, err)
 			}
 
@@ -96,12 +103,15 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// hostTalks checks that a pod on the node's network and one that has a port reach each other; the page of the first is the node's name.
+// hostTalks checks that a pod on the node's network and one that has a port reach each
+// other; the page of the first is the node's name.
 func (w *whole) hostTalks(host, p corev1.Pod) {
 	w.Helper()
 	w.talks(host, p)
 	for _, address := range addresses(host) {
-		if page, err := w.Exec(w.ctx, p.Namespace, p.Name, "timeout", "5", "wget", "-qO-", pageAt(address)); err != nil || page != w.node.Name {
+		if page, err := w.Exec(
+			w.ctx, p.Namespace, p.Name, "timeout", "5", "wget", "-qO-", pageAt(address),
+		); err != nil || page != w.node.Name {
 			w.Errorf("%s reaches the pod on the node's network at %s: %q, %v", p.Name, address, page, err)
 		}
 	}

@@ -1,10 +1,13 @@
 //go:build e2e
 
-// Package kubernetes_test drives a real Kubernetes by its API, with nodes whose kubelets and containerd run pods on Kuryr's networks, and checks what
-// pods reach, the API's objects, the SDN and the kernel. It owns its clusters and nothing else on the machine, and must not look into Kuryr
-// but by its commands and objects.
+// Package kubernetes_test drives a real Kubernetes by its API, with nodes whose kubelets
+// and containerd run pods on Kuryr's networks, and checks what pods reach, the API's
+// objects, the SDN and the kernel. It owns its clusters and nothing else on the machine,
+// and must not look into Kuryr but by its commands and objects.
 //
-// KURYR_E2E_KUBERNETES names the folder that hack/kubernetes.sh prints, KURYR_BIN the program to test (bin/kuryr). The tests with Kubernetes' reference network say whether the cluster is sound.
+// KURYR_E2E_KUBERNETES names the folder that hack/kubernetes.sh prints, KURYR_BIN the
+// program to test (bin/kuryr). The tests with Kubernetes' reference network say whether
+// the cluster is sound.
 package kubernetes_test
 
 import (
@@ -81,7 +84,8 @@ func (r *rig) must(err error) {
 	}
 }
 
-// dying is the program that is killed at a failpoint, with what tells it at which; with "" the program under test, which is not.
+// dying is the program that is killed at a failpoint, with what tells it at which; with
+// "" the program under test, which is not.
 func dying(failpoint string) (program string, env []string) {
 	if failpoint == "" {
 		return kuryr, nil
@@ -142,7 +146,11 @@ func serverPod(name, node string) *corev1.Pod {
 
 func serverSpec() corev1.PodSpec {
 	// Its first process waits for the server and is not it: signals of its own namespace would not end it.
-	script := fmt.Sprintf(`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); httpd -f -p %d -h /www; exit`, port)
+	script := fmt.Sprintf(
+		`mkdir -p /www; hostname >/www/index.html; echo serves as $(hostname); httpd -f -p %d -h `+
+			`/www; exit`,
+		port,
+	)
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64(1)),
 		AutomountServiceAccountToken:  new(false),
@@ -162,11 +170,14 @@ func (r *rig) create(namespace string, pods ...*corev1.Pod) {
 	}
 }
 
-// running waits until the pods that a selector chooses are count, all ready and with an address, and gives them by name.
+// running waits until the pods that a selector chooses are count, all ready and with an
+// address, and gives them by name.
 func (r *rig) running(namespace, selector string, count int) map[string]corev1.Pod {
 	r.Helper()
 	found := map[string]corev1.Pod{}
-	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: selector}, func(list *corev1.PodList) error {
+	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(
+		namespace,
+	), metav1.ListOptions{LabelSelector: selector}, func(list *corev1.PodList) error {
 		clear(found)
 		for _, p := range list.Items {
 			if !ready(p) {

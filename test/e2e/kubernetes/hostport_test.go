@@ -17,8 +17,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// A pod's hostPort leads to it from another host, from the node, by its loopback too, and from another pod, also after the node's daemon was killed, until the pod goes; a
-// port that a program of the node has is not taken from it. A pod's bandwidth is limited at both ends of its interface. The commands by which faults are found know these pods.
+// A pod's hostPort leads to it from another host, from the node, by its loopback too, and
+// from another pod, also after the node's daemon was killed, until the pod goes; a port
+// that a program of the node has is not taken from it. A pod's bandwidth is limited at
+// both ends of its interface. The commands by which faults are found know these pods.
 func TestHostPorts(t *testing.T) {
 	w := shareNode(t)
 	const hostPort = 8088
@@ -45,7 +47,10 @@ func TestHostPorts(t *testing.T) {
 				t.Errorf("%s, from %s: %q answers, want %q", when, from, r.Out(), want)
 			}
 		}
-		page, err := w.Exec(w.ctx, "default", other.Name, "timeout", "5", "wget", "-qO-", fmt.Sprintf("http://%s/", netip.AddrPortFrom(w.node.Address, hostPort)))
+		page, err := w.Exec(
+			w.ctx, "default", other.Name, "timeout", "5", "wget", "-qO-",
+			fmt.Sprintf("http://%s/", netip.AddrPortFrom(w.node.Address, hostPort)),
+		)
 		if page = strings.TrimSpace(page); page != want {
 			t.Errorf("%s, from another pod: %q answers (%v), want %q", when, page, err, want)
 		}
@@ -53,7 +58,10 @@ func TestHostPorts(t *testing.T) {
 	leads("at first", "web")
 	w.tools(pods["web"], other)
 
-	shaped := w.node.Exec(w.ctx, "sh", "-c", `for n in /run/kuryr/netns/* /var/run/netns/cni-*; do nsenter --net=$n tc qdisc show; done`).Out()
+	shaped := w.node.Exec(
+		w.ctx, "sh", "-c",
+		`for n in /run/kuryr/netns/* /var/run/netns/cni-*; do nsenter --net=$n tc qdisc show; done`,
+	).Out()
 	for _, rate := range []string{"rate 8Mbit", "rate 16Mbit"} {
 		if strings.Count(shaped, rate) != 1 {
 			t.Errorf("%s is not there once:\n%s", rate, shaped)
@@ -66,7 +74,8 @@ func TestHostPorts(t *testing.T) {
 	leads("with the next daemon", "web")
 
 	greedy := serverPod("greedy", "")
-	greedy.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: 10250}} // the kubelet's, which the scheduler does not know of
+	// the kubelet's, which the scheduler does not know of
+	greedy.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: 10250}}
 	w.create("default", greedy)
 	w.until(func(ctx context.Context) error {
 		events, err := w.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
@@ -74,7 +83,8 @@ func TestHostPorts(t *testing.T) {
 			return err
 		}
 		for _, e := range events.Items {
-			if e.Regarding.Name == "greedy" && strings.Contains(e.Note, "10250") && strings.Contains(e.Note, "a program of this host uses it") {
+			if e.Regarding.Name == "greedy" && strings.Contains(e.Note, "10250") &&
+				strings.Contains(e.Note, "a program of this host uses it") {
 				return nil
 			}
 		}

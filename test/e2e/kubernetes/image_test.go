@@ -55,7 +55,8 @@ func unpack(t *testing.T, archive, root string) string {
 		Layers []string
 	}
 	var image struct{ Config struct{ Entrypoint []string } }
-	if err := json.Unmarshal(files["manifest.json"], &manifest); err != nil || len(manifest) != 1 || len(manifest[0].Layers) != 1 {
+	if err := json.Unmarshal(files["manifest.json"], &manifest); err != nil || len(manifest) != 1 ||
+		len(manifest[0].Layers) != 1 {
 		t.Fatalf("%v, %+v", err, manifest)
 	}
 	if err := json.Unmarshal(files[manifest[0].Config], &image); err != nil || len(image.Config.Entrypoint) != 1 {
@@ -84,7 +85,8 @@ func unpack(t *testing.T, archive, root string) string {
 	return image.Config.Entrypoint[0]
 }
 
-// The image of "make images" has all that the manifests ask of it: folders for what they mount, and programs that run with nothing else there.
+// The image of "make images" has all that the manifests ask of it: folders for what they
+// mount, and programs that run with nothing else there.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,7 +103,13 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	try := func(env []string, input, path string, args ...string) (string, error) {
-		c := exec.CommandContext(t.Context(), "unshare", append([]string{"--mount", "--root=" + root, "--wd=/", "--mount-proc=/proc", path}, args...)...)
+		c := exec.CommandContext(
+			t.Context(), "unshare",
+			append(
+				[]string{"--mount", "--root=" + root, "--wd=/", "--mount-proc=/proc", path},
+				args...,
+			)...,
+		)
 		c.Env, c.Stdin = env, strings.NewReader(input)
 		said, err := c.CombinedOutput()
 		return string(said), err
@@ -130,7 +138,9 @@ func TestImage(t *testing.T) {
 					continue
 				}
 				// Its command is one that the program knows.
-				if said := run(nil, "", program, append(container.Args, "--help")...); !strings.Contains(said, "kuryr "+container.Args[0]) {
+				if said := run(
+					nil, "", program, append(container.Args, "--help")...,
+				); !strings.Contains(said, "kuryr "+container.Args[0]) {
 					t.Errorf("%s: %s", container.Name, said)
 				}
 			}
@@ -141,11 +151,20 @@ func TestImage(t *testing.T) {
 		t.Errorf("kuryr does not become kuryr-kubernetes: %s", said)
 	}
 	for _, folder := range []string{"/host/bin", "/host/spec"} {
-		if said := run([]string{"CNI_COMMAND=VERSION"}, `{"cniVersion": "1.1.0"}`, folder+"/kuryr"); !strings.Contains(said, `"supportedVersions"`) {
+		if said := run(
+			[]string{"CNI_COMMAND=VERSION"}, `{"cniVersion": "1.1.0"}`, folder+"/kuryr",
+		); !strings.Contains(said, `"supportedVersions"`) {
 			t.Errorf("the plugin in %s says %s", folder, said)
 		}
-		// Without a daemon it has the program beside it ask Kubernetes, which refuses a token that is in no file: of a plugin alone that program's absence would be the reason.
-		said, err := try([]string{"CNI_COMMAND=STATUS"}, `{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr", "api_server": "https://127.0.0.1:1", "api_token": "x", "api_timeout": 1}`, folder+"/kuryr")
+		// Without a daemon it has the program beside it ask Kubernetes, which refuses a
+		// token that is in no file: of a plugin alone that program's absence would be the
+		// reason.
+		said, err := try(
+			[]string{"CNI_COMMAND=STATUS"},
+			`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr", "api_server": `+
+				`"https://127.0.0.1:1", "api_token": "x", "api_timeout": 1}`,
+			folder+"/kuryr",
+		)
 		if err == nil || !strings.Contains(said, "api_token_file") {
 			t.Errorf("the plugin in %s without a daemon: %v, %s", folder, err, said)
 		}

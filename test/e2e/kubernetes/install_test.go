@@ -122,7 +122,8 @@ func TestResourceRules(t *testing.T) {
 	api := r.api(nil)
 	pool := func(change func(*kuryrv1.KuryrPortPoolSpec)) client.Object {
 		p := &kuryrv1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kuryrv1.KuryrPortPoolSpec{
-			Node: "node1", Network: "net", Minimum: 1, Batch: 5, Subnets: []string{"a", "b"}, SecurityGroups: []string{"g"}, ProjectID: "p", Trunk: "trunk",
+			Node: "node1", Network: "net", Minimum: 1, Batch: 5, Subnets: []string{"a", "b"},
+			SecurityGroups: []string{"g"}, ProjectID: "p", Trunk: "trunk",
 		}}
 		change(&p.Spec)
 		return p
@@ -138,19 +139,27 @@ func TestResourceRules(t *testing.T) {
 		return p
 	}
 	network := func(change func(*kuryrv1.KuryrNetworkSpec)) client.Object {
-		n := &kuryrv1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Name: "network"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "a", UID: "u"}}
+		n := &kuryrv1.KuryrNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: "network"},
+			Spec:       kuryrv1.KuryrNetworkSpec{Namespace: "a", UID: "u"},
+		}
 		change(&n.Spec)
 		return n
 	}
 	balancer := func(change func(*kuryrv1.KuryrLoadBalancerSpec)) client.Object {
-		lb := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: kuryrv1.KuryrLoadBalancerSpec{
-			ServiceUID: "u", Type: "ClusterIP", VIPs: []string{"10.96.0.5"}, Ports: []kuryrv1.LoadBalancerPort{{Protocol: "TCP", Port: 80}, {Protocol: "UDP", Port: 80}},
+		lb := &kuryrv1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web",
+		}, Spec: kuryrv1.KuryrLoadBalancerSpec{
+			ServiceUID: "u", Type: "ClusterIP", VIPs: []string{"10.96.0.5"},
+			Ports: []kuryrv1.LoadBalancerPort{{Protocol: "TCP", Port: 80}, {Protocol: "UDP", Port: 80}},
 		}}
 		change(&lb.Spec)
 		return lb
 	}
 	made := []client.Object{
-		pool(func(*kuryrv1.KuryrPortPoolSpec) {}), trunkless(""), port(func(*kuryrv1.KuryrPort) {}), network(func(*kuryrv1.KuryrNetworkSpec) {}), balancer(func(*kuryrv1.KuryrLoadBalancerSpec) {}),
+		pool(func(*kuryrv1.KuryrPortPoolSpec) {}), trunkless(""), port(func(*kuryrv1.KuryrPort) {}),
+		network(func(*kuryrv1.KuryrNetworkSpec) {}),
+		balancer(func(*kuryrv1.KuryrLoadBalancerSpec) {}),
 	}
 	for _, o := range made {
 		r.must(api.Create(r.ctx, o))
@@ -174,13 +183,17 @@ func TestResourceRules(t *testing.T) {
 		{"", false, trunkless("t")},
 		{"keeps its project", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.ProjectID = "" })},
 		{"keeps its subnets", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.Subnets = nil })},
-		{"keeps its security groups", false, pool(func(s *kuryrv1.KuryrPortPoolSpec) { s.SecurityGroups = []string{"g", "h"} })},
+		{"keeps its security groups", false, pool(
+			func(s *kuryrv1.KuryrPortPoolSpec) { s.SecurityGroups = []string{"g", "h"} },
+		)},
 
 		{"the port's id for a name", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.ID = "other" })},
 		{"spec.address", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Address = "FA-16" })},
 		{"spec.network.mtu", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Network.MTU = 70000 })},
 		{"must be a range such as", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Network.Subnets[0].CIDR = "10.1.0.0" })},
-		{"must be addresses without a length", true, port(func(p *kuryrv1.KuryrPort) { p.Spec.Network.Subnets[0].IPs = []string{"10.1.0.5/16"} })},
+		{"must be addresses without a length", true, port(
+			func(p *kuryrv1.KuryrPort) { p.Spec.Network.Subnets[0].IPs = []string{"10.1.0.5/16"} },
+		)},
 		{"", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.SecurityGroups = []string{"g"} })},
 		{"keeps its node", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Node = "node2" })},
 		{"keeps its pool", false, port(func(p *kuryrv1.KuryrPort) { p.Spec.Pool = "other" })},
@@ -195,10 +208,16 @@ func TestResourceRules(t *testing.T) {
 			s.Type, s.FloatingIP = "LoadBalancer", &kuryrv1.LoadBalancerFloatingIP{Address: "203.0.113.7"}
 		})},
 		{"another Service has another", false, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.ServiceUID = "v" })},
-		{"one of each family", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = append(s.VIPs, "10.96.0.6") })},
+		{"one of each family", true, balancer(
+			func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = append(s.VIPs, "10.96.0.6") },
+		)},
 		{"want addresses", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = []string{"None"} })},
 		{"spec.vips", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.VIPs = nil })},
-		{"only a Service of type LoadBalancer", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.FloatingIP = &kuryrv1.LoadBalancerFloatingIP{} })},
+		{"only a Service of type LoadBalancer", true, balancer(
+			func(s *kuryrv1.KuryrLoadBalancerSpec) {
+				s.FloatingIP = &kuryrv1.LoadBalancerFloatingIP{}
+			},
+		)},
 		{"Duplicate value", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.Ports[1].Protocol = "TCP" })},
 		{"spec.ports[0].port", true, balancer(func(s *kuryrv1.KuryrLoadBalancerSpec) { s.Ports[0].Port = 70000 })},
 	} {
@@ -215,18 +234,23 @@ func TestResourceRules(t *testing.T) {
 			c.object.SetResourceVersion(there.GetResourceVersion())
 			err = api.Update(r.ctx, c.object, client.DryRunAll)
 		}
-		if (c.says == "") != (err == nil) || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.says)) {
+		if (c.says == "") != (err == nil) || err != nil &&
+			(!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%T, made %v: %v; want %q", c.object, c.create, err, c.says)
 		}
 	}
 	// What is no value of the life of a port is refused in the status.
-	err := api.Status().Patch(r.ctx, port(func(*kuryrv1.KuryrPort) {}), client.RawPatch(types.MergePatchType, []byte(`{"status":{"portStatus":"lost"}}`)))
+	err := api.Status().Patch(
+		r.ctx, port(func(*kuryrv1.KuryrPort) {}),
+		client.RawPatch(types.MergePatchType, []byte(`{"status":{"portStatus":"lost"}}`)),
+	)
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "portStatus") {
 		t.Errorf("a status that is none: %v", err)
 	}
 }
 
-// One step of versions: the next release's definitions take what the first release stored, and its install stores that anew, so that the old version can go.
+// One step of versions: the next release's definitions take what the first release
+// stored, and its install stores that anew, so that the old version can go.
 func TestVersionStep(t *testing.T) {
 	t.Parallel()
 	r := start(t, "resource definitions are upgraded", kubelab.Options{APIOnly: true})
@@ -270,7 +294,10 @@ func TestVersionStep(t *testing.T) {
 	next := runtime.DeepCopyJSON(old)
 	next["name"] = "v2"
 	old["storage"] = false
-	r.must(unstructured.SetNestedField(next, map[string]any{"type": "string"}, "schema", "openAPIV3Schema", "properties", "spec", "properties", "later"))
+	r.must(unstructured.SetNestedField(
+		next, map[string]any{"type": "string"}, "schema", "openAPIV3Schema", "properties", "spec",
+		"properties", "later",
+	))
 	r.must(set(old, next))
 
 	list := func(version string) (*unstructured.UnstructuredList, error) {
@@ -310,7 +337,8 @@ func TestVersionStep(t *testing.T) {
 	}
 	var now kuryrv1.KuryrPort // an older process still reads v1
 	r.must(api.Get(r.ctx, client.ObjectKey{Name: first.Name + "-0"}, &now))
-	if now.Spec.Address != first.Spec.Address || now.Spec.Network.Subnets[0].IPs[0] != first.Spec.Network.Subnets[0].IPs[0] {
+	if now.Spec.Address != first.Spec.Address ||
+		now.Spec.Network.Subnets[0].IPs[0] != first.Spec.Network.Subnets[0].IPs[0] {
 		t.Errorf("in v1: %+v", now.Spec)
 	}
 	get()

@@ -21,7 +21,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// A leader that loses its Lease ends, whether the API server is away or somebody else takes it; another goes on where it was, nothing is made twice, and pods that run notice nothing.
+// A leader that loses its Lease ends, whether the API server is away or somebody else
+// takes it; another goes on where it was, nothing is made twice, and pods that run notice
+// nothing.
 func TestLeader(t *testing.T) {
 	t.Parallel()
 	w := startFronted(t, "the leader is cut off from the API server")
@@ -34,7 +36,8 @@ func TestLeader(t *testing.T) {
 	w.must(w.startRaven(w.ctx))
 	second := w.raven
 
-	// Ports for these are being made when the leader's API server goes: the SDN makes them, and the leader can tell nobody.
+	// Ports for these are being made when the leader's API server goes: the SDN makes
+	// them, and the leader can tell nobody.
 	w.namespace("blue")
 	w.create("blue", serverPod("p0", ""))
 	w.running("blue", "", 1)
@@ -87,7 +90,8 @@ func (w *whole) asked(namespace string) (pending []kuryrv1.PendingPort) {
 	return pending
 }
 
-// midway checks that the leader which has ended has left work half done, and that nobody has led since: the SDN has ports that Kubernetes has not.
+// midway checks that the leader which has ended has left work half done, and that nobody
+// has led since: the SDN has ports that Kubernetes has not.
 func (w *whole) midway(namespace string, asked []kuryrv1.PendingPort, holder string) {
 	w.Helper()
 	p, err := w.pool(w.ctx, namespace)
@@ -111,7 +115,11 @@ func (w *whole) midway(namespace string, asked []kuryrv1.PendingPort, holder str
 		}
 	}
 	if orphans < len(asked) {
-		w.Errorf("the SDN has %d ports that Kubernetes has not been told of, want the %d that were asked for", orphans, len(asked))
+		w.Errorf(
+			"the SDN has %d ports that Kubernetes has not been told of, want the %d that were "+
+				"asked for",
+			orphans, len(asked),
+		)
 	}
 }
 
@@ -171,18 +179,26 @@ func (w *whole) once(namespace string) {
 	}
 }
 
-// fenced has somebody else take the Lease: while he has it no Raven does anything, and pods that find a port come and go; when he lets it go one leads again.
+// fenced has somebody else take the Lease: while he has it no Raven does anything, and
+// pods that find a port come and go; when he lets it go one leads again.
 func (w *whole) fenced(leader *privatehost.Service, holder string) {
 	w.Helper()
 	w.free("default", func(n int) bool { return n >= 1 })
 	leases := w.Client.CoordinationV1().Leases(system)
 	take := func(spec string) {
 		w.Helper()
-		_, err := leases.Patch(w.ctx, "kuryr-controller", types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
+		_, err := leases.Patch(
+			w.ctx, "kuryr-controller", types.MergePatchType, []byte(`{"spec": `+spec+`}`),
+			metav1.PatchOptions{},
+		)
 		w.must(err)
 	}
 	now := time.Now().UTC().Format(metav1.RFC3339Micro)
-	take(fmt.Sprintf(`{"holderIdentity": "hostile", "leaseDurationSeconds": 3600, "acquireTime": %q, "renewTime": %q}`, now, now))
+	take(fmt.Sprintf(
+		`{"holderIdentity": "hostile", "leaseDurationSeconds": 3600, "acquireTime": %q, `+
+			`"renewTime": %q}`,
+		now, now,
+	))
 	w.ends(leader)
 	w.must(w.startRaven(w.ctx)) // as a Deployment does
 	w.namespace("fenced")
@@ -198,5 +214,8 @@ func (w *whole) fenced(leader *privatehost.Service, holder string) {
 	begin := time.Now()
 	take(`{"holderIdentity": ""}`)
 	w.running("fenced", "", 1)
-	w.Logf("a pod that waited for a leader is ready %s after the Lease was let go", time.Since(begin).Round(10*time.Millisecond))
+	w.Logf(
+		"a pod that waited for a leader is ready %s after the Lease was let go",
+		time.Since(begin).Round(10*time.Millisecond),
+	)
 }

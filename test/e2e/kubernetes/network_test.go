@@ -62,7 +62,8 @@ func (n *kuryrNode) plugins(ctx context.Context) error {
 	for from, to := range map[string]string{
 		filepath.Join(filepath.Dir(kuryr), "kuryr-cni"):     filepath.Join(kubelab.PluginFolder, "kuryr"),
 		filepath.Join(filepath.Dir(kuryr), "kuryr-cni-api"): filepath.Join(kubelab.PluginFolder, "kuryr-cni-api"),
-		"/usr/lib/cni/loopback":                             filepath.Join(kubelab.PluginFolder, "loopback"), // containerd asks for it itself
+		// containerd asks for it itself
+		"/usr/lib/cni/loopback": filepath.Join(kubelab.PluginFolder, "loopback"),
 	} {
 		if r := n.Exec(ctx, "cp", from, to); !r.OK() {
 			return r.Err()
@@ -73,7 +74,11 @@ func (n *kuryrNode) plugins(ctx context.Context) error {
 
 // start starts kuryr node and returns when it is ready.
 func (n *kuryrNode) start(ctx context.Context) error {
-	argv := []string{kuryr, "node", "--node-conflist", filepath.Join(kubelab.ConfigurationFolder, "10-kuryr.conflist"), "--node-network", podNetwork}
+	argv := []string{
+		kuryr, "node", "--node-conflist",
+		filepath.Join(kubelab.ConfigurationFolder, "10-kuryr.conflist"), "--node-network",
+		podNetwork,
+	}
 	var err error
 	n.daemon, err = n.StartService(ctx, "kuryr-node", nil, argv, n.answers("/run/kuryr/kuryr.sock", "/readyz"))
 	return err
@@ -153,8 +158,9 @@ func (n *kuryrNode) ports(ctx context.Context) ([]string, error) {
 	return addresses, nil
 }
 
-// A kubelet's pods on a network of the embedded SDN, without Raven: each has a port, and nothing of what dies on the node (kuryr node, containerd, the
-// node itself) loses or leaves one.
+// A kubelet's pods on a network of the embedded SDN, without Raven: each has a port, and
+// nothing of what dies on the node (kuryr node, containerd, the node itself) loses or
+// leaves one.
 func TestNamedNetwork(t *testing.T) {
 	t.Parallel()
 	n := &kuryrNode{}
@@ -170,7 +176,8 @@ func TestNamedNetwork(t *testing.T) {
 	pods := r.running("default", "", 2)
 	a, b := pods["a"], pods["b"]
 	for _, p := range pods {
-		if address, err := netip.ParseAddr(p.Status.PodIP); err != nil || !netip.MustParsePrefix(podSubnet).Contains(address) {
+		if address, err := netip.ParseAddr(p.Status.PodIP); err != nil ||
+			!netip.MustParsePrefix(podSubnet).Contains(address) {
 			t.Errorf("pod %s has the address %q, not one of %s", p.Name, p.Status.PodIP, podSubnet)
 		}
 	}
@@ -181,7 +188,8 @@ func TestNamedNetwork(t *testing.T) {
 	r.containerDies(b)
 	r.agree(n, 2)
 
-	// Killed, it leaves the pods as they are; a pod made meanwhile is there when it is back, and one deleted meanwhile leaves nothing.
+	// Killed, it leaves the pods as they are; a pod made meanwhile is there when it is
+	// back, and one deleted meanwhile leaves nothing.
 	r.must(n.daemon.Stop(syscall.SIGKILL, limit))
 	r.talks(a, b)
 	r.create("default", serverPod("later", ""))
@@ -209,7 +217,8 @@ func TestNamedNetwork(t *testing.T) {
 func (r *rig) agree(n *kuryrNode, count int) {
 	r.Helper()
 	err := errors.New("")
-	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); err != nil &&
+		time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		err = func() error {
 			ports, err := n.ports(r.ctx)
 			if err != nil {
@@ -236,7 +245,9 @@ func (r *rig) agree(n *kuryrNode, count int) {
 // absent waits until a pod has gone.
 func (r *rig) absent(namespace, name string) {
 	r.Helper()
-	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(namespace), metav1.ListOptions{FieldSelector: "metadata.name=" + name}, func(list *corev1.PodList) error {
+	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(namespace), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name,
+	}, func(list *corev1.PodList) error {
 		if len(list.Items) > 0 {
 			return fmt.Errorf("pod %s is still there", name)
 		}
@@ -244,7 +255,8 @@ func (r *rig) absent(namespace, name string) {
 	}))
 }
 
-// scale has a deployment of count pods come and go beside what is there; agree is called when they are there and when they have gone, with their count.
+// scale has a deployment of count pods come and go beside what is there; agree is called
+// when they are there and when they have gone, with their count.
 func (r *rig) scale(count int, agree func(more int)) {
 	r.Helper()
 	labels := map[string]string{"app": "many"}
@@ -258,8 +270,12 @@ func (r *rig) scale(count int, agree func(more int)) {
 	r.running("default", "app=many", count)
 	r.Logf("%d pods are ready after %s", count, time.Since(begin).Round(10*time.Millisecond))
 	agree(count)
-	r.must(r.Client.AppsV1().Deployments("default").Delete(r.ctx, "many", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}))
-	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods("default"), metav1.ListOptions{LabelSelector: "app=many"}, func(list *corev1.PodList) error {
+	r.must(r.Client.AppsV1().Deployments("default").Delete(r.ctx, "many", metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationForeground),
+	}))
+	r.must(kubelab.Until(r.ctx, r.Client.CoreV1().Pods(
+		"default",
+	), metav1.ListOptions{LabelSelector: "app=many"}, func(list *corev1.PodList) error {
 		if len(list.Items) > 0 {
 			return fmt.Errorf("%d pods are left", len(list.Items))
 		}

@@ -29,8 +29,9 @@ import (
 // stackLimit bounds a test on Neutron, whose every port takes it half a second.
 const stackLimit = 12 * time.Minute
 
-// stack is a cluster whose nodes are compute hosts of an OpenStack. The control plane's host, on which Raven runs, has Neutron's credentials by a file of its own; a
-// node has Open vSwitch, ovn-controller and the token of its daemon.
+// stack is a cluster whose nodes are compute hosts of an OpenStack. The control plane's
+// host, on which Raven runs, has Neutron's credentials by a file of its own; a node has
+// Open vSwitch, ovn-controller and the token of its daemon.
 type stack struct {
 	*rig
 	lab       *neutronlab.Lab
@@ -65,14 +66,16 @@ func newStack(t *testing.T, reason string, cloud neutronlab.Options, cluster kub
 		s.workers = append(s.workers, &worker{host: s.lab.Guest(fmt.Sprint("node", i+1))})
 	}
 	cluster.Central, cluster.Booted = s.lab.Central, s.boot
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster), patience: 90 * time.Second} // as two nodes and Neutron may need on two cores
+	// as two nodes and Neutron may need on two cores
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster), patience: 90 * time.Second}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("own Neutron and cluster (%s): up after %s", reason, time.Since(begin).Round(10*time.Millisecond))
 	return s
 }
 
-// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be killed. Daemon are settings of the nodes' daemons, settings Raven's.
+// startStack is newStack with Kuryr, whose processes are run by hand, so that they can be
+// killed. Daemon are settings of the nodes' daemons, settings Raven's.
 func startStack(t *testing.T, reason string, opts kubelab.Options, daemon []string, settings ...string) *stack {
 	t.Helper()
 	s := newStack(t, reason, neutronlab.Options{Keystone: true}, opts)
@@ -117,19 +120,28 @@ func (s *stack) boot(ctx context.Context, node *kubelab.Node) error {
 	return errors.Join(w.plugins(ctx), s.startDaemon(ctx, w))
 }
 
-// leadBack has the central host lead between the nodes and Neutron's external network, where routers' gateways are: by it nodes answer pods that ask at the nodes' own addresses. A node that is
-// rebooted has no such way.
+// leadBack has the central host lead between the nodes and Neutron's external network,
+// where routers' gateways are: by it nodes answer pods that ask at the nodes' own
+// addresses. A node that is rebooted has no such way.
 func (s *stack) leadBack() {
 	s.Helper()
 	s.must(s.Central.Exec(s.ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").Err())
 	for _, w := range s.workers {
-		s.must(w.Exec(s.ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via", kubelab.Nodes.Addr().String()).Err())
+		s.must(
+			w.Exec(
+				s.ctx, "ip", "route", "replace", neutronlab.External.Masked().String(), "via",
+				kubelab.Nodes.Addr().String(),
+			).Err(),
+		)
 	}
 }
 
 // account is how a program asks the API server.
 func (s *stack) account(name string) []string {
-	return []string{"--kubernetes-api-server", s.Endpoint(), "--kubernetes-ca-file", filepath.Join(s.dir, "ca"), "--kubernetes-token-file", filepath.Join(s.dir, name)}
+	return []string{
+		"--kubernetes-api-server", s.Endpoint(), "--kubernetes-ca-file", filepath.Join(s.dir, "ca"),
+		"--kubernetes-token-file", filepath.Join(s.dir, name),
+	}
 }
 
 func (s *stack) startRaven(flags ...string) (err error) {
@@ -138,7 +150,8 @@ func (s *stack) startRaven(flags ...string) (err error) {
 		"KURYR_NEUTRON_CLOUDS_FILE="+s.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD="+neutronlab.CloudCredential,
 	), append([]string{
 		program, "controller", "--provider", "neutron", "--controller-namespace", system, "--controller-listen", "",
-		"--controller-leader-election=false", "--controller-pool-ttl", "2s", "--controller-pool-minimum", "2", "--controller-pool-batch", "3",
+		"--controller-leader-election=false", "--controller-pool-ttl", "2s",
+		"--controller-pool-minimum", "2", "--controller-pool-batch", "3",
 	}, slices.Concat(s.account("kuryr-controller"), s.settings, flags)...), nil)
 	return err
 }
@@ -148,7 +161,8 @@ func (s *stack) prepared() {
 	s.Helper()
 	s.until(func(context.Context) error {
 		log, err := os.ReadFile(filepath.Join(s.Central.Dir(), "kuryr-controller.log"))
-		if last := bytes.LastIndex(log, []byte("msg=starting")); err == nil && !bytes.Contains(log[max(last, 0):], []byte(`msg="prepared:`)) {
+		if last := bytes.LastIndex(log, []byte("msg=starting")); err == nil &&
+			!bytes.Contains(log[max(last, 0):], []byte(`msg="prepared:`)) {
 			err = errors.New("Raven is not prepared yet")
 		}
 		return err
@@ -156,7 +170,11 @@ func (s *stack) prepared() {
 }
 
 func (s *stack) startDaemon(ctx context.Context, w *worker) (err error) {
-	w.claim, err = w.StartService(ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name}, append([]string{kuryr, "node"}, slices.Concat(s.account(w.Name), s.daemons)...), w.answers("/run/kuryr/kuryr-node.sock", "/healthz"))
+	w.claim, err = w.StartService(
+		ctx, "kuryr-node", []string{"NODE_NAME=" + w.Name},
+		append([]string{kuryr, "node"}, slices.Concat(s.account(w.Name), s.daemons)...),
+		w.answers("/run/kuryr/kuryr-node.sock", "/healthz"),
+	)
 	return err
 }
 
@@ -170,7 +188,9 @@ func (s *stack) ports(ctx context.Context) (map[string]neutronlab.Object, error)
 	return found, err
 }
 
-// agree waits until cluster and Neutron tell the same: each pod has a bound port with its address, bound to its node's host and active, and Neutron has the ports that the cluster has.
+// agree waits until cluster and Neutron tell the same: each pod has a bound port with its
+// address, bound to its node's host and active, and Neutron has the ports that the
+// cluster has.
 func (s *stack) agree(pods int) {
 	s.Helper()
 	s.until(func(ctx context.Context) error {
@@ -246,7 +266,8 @@ func (s *stack) warm(namespace, node string, count int) {
 		}
 		n := 0
 		for _, p := range ports.Items {
-			if p.Spec.Node == node && strings.HasSuffix(p.Spec.Network.Name, namespace) && p.Labels[kuryrv1.LabelPortStatus] == string(kuryrv1.PortAvailable) {
+			if p.Spec.Node == node && strings.HasSuffix(p.Spec.Network.Name, namespace) &&
+				p.Labels[kuryrv1.LabelPortStatus] == string(kuryrv1.PortAvailable) {
 				n++
 			}
 		}
@@ -323,10 +344,14 @@ func (s *stack) forgotten(namespace string) {
 // wish has pods with wishes come and go: an address and a MAC, a security group that lets nothing in, a floating IP.
 func (s *stack) wish(from corev1.Pod) {
 	s.Helper()
-	group, err := s.lab.API().Create(s.ctx, "security-groups", neutronlab.Object{"name": "closed", "project_id": s.lab.Project()})
+	group, err := s.lab.API().Create(s.ctx, "security-groups", neutronlab.Object{
+		"name": "closed", "project_id": s.lab.Project(),
+	})
 	s.must(err)
 	s.namespace("granted", map[string]string{
-		kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true", kuryrv1.AnnotationAllowSecurityGroups: group.ID(), kuryrv1.AnnotationAllowFloatingIPs: "new",
+		kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true",
+		kuryrv1.AnnotationAllowSecurityGroups: group.ID(),
+		kuryrv1.AnnotationAllowFloatingIPs:    "new",
 	})
 	s.create("granted", serverPod("plain", "node2"))
 	plain := s.running("granted", "", 1)["plain"]
@@ -341,18 +366,24 @@ func (s *stack) wish(from corev1.Pod) {
 		p.Annotations = wishes
 		return p
 	}
-	s.create("granted", wishing("fixed", "node1", map[string]string{kuryrv1.AnnotationAddress: address, kuryrv1.AnnotationMAC: mac}),
+	s.create("granted", wishing("fixed", "node1", map[string]string{
+		kuryrv1.AnnotationAddress: address, kuryrv1.AnnotationMAC: mac,
+	}),
 		wishing("closed", "node1", map[string]string{kuryrv1.AnnotationSecurityGroups: group.ID()}),
 		wishing("public", "node2", map[string]string{kuryrv1.AnnotationFloatingIP: "new"}))
 	pods := s.running("granted", "", 4)
 	fixed, closed, public := pods["fixed"], pods["closed"], pods["public"]
-	if has, err := s.Exec(s.ctx, "granted", "fixed", "cat", "/sys/class/net/eth0/address"); fixed.Status.PodIP != address || has != mac || err != nil {
+	if has, err := s.Exec(
+		s.ctx, "granted", "fixed", "cat", "/sys/class/net/eth0/address",
+	); fixed.Status.PodIP != address || has != mac || err != nil {
 		s.Errorf("address %s, MAC %s, %v; want %s, %s", fixed.Status.PodIP, has, err, address, mac)
 	}
 	s.talks(plain, fixed)
 	s.talks(fixed, from)
 	s.talks(closed, plain)
-	if _, err := s.Exec(s.ctx, "granted", "plain", "timeout", "2", "wget", "-qO-", fmt.Sprintf("http://%s:%d/", closed.Status.PodIP, port)); err == nil {
+	if _, err := s.Exec(s.ctx, "granted", "plain", "timeout", "2", "wget", "-qO-", fmt.Sprintf(
+		"http://%s:%d/", closed.Status.PodIP, port,
+	)); err == nil {
 		s.Error("a pod is reached whose security group lets nothing in")
 	}
 	s.fromNodes(fixed, closed, public)
@@ -376,14 +407,17 @@ func (s *stack) reachedByFloating(p corev1.Pod) {
 		if len(all) != 1 {
 			return fmt.Errorf("%d floating IPs", len(all))
 		}
-		if said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", fmt.Sprintf("http://%s:%d/", all[0].Text("floating_ip_address"), port)); said.Out() != p.Name {
+		if said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", fmt.Sprintf(
+			"http://%s:%d/", all[0].Text("floating_ip_address"), port,
+		)); said.Out() != p.Name {
 			return fmt.Errorf("by its floating IP the pod says %s", said)
 		}
 		return nil
 	})
 }
 
-// away has Neutron away: a pod with a port of the pool starts, one that needs a new network waits, what goes is forgotten later.
+// away has Neutron away: a pod with a port of the pool starts, one that needs a new
+// network waits, what goes is forgotten later.
 func (s *stack) away(with corev1.Pod) {
 	s.Helper()
 	s.prepared()
@@ -418,10 +452,14 @@ func (s *stack) away(with corev1.Pod) {
 	s.forgotten("cold")
 }
 
-// Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one another across nodes and namespaces; whatever dies or is away meanwhile, in the end
+// Pods of two nodes are ports of Neutron, bound to their node's host, and talk to one
+// another across nodes and namespaces; whatever dies or is away meanwhile, in the end
 // nothing is left over in Neutron, the cluster, the switches and the kernel.
 func TestNeutron(t *testing.T) {
-	s := startStack(t, "Kuryr and Neutron are killed, and a node reboots", kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil)
+	s := startStack(
+		t, "Kuryr and Neutron are killed, and a node reboots",
+		kubelab.Options{Nodes: 2, Families: kubelab.IPv4}, nil,
+	)
 	s.create("default", serverPod("first", "node1"), serverPod("second", "node2"))
 	s.running("default", "", 2)
 	s.gone("default")
@@ -497,7 +535,8 @@ func (s *stack) fromNodes(pods ...corev1.Pod) {
 	}
 }
 
-// isolated checks what underlay_isolation closes to pods that run, that nodes and other pods reach them all the same, and that all is as before without it.
+// isolated checks what underlay_isolation closes to pods that run, that nodes and other
+// pods reach them all the same, and that all is as before without it.
 func (s *stack) isolated(from corev1.Pod, others ...corev1.Pod) {
 	s.Helper()
 	const kubelet = 10250
@@ -519,7 +558,13 @@ func (s *stack) isolated(from corev1.Pod, others ...corev1.Pod) {
 		s.until(func(context.Context) error {
 			for what, at := range closed {
 				if err := s.connects(from, at); (err == nil) == isolated {
-					return errors.Join(fmt.Errorf("isolated %v: %s reaches %s (%s): %v", isolated, from.Name, what, at, err == nil), err)
+					return errors.Join(
+						fmt.Errorf(
+							"isolated %v: %s reaches %s (%s): %v", isolated, from.Name, what, at,
+							err == nil,
+						),
+						err,
+					)
 				}
 			}
 			return nil
@@ -536,7 +581,10 @@ func (s *stack) isolated(from corev1.Pod, others ...corev1.Pod) {
 	for _, isolated := range []bool{true, false} {
 		begin := time.Now()
 		s.must(s.raven.Stop(syscall.SIGTERM, limit))
-		s.must(s.startRaven(fmt.Sprint("--controller-underlay-isolation=", isolated), "--controller-node-networks", kubelab.Nodes.Masked().String()))
+		s.must(s.startRaven(
+			fmt.Sprint("--controller-underlay-isolation=", isolated), "--controller-node-networks",
+			kubelab.Nodes.Masked().String(),
+		))
 		reaches(isolated)
 		s.Logf("isolated %v after %s", isolated, time.Since(begin).Round(10*time.Millisecond))
 	}
@@ -551,17 +599,23 @@ func (s *stack) largest(from, to corev1.Pod) {
 		s.Fatalf("%d networks of the namespace %s", len(networks), from.Namespace)
 	}
 	want, _ := networks[0]["mtu"].(float64)
-	if mtu, err := s.Exec(s.ctx, from.Namespace, from.Name, "cat", "/sys/class/net/eth0/mtu"); err != nil || mtu != fmt.Sprint(want) || want == 0 {
+	if mtu, err := s.Exec(
+		s.ctx, from.Namespace, from.Name, "cat", "/sys/class/net/eth0/mtu",
+	); err != nil || mtu != fmt.Sprint(want) || want == 0 {
 		s.Errorf("a pod's MTU is %s, %v; Neutron's network has %v", mtu, err, want)
 	}
 	const headers = 28 // of IPv4 and ICMP
-	if _, err := s.Exec(s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W5", "-s", fmt.Sprint(want-headers), to.Status.PodIP); err != nil {
+	if _, err := s.Exec(
+		s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W5", "-s", fmt.Sprint(want-headers),
+		to.Status.PodIP,
+	); err != nil {
 		s.Errorf("a packet of %v bytes does not pass: %v", want, err)
 	}
 }
 
-// What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the credentials of the Secret, which no node's daemon can see, and the node becomes
-// ready and its pods have ports of Neutron.
+// What "kuryr install kubernetes --provider neutron" applies runs as it is: Raven has the
+// credentials of the Secret, which no node's daemon can see, and the node becomes ready
+// and its pods have ports of Neutron.
 func TestNeutronDeployed(t *testing.T) {
 	s := newStack(t, "Kuryr runs in pods", neutronlab.Options{Keystone: true}, kubelab.Options{Nodes: 1})
 	node := s.workers[0]
@@ -569,15 +623,24 @@ func TestNeutronDeployed(t *testing.T) {
 	s.image(node.Node, "kuryr/kuryr:e2e")
 	clouds, err := os.ReadFile(s.lab.CloudsFile())
 	s.must(err)
-	s.must(s.api.Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}}}))
-	s.must(s.api.Create(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "kuryr-cloud"}, Data: map[string][]byte{"clouds.yaml": clouds}}))
+	s.must(s.api.Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+	}}))
+	s.must(s.api.Create(s.ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "kuryr-cloud"},
+		Data:       map[string][]byte{"clouds.yaml": clouds},
+	}))
 	begin := time.Now()
 	// The node has the machine's /usr, and nothing that serves ClusterIPs.
-	s.install(false, "createNamespace=false", "provider=neutron", "neutron.cloud="+neutronlab.CloudCredential, "controller.replicas=1", "image.tag=e2e", "node.specDir=",
+	s.install(false, "createNamespace=false", "provider=neutron", "neutron.cloud="+
+		neutronlab.CloudCredential, "controller.replicas=1", "image.tag=e2e", "node.specDir=",
 		"apiServer.host="+kubelab.Nodes.Addr().String(), fmt.Sprint("apiServer.port=", kubelab.Port))
 	s.must(s.WaitReady(s.ctx))
 	s.running(system, "", 2)
-	t.Logf("the node is ready and Raven works %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf(
+		"the node is ready and Raven works %s after the manifests were applied",
+		time.Since(begin).Round(10*time.Millisecond),
+	)
 	s.create("default", probed(serverPod("a", "")), serverPod("b", ""))
 	pods := s.running("default", "", 2)
 	s.talks(pods["a"], pods["b"])

@@ -19,8 +19,9 @@ const (
 	nodeRange6 = "fd00:112::/64"
 )
 
-// In a cluster of both families on Neutron, and in one of IPv6 alone, pods of two nodes and of two namespaces have an address of each family and talk by each, nodes and kubelets reach
-// them, and a node's reboot changes nothing of that.
+// In a cluster of both families on Neutron, and in one of IPv6 alone, pods of two nodes
+// and of two namespaces have an address of each family and talk by each, nodes and
+// kubelets reach them, and a node's reboot changes nothing of that.
 func TestNeutronFamilies(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -30,12 +31,19 @@ func TestNeutronFamilies(t *testing.T) {
 	}{
 		{
 			"dual stack", kubelab.DualStack,
-			[]string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6},
+			[]string{
+				"--controller-pod-ranges", podRange + "," + podRange6,
+				"--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6,
+				"--controller-node-ranges", nodeRange + "," + nodeRange6,
+			},
 			[]string{podRange, podRange6},
 		},
 		{
 			"IPv6 alone", kubelab.IPv6,
-			[]string{"--controller-pod-ranges", podRange6, "--controller-service-ranges", kubelab.ServiceRange6, "--controller-node-ranges", nodeRange6},
+			[]string{
+				"--controller-pod-ranges", podRange6, "--controller-service-ranges",
+				kubelab.ServiceRange6, "--controller-node-ranges", nodeRange6,
+			},
 			[]string{podRange6},
 		},
 	} {
@@ -64,7 +72,9 @@ func TestNeutronFamilies(t *testing.T) {
 			s.talks(a, other)
 			s.talks(other, a)
 			s.fromNodes(a, b, other)
-			if said, err := s.Exec(s.ctx, "default", "a", "ip", "-o", "addr", "show", "dev", "eth0"); err != nil || strings.Contains(said, "tentative") {
+			if said, err := s.Exec(
+				s.ctx, "default", "a", "ip", "-o", "addr", "show", "dev", "eth0",
+			); err != nil || strings.Contains(said, "tentative") {
 				t.Errorf("the pod's interface: %s, %v", said, err)
 			}
 

@@ -29,7 +29,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// cloudServices is a cluster of two nodes on Neutron, in two zones, whose Services are Kuryr's. On each node is a pod of the app web and one that asks.
+// cloudServices is a cluster of two nodes on Neutron, in two zones, whose Services are
+// Kuryr's. On each node is a pod of the app web and one that asks.
 type cloudServices struct {
 	*stack
 	asks  *services // how it is asked
@@ -38,7 +39,9 @@ type cloudServices struct {
 }
 
 // startCloudServices starts one; the settings are Raven's and the nodes' daemons'.
-func startCloudServices(t *testing.T, reason string, cloud neutronlab.Options, dns bool, raven, daemons []string) *cloudServices {
+func startCloudServices(
+	t *testing.T, reason string, cloud neutronlab.Options, dns bool, raven, daemons []string,
+) *cloudServices {
 	t.Helper()
 	opts := talkOptions(nil)
 	opts.Nodes, opts.DNS = 2, dns
@@ -83,7 +86,10 @@ func (c *cloudServices) everywhere() []speaker { return append(slices.Clone(c.po
 func (c *cloudServices) web(name string, edit func(*corev1.ServiceSpec)) *corev1.Service {
 	c.Helper()
 	return c.asks.service(name, func(spec *corev1.ServiceSpec) {
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		})
 		if edit != nil {
 			edit(spec)
 		}
@@ -127,11 +133,16 @@ func (c *cloudServices) routes(count int) {
 	})
 }
 
-// Without Octavia the nodes' kernels balance ClusterIPs, to which Neutron's router leads: from pods and from nodes, to pods on both nodes and to what is no pod, as endpoints come and
-// go; a node's own programs get what hints and policies say; NodePorts answer at both nodes; and without Services the router leads nowhere.
+// Without Octavia the nodes' kernels balance ClusterIPs, to which Neutron's router leads:
+// from pods and from nodes, to pods on both nodes and to what is no pod, as endpoints
+// come and go; a node's own programs get what hints and policies say; NodePorts answer at
+// both nodes; and without Services the router leads nowhere.
 func TestNeutronServicesNode(t *testing.T) {
 	const reason = "the nodes' kernels balance"
-	c := startCloudServices(t, reason, neutronlab.Options{Keystone: true}, true, []string{"--controller-load-balancers=node"}, []string{"--node-load-balancers=node"})
+	c := startCloudServices(
+		t, reason, neutronlab.Options{Keystone: true}, true,
+		[]string{"--controller-load-balancers=node"}, []string{"--node-load-balancers=node"},
+	)
 	c.routes(2)
 	web := c.web("web", nil)
 	c.find(web, append(c.everywhere(), c.asks.inPod("a")), "a", "b")
@@ -152,7 +163,8 @@ func TestNeutronServicesNode(t *testing.T) {
 	c.must(c.Client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
 	for _, w := range c.workers {
 		c.until(func(ctx context.Context) error {
-			if said := w.Exec(ctx, "nft", "list", "table", "inet", "kuryr_lb"); !said.OK() || strings.Contains(said.Stdout, web.Spec.ClusterIP+" ") {
+			if said := w.Exec(ctx, "nft", "list", "table", "inet", "kuryr_lb"); !said.OK() ||
+				strings.Contains(said.Stdout, web.Spec.ClusterIP+" ") {
 				return fmt.Errorf("%s has the Service still: %s", w.Name, said)
 			}
 			return nil
@@ -164,7 +176,8 @@ func TestNeutronServicesNode(t *testing.T) {
 	c.routes(0)
 }
 
-// dns checks that CoreDNS, which reads the cluster at the API server's ClusterIP, is there at its own for pods of both nodes.
+// dns checks that CoreDNS, which reads the cluster at the API server's ClusterIP, is
+// there at its own for pods of both nodes.
 func (c *cloudServices) dns(web *corev1.Service) {
 	c.Helper()
 	begin := time.Now()
@@ -191,8 +204,10 @@ func (c *cloudServices) legs() (all []string) {
 	return all
 }
 
-// nodePorts has both nodes' addresses lead to the pods of both, for another host and for pods, who reach them by the router's way out, which is of IPv4 here; so do the nodes' addresses in the
-// SDN for a pod. Where only a node's own count, to those, but for pods and the node itself.
+// nodePorts has both nodes' addresses lead to the pods of both, for another host and for
+// pods, who reach them by the router's way out, which is of IPv4 here; so do the nodes'
+// addresses in the SDN for a pod. Where only a node's own count, to those, but for pods
+// and the node itself.
 func (c *cloudServices) nodePorts() {
 	c.Helper()
 	of := c.web("ports", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
@@ -290,8 +305,9 @@ func (c *cloudServices) floating(name string) (address string) {
 	return address
 }
 
-// With Octavia ClusterIPs are load balancers of OVN's provider: pods of both nodes and namespaces and the nodes reach pods of both nodes there, as endpoints come and go; a Service of type
-// LoadBalancer has a floating IP; and of what goes nothing is left.
+// With Octavia ClusterIPs are load balancers of OVN's provider: pods of both nodes and
+// namespaces and the nodes reach pods of both nodes there, as endpoints come and go; a
+// Service of type LoadBalancer has a floating IP; and of what goes nothing is left.
 func TestNeutronServicesOctavia(t *testing.T) {
 	const reason = "Octavia balances"
 	c := startCloudServices(t, reason, neutronlab.Options{Keystone: true, Octavia: true}, true, nil, nil)
@@ -337,8 +353,10 @@ func TestNeutronServicesOctavia(t *testing.T) {
 	c.placed()
 }
 
-// guarded has a Service say who may connect, and that clients stay with their endpoints, neither of which OVN's provider can: Events tell both, nobody outside is let in, not even who may be, and
-// pods and nodes are served as before. It returns where the Service is when it says so no more.
+// guarded has a Service say who may connect, and that clients stay with their endpoints,
+// neither of which OVN's provider can: Events tell both, nobody outside is let in, not
+// even who may be, and pods and nodes are served as before. It returns where the Service
+// is when it says so no more.
 func (c *cloudServices) guarded(web *corev1.Service, outside string) string {
 	c.Helper()
 	c.asks.change("web", func(service *corev1.Service) {
@@ -360,14 +378,16 @@ func (c *cloudServices) guarded(web *corev1.Service, outside string) string {
 	})
 	c.find(web, []speaker{c.pods[0], c.nodes[1]}, "a", "b")
 	c.asks.change("web", func(service *corev1.Service) {
-		service.Spec.LoadBalancerSourceRanges, service.Spec.SessionAffinity, service.Spec.SessionAffinityConfig = nil, corev1.ServiceAffinityNone, nil
+		service.Spec.LoadBalancerSourceRanges = nil
+		service.Spec.SessionAffinity, service.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	})
 	outside = net.JoinHostPort(c.floating("web"), "80")
 	c.asks.answers(c.asks.away, "tcp", outside, "a", "b")
 	return outside
 }
 
-// apiServer checks that pods and nodes speak with the API server at the first of the ClusterIPs, though it is on its host's network.
+// apiServer checks that pods and nodes speak with the API server at the first of the
+// ClusterIPs, though it is on its host's network.
 func (c *cloudServices) apiServer() {
 	c.Helper()
 	is, err := c.Client.Discovery().ServerVersion()
@@ -412,20 +432,24 @@ func (c *cloudServices) nothingOf(service *corev1.Service) {
 		floating, failed := c.lab.API().List(ctx, "floatingips", "")
 		ports, lost := c.lab.API().List(ctx, "ports", "fixed_ips=ip_address="+service.Spec.ClusterIP)
 		name := service.Namespace + "/" + service.Name
-		if err = errors.Join(err, failed, lost); err == nil && len(balancers[name])+len(balancers[name+".lb"])+len(floating)+len(ports) > 0 {
+		if err = errors.Join(err, failed, lost); err == nil &&
+			len(balancers[name])+len(balancers[name+".lb"])+len(floating)+len(ports) > 0 {
 			err = fmt.Errorf("of a Service that has gone is left: %v, %v, %v", balancers, floating, ports)
 		}
 		return err
 	})
 }
 
-// placed has a Service of type LoadBalancer be reached by a VIP in its namespace: from outside by the floating IP that leads there, and from pods and nodes at the VIP where it is internal; then another Service shares that.
+// placed has a Service of type LoadBalancer be reached by a VIP in its namespace: from
+// outside by the floating IP that leads there, and from pods and nodes at the VIP where
+// it is internal; then another Service shares that.
 func (c *cloudServices) placed() {
 	c.Helper()
 	c.must(c.raven.Stop(syscall.SIGTERM, limit))
 	c.must(c.startRaven("--controller-vip-placement=namespace"))
 	of := c.web("placed", func(spec *corev1.ServiceSpec) {
-		spec.Type, spec.IPFamilyPolicy, spec.IPFamilies = corev1.ServiceTypeLoadBalancer, new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+		spec.Type, spec.IPFamilyPolicy, spec.IPFamilies = corev1.ServiceTypeLoadBalancer,
+			new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 	})
 	begin := time.Now()
 	outside := c.floating("placed")
@@ -436,7 +460,8 @@ func (c *cloudServices) placed() {
 	})
 	inside := outside
 	c.until(func(context.Context) error {
-		if inside = c.floating("placed"); inside == outside || !netip.MustParsePrefix(podRange).Contains(netip.MustParseAddr(inside)) {
+		if inside = c.floating("placed"); inside == outside ||
+			!netip.MustParsePrefix(podRange).Contains(netip.MustParseAddr(inside)) {
 			return fmt.Errorf("an internal load balancer is at %s", inside)
 		}
 		return nil

@@ -17,8 +17,10 @@ import (
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// survives has a Service live on Octavia while one Raven after the other is killed that sees to it: after a request that changes something, of whose answer it never hears, and when it has told that
-// Octavia is at work. The one that is not killed ends with one load balancer, by which exactly the endpoints answer, and in the end nothing is left.
+// survives has a Service live on Octavia while one Raven after the other is killed that
+// sees to it: after a request that changes something, of whose answer it never hears, and
+// when it has told that Octavia is at work. The one that is not killed ends with one load
+// balancer, by which exactly the endpoints answer, and in the end nothing is left.
 func (c *cloudServices) survives() {
 	c.Helper()
 	const answered = "neutron.change.answered"
@@ -36,7 +38,10 @@ func (c *cloudServices) survives() {
 				spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 			})
 		}, []string{answered, "raven.balancer.told"}, []string{"ovn ACTIVE 2 pools: TCP 80, UDP 80"}, 80, []string{"b", "c"}},
-		{"an endpoint less", func() { c.asks.label("c", "spare") }, []string{answered}, []string{"ovn ACTIVE 2 pools: TCP 80, UDP 80"}, 80, []string{"b"}},
+		{
+			"an endpoint less", func() { c.asks.label("c", "spare") }, []string{answered},
+			[]string{"ovn ACTIVE 2 pools: TCP 80, UDP 80"}, 80, []string{"b"},
+		},
 		{"another port", func() {
 			c.asks.change("mortal", func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
 		}, []string{answered, answered}, []string{"ovn ACTIVE 2 pools: TCP 81, UDP 80"}, 81, []string{"b"}},
@@ -77,8 +82,9 @@ func (c *cloudServices) survives() {
 	c.asks.label("c", "web")
 }
 
-// stuck has Octavia be at work on a Service's load balancer without an end, as the Service goes and comes again: another is served meanwhile, and its owner is told what it waits for. One in
-// ERROR is made anew.
+// stuck has Octavia be at work on a Service's load balancer without an end, as the
+// Service goes and comes again: another is served meanwhile, and its owner is told what
+// it waits for. One in ERROR is made anew.
 func (c *cloudServices) stuck() {
 	c.Helper()
 	single := func(spec *corev1.ServiceSpec) {

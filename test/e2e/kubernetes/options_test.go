@@ -16,8 +16,10 @@ import (
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// The rows of kuryr-kubernetes' own tests about pools and namespaces: options that are edited, and a Raven that is started again by them, give the pools other counts, and the pods that
-// run go on; the same options change nothing; a namespace that goes with its pod right after they were made may be made again under its name.
+// The rows of kuryr-kubernetes' own tests about pools and namespaces: options that are
+// edited, and a Raven that is started again by them, give the pools other counts, and the
+// pods that run go on; the same options change nothing; a namespace that goes with its
+// pod right after they were made may be made again under its name.
 func TestPeerRows(t *testing.T) {
 	w := shareNode(t)
 	w.namespaceAgain("again")

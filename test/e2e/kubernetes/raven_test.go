@@ -25,7 +25,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// ravens are controllers on a real API server, with the rights that the manifests give them and the store of the embedded SDN. The only node has no daemon, so that they claim the ports themselves.
+// ravens are controllers on a real API server, with the rights that the manifests give
+// them and the store of the embedded SDN. The only node has no daemon, so that they claim
+// the ports themselves.
 type ravens struct {
 	*rig
 	dir     string
@@ -44,8 +46,13 @@ func startRavens(t *testing.T, reason string, families kubelab.Families) *ravens
 	for file, text := range map[string][]byte{"ca": r.Config.CAData, "token": []byte(token)} {
 		r.must(os.WriteFile(filepath.Join(r.dir, file), text, 0o600))
 	}
-	r.must(r.api.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{kuryrv1.LabelClaimant: kuryrv1.ClaimantRaven}}}))
-	r.sdn = r.kuryr("sdn", "--store-only", "--state-dir", filepath.Join(r.dir, "sdn"), "--run-dir", filepath.Join(r.dir, "run"), "--host", "here")
+	r.must(r.api.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "here", Labels: map[string]string{kuryrv1.LabelClaimant: kuryrv1.ClaimantRaven},
+	}}))
+	r.sdn = r.kuryr(
+		"sdn", "--store-only", "--state-dir", filepath.Join(r.dir, "sdn"), "--run-dir",
+		filepath.Join(r.dir, "run"), "--host", "here",
+	)
 	return r
 }
 
@@ -75,7 +82,8 @@ func (r *ravens) controller(more ...string) *exec.Cmd {
 	return r.kuryr(append([]string{
 		"controller", "--provider", "sdn", "--state-dir", in("controller"), "--run-dir", in("run"), "--host", "here",
 		"--kubernetes-api-server", r.Config.Host, "--kubernetes-ca-file", in("ca"), "--kubernetes-token-file", in("token"),
-		"--controller-namespace", system, "--controller-listen", "", "--controller-pool-ttl", "2s", "--controller-pool-batch", "5", "--controller-pool-minimum", "2",
+		"--controller-namespace", system, "--controller-listen", "", "--controller-pool-ttl", "2s",
+		"--controller-pool-batch", "5", "--controller-pool-minimum", "2",
 	}, more...)...)
 }
 
@@ -118,7 +126,8 @@ func (r *ravens) deletePods(namespace string) {
 	r.must(r.api.DeleteAllOf(r.ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
 }
 
-// eventually waits until f has nothing to complain of. It looks again and again, as what it looks at is of several sorts.
+// eventually waits until f has nothing to complain of. It looks again and again, as what
+// it looks at is of several sorts.
 func (r *ravens) eventually(what string, f func() error) {
 	r.Helper()
 	var err error
@@ -173,7 +182,10 @@ func (r *ravens) alike() error {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, kuryr, "--socket", filepath.Join(r.dir, "run", "kuryr.sock"), "port", "list", "-o", "json").Output()
+	out, err := exec.CommandContext(
+		ctx, kuryr, "--socket", filepath.Join(r.dir, "run", "kuryr.sock"), "port", "list", "-o",
+		"json",
+	).Output()
 	if err != nil {
 		return err
 	}
@@ -214,7 +226,8 @@ func (r *ravens) networks(want int) error {
 	return nil
 }
 
-// Raven on a real API server, killed again and again while pods come and go: every pod has a port, and in the end nothing is left.
+// Raven on a real API server, killed again and again while pods come and go: every pod
+// has a port, and in the end nothing is left.
 func TestRaven(t *testing.T) {
 	t.Parallel()
 	r := startRavens(t, "Ravens and the API server are killed", kubelab.IPv4)
@@ -255,8 +268,9 @@ func TestRaven(t *testing.T) {
 	})
 }
 
-// Of two replicas one leads; when it ends it gives the Lease back, and the other goes on. One that is killed keeps the Lease until its time is over; what it had begun the next one
-// finishes, and makes nothing twice.
+// Of two replicas one leads; when it ends it gives the Lease back, and the other goes on.
+// One that is killed keeps the Lease until its time is over; what it had begun the next
+// one finishes, and makes nothing twice.
 func TestRavenStandby(t *testing.T) {
 	t.Parallel()
 	r := startRavens(t, "Ravens are killed", kubelab.IPv4)

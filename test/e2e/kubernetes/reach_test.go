@@ -107,18 +107,27 @@ func (w *whole) underlay() underlay {
 	w.greet(w.Central, netip.AddrPortFrom(central, elsewhere))
 	w.greet(w.Central, netip.AddrPortFrom(central, 53))
 	w.resolve(w.Central, netip.AddrPortFrom(central, 53), outside)
-	stop, err := w.node.StartOutside(w.ctx, "busybox", "httpd", "-f", "-p", strconv.Itoa(elsewhere), "-h", "/proc/sys/net/ipv4")
+	stop, err := w.node.StartOutside(
+		w.ctx, "busybox", "httpd", "-f", "-p", strconv.Itoa(elsewhere), "-h", "/proc/sys/net/ipv4",
+	)
 	w.must(err)
 	w.Cleanup(stop)
 	const kubelet = 10250
 	return underlay{
 		dns: central,
 		closed: map[string]netip.AddrPort{
-			"the kubelet": netip.AddrPortFrom(w.node.Address, kubelet), "the kubelet, where routers find the host": netip.AddrPortFrom(netip.MustParseAddr(host.Subnets[0].Gateway), kubelet),
-			"the kubelet at the node's other address": netip.AddrPortFrom(privatehost.HostIPv4.Addr(), kubelet), "another host of the network": netip.AddrPortFrom(central, elsewhere),
+			"the kubelet": netip.AddrPortFrom(w.node.Address, kubelet),
+			"the kubelet, where routers find the host": netip.AddrPortFrom(
+				netip.MustParseAddr(host.Subnets[0].Gateway), kubelet,
+			),
+			"the kubelet at the node's other address": netip.AddrPortFrom(
+				privatehost.HostIPv4.Addr(), kubelet,
+			), "another host of the network": netip.AddrPortFrom(central, elsewhere),
 		},
 		open: map[string]netip.AddrPort{
-			"the API server": netip.AddrPortFrom(central, kubelab.Port), "the name server by TCP": netip.AddrPortFrom(central, 53), "what is outside": netip.AddrPortFrom(outside, elsewhere),
+			"the API server":         netip.AddrPortFrom(central, kubelab.Port),
+			"the name server by TCP": netip.AddrPortFrom(central, 53),
+			"what is outside":        netip.AddrPortFrom(outside, elsewhere),
 		},
 	}
 }
@@ -146,7 +155,8 @@ func (w *whole) finds(u underlay, p corev1.Pod, isolated bool) {
 	}
 }
 
-// fromNode checks that the node reaches a pod: its kubelet by what probes are, its programs, and who forwards a port through it.
+// fromNode checks that the node reaches a pod: its kubelet by what probes are, its
+// programs, and who forwards a port through it.
 func (w *whole) fromNode(p corev1.Pod) {
 	w.Helper()
 	for _, address := range addresses(p) {
@@ -167,8 +177,9 @@ func (w *whole) fromNode(p corev1.Pod) {
 	}
 }
 
-// Pods reach the nodes' network, and with underlay_isolation nothing of it but API and DNS, at once and without being made again; what is beyond, other pods, and the way from the
-// node to them stay. A namespace's other groups reach pods that run in the same way.
+// Pods reach the nodes' network, and with underlay_isolation nothing of it but API and
+// DNS, at once and without being made again; what is beyond, other pods, and the way from
+// the node to them stay. A namespace's other groups reach pods that run in the same way.
 func TestReach(t *testing.T) {
 	w := shareNode(t)
 	u := w.underlay()
@@ -178,7 +189,10 @@ func TestReach(t *testing.T) {
 	w.finds(u, a, false)
 
 	begin := time.Now()
-	w.reset("--controller-underlay-isolation=true", "--controller-node-networks", kubelab.Nodes.Masked().String()+","+privatehost.HostIPv4.Addr().String()+"/32")
+	w.reset(
+		"--controller-underlay-isolation=true", "--controller-node-networks",
+		kubelab.Nodes.Masked().String()+","+privatehost.HostIPv4.Addr().String()+"/32",
+	)
 	w.until(func(context.Context) error {
 		if w.connects(a, u.closed["another host of the network"]) == nil {
 			return errors.New("the pod that runs reaches the nodes' network still")
@@ -217,7 +231,8 @@ func TestReach(t *testing.T) {
 	w.regroups(u)
 }
 
-// regroups checks that a namespace's other groups reach pods that run, that pods that come have them, and that the pool of the groups before goes.
+// regroups checks that a namespace's other groups reach pods that run, that pods that
+// come have them, and that the pool of the groups before goes.
 func (w *whole) regroups(u underlay) {
 	w.Helper()
 	w.namespace("green")
@@ -286,7 +301,9 @@ func (w *whole) regroup(namespace, group string) {
 	w.must(w.api.Patch(w.ctx, ns, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// onlyPools complains of each pool of the namespace's network that is of other groups than the one, or than none. A pool that no pod needs any more goes, so there may be none at all.
+// onlyPools complains of each pool of the namespace's network that is of other groups
+// than the one, or than none. A pool that no pod needs any more goes, so there may be
+// none at all.
 func (w *whole) onlyPools(ctx context.Context, namespace, group string) error {
 	var pools kuryrv1.KuryrPortPoolList
 	if err := w.api.List(ctx, &pools); err != nil {

@@ -33,7 +33,9 @@ func kuryrPort(name, node string, status kuryrv1.PortStatus) *kuryrv1.KuryrPort 
 		}},
 		Spec: kuryrv1.KuryrPortSpec{
 			ID: name, Active: true, Address: "fa:16:3e:bf:84:ff", Node: node, Pool: "pool", VIF: kuryrv1.PortVIF{Type: "bridge"},
-			Network: kuryrv1.PortNetwork{ID: "net", MTU: 1500, Subnets: []kuryrv1.PortSubnet{{ID: "s4", CIDR: "10.1.0.0/16", Gateway: "10.1.0.1", IPs: []string{"10.1.0.5"}}}},
+			Network: kuryrv1.PortNetwork{ID: "net", MTU: 1500, Subnets: []kuryrv1.PortSubnet{
+				{ID: "s4", CIDR: "10.1.0.0/16", Gateway: "10.1.0.1", IPs: []string{"10.1.0.5"}},
+			}},
 		},
 	}
 }
@@ -43,11 +45,16 @@ func (r *rig) nodeToken(node string) *rest.Config {
 	r.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "kuryr-node-" + node, Namespace: system},
-		Spec:       corev1.PodSpec{NodeName: node, HostNetwork: true, ServiceAccountName: "kuryr-node", Containers: []corev1.Container{{Name: "node", Image: "none"}}},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostNetwork: true, ServiceAccountName: "kuryr-node",
+			Containers: []corev1.Container{{Name: "node", Image: "none"}},
+		},
 	}
 	pod, err := r.Client.CoreV1().Pods(system).Create(r.ctx, pod, metav1.CreateOptions{})
 	r.must(err)
-	return r.token("kuryr-node", &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
+	return r.token("kuryr-node", &authenticationv1.BoundObjectReference{
+		Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID,
+	})
 }
 
 func (r *rig) token(account string, bound *authenticationv1.BoundObjectReference) *rest.Config {
@@ -66,21 +73,33 @@ func TestControllerRights(t *testing.T) {
 	r := shareAPI(t)
 	admin := r.api(nil)
 	for node, claimant := range map[string]string{"ravens": kuryrv1.ClaimantRaven, "daemons": ""} {
-		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
+		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant},
+		}}))
 		r.must(admin.Create(r.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
-			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-cni", Containers: []corev1.Container{{Name: "web", Image: "none"}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"},
+				Annotations: map[string]string{"a": "b"},
+			},
+			Spec: corev1.PodSpec{
+				NodeName: node, ServiceAccountName: "kuryr-cni",
+				Containers: []corev1.Container{{Name: "web", Image: "none"}},
+			},
 		}))
 	}
 	raven := r.api(r.token("kuryr-controller", nil))
 	write := func(pod, patch string) error {
-		return raven.Status().Patch(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: system}}, client.RawPatch(types.MergePatchType, []byte(patch)))
+		return raven.Status().Patch(
+			r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: system}},
+			client.RawPatch(types.MergePatchType, []byte(patch)),
+		)
 	}
 	const vif = `{"metadata":{"annotations":{"openstack.org/kuryr-vif":"{}"}}}`
 	// The policies are in force once what they forbid is refused.
 	r.until(func(context.Context) error {
 		// Another text each time: what changes nothing is let through.
-		if write("web-ravens", fmt.Sprintf(`{"status":{"message":%q}}`, time.Now())) == nil || write("web-daemons", vif) == nil {
+		if write("web-ravens", fmt.Sprintf(`{"status":{"message":%q}}`, time.Now())) == nil ||
+			write("web-daemons", vif) == nil {
 			return fmt.Errorf("not yet in force")
 		}
 		return nil
@@ -89,7 +108,11 @@ func TestControllerRights(t *testing.T) {
 		{"the annotation", "web-ravens", vif, ""},
 		{"the annotation, taken away", "web-ravens", `{"metadata":{"annotations":{"openstack.org/kuryr-vif":null}}}`, ""},
 		{"another annotation", "web-ravens", `{"metadata":{"annotations":{"a":"c"}}}`, "no annotation but"},
-		{"a wish", "web-ravens", `{"metadata":{"annotations":{"openstack.org/kuryr-floating-ip":"new"}}}`, "no annotation but"},
+		{
+			"a wish", "web-ravens",
+			`{"metadata":{"annotations":{"openstack.org/kuryr-floating-ip":"new"}}}`,
+			"no annotation but",
+		},
 		{"a label", "web-ravens", `{"metadata":{"labels":{"app":"db"}}}`, "no labels"},
 		{"the phase", "web-ravens", `{"status":{"phase":"Running"}}`, "annotation alone"},
 		{"a daemon's pod", "web-daemons", vif, "node daemons has not the label"},
@@ -108,15 +131,28 @@ func TestControllerRights(t *testing.T) {
 		{"where it is reached", `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.7","ipMode":"VIP"}]}}}`, ""},
 		{"a label", `{"metadata":{"labels":{"app":"db"}}}`, "status.loadBalancer alone"},
 		{"an annotation", `{"metadata":{"annotations":{"a":"b"}}}`, "status.loadBalancer alone"},
-		{"a condition", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"a","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "status.loadBalancer alone"},
+		{
+			"a condition",
+			`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"a","message":"",` +
+				`"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+			"status.loadBalancer alone",
+		},
 	} {
-		err := raven.Status().Patch(r.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: system}}, client.RawPatch(types.MergePatchType, []byte(c.patch)))
+		err := raven.Status().Patch(
+			r.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: system}},
+			client.RawPatch(types.MergePatchType, []byte(c.patch)),
+		)
 		if (c.says == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s of a Service: %v; want %q", c.what, err, c.says)
 		}
 	}
 	// A node that is made Raven's is so at once, or soon.
-	r.must(admin.Patch(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "daemons"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`))))
+	r.must(admin.Patch(
+		r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "daemons"}},
+		client.RawPatch(types.MergePatchType, []byte(
+			`{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`,
+		)),
+	))
 	r.until(func(context.Context) error { return write("web-daemons", vif) })
 }
 
@@ -126,16 +162,27 @@ func TestNodeRights(t *testing.T) {
 	r := shareAPI(t)
 	admin := r.api(nil)
 	for node, claimant := range map[string]string{"node1": "", "node2": kuryrv1.ClaimantRaven} {
-		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant}}}))
+		r.must(admin.Create(r.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: node, Labels: map[string]string{kuryrv1.LabelClaimant: claimant},
+		}}))
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
-			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: "kuryr-cni", Containers: []corev1.Container{{Name: "web", Image: "none"}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "web-" + node, Namespace: system, Labels: map[string]string{"app": "web"},
+				Annotations: map[string]string{"a": "b"},
+			},
+			Spec: corev1.PodSpec{
+				NodeName: node, ServiceAccountName: "kuryr-cni",
+				Containers: []corev1.Container{{Name: "web", Image: "none"}},
+			},
 		}
 		r.must(admin.Create(r.ctx, pod))
 	}
 	ports := map[string]*kuryrv1.KuryrPort{
-		"mine": kuryrPort("mine", "node1", kuryrv1.PortAvailable), "going": kuryrPort("going", "node1", kuryrv1.PortBound), "gone": kuryrPort("gone", "node1", kuryrv1.PortDeleting),
-		"dedicated": kuryrPort("dedicated", "node1", kuryrv1.PortBound), "others": kuryrPort("others", "node2", kuryrv1.PortAvailable),
+		"mine":      kuryrPort("mine", "node1", kuryrv1.PortAvailable),
+		"going":     kuryrPort("going", "node1", kuryrv1.PortBound),
+		"gone":      kuryrPort("gone", "node1", kuryrv1.PortDeleting),
+		"dedicated": kuryrPort("dedicated", "node1", kuryrv1.PortBound),
+		"others":    kuryrPort("others", "node2", kuryrv1.PortAvailable),
 	}
 	ports["dedicated"].Spec.Dedicated = "a-pods-uid"
 	for _, p := range ports {
@@ -154,8 +201,10 @@ func TestNodeRights(t *testing.T) {
 	const (
 		main, status = false, true
 		vif          = `{"metadata":{"annotations":{"openstack.org/kuryr-vif":"{}"}}}`
-		bound        = `{"status":{"portStatus":"bound","pod":{"namespace":"a","name":"b","uid":"c","container":"d","interface":"eth0","since":"2026-11-22T15:00:00Z"}}}`
-		unavailable  = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"KuryrIsUp","message":""}]}}`
+		bound        = `{"status":{"portStatus":"bound","pod":{"namespace":"a","name":"b",` +
+			`"uid":"c","container":"d","interface":"eth0","since":"2026-11-22T15:00:00Z"}}}`
+		unavailable = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False",` +
+			`"reason":"KuryrIsUp","message":""}]}}`
 	)
 	write := func(api client.Client, o client.Object, sub bool, patch string) error {
 		kind := types.MergePatchType
@@ -169,7 +218,11 @@ func TestNodeRights(t *testing.T) {
 	}
 	// The policies are in force once what they forbid is refused.
 	r.until(func(context.Context) error {
-		for _, err := range []error{write(daemon, port("others"), main, `{"metadata":{"labels":{"a":"b"}}}`), write(daemon, pod("web-node2"), status, `{"metadata":{"annotations":{"a":"c"}}}`), write(daemon, node("node2"), status, unavailable)} {
+		for _, err := range []error{
+			write(daemon, port("others"), main, `{"metadata":{"labels":{"a":"b"}}}`),
+			write(daemon, pod("web-node2"), status, `{"metadata":{"annotations":{"a":"c"}}}`),
+			write(daemon, node("node2"), status, unavailable),
+		} {
 			if err == nil {
 				return fmt.Errorf("not yet in force")
 			}
@@ -188,13 +241,22 @@ func TestNodeRights(t *testing.T) {
 		{"given back", port("mine"), main, label("available"), ""},
 		{"given up, while Raven wants it", port("mine"), main, label("deleting"), "only a dedicated port"},
 		{"made", port("mine"), main, label("created"), "available, bound or deleting"},
-		{"label taken away", port("mine"), main, `{"metadata":{"labels":{"openstack.org/portStatus":null}}}`, "available, bound or deleting"},
+		{
+			"label taken away", port("mine"), main,
+			`{"metadata":{"labels":{"openstack.org/portStatus":null}}}`,
+			"available, bound or deleting",
+		},
 		{"another label", port("mine"), main, `{"metadata":{"labels":{"openstack.org/node":"node2"}}}`, "no label but"},
 		{"a new label", port("mine"), main, `{"metadata":{"labels":{"a":"b"}}}`, "no label but"},
 		{"the address", port("mine"), main, `{"spec":{"address":"fa:16:3e:00:00:01"}}`, "Raven alone"},
 		{"an annotation", port("mine"), main, `{"metadata":{"annotations":{"a":"b"}}}`, "no annotation but"},
 		{"the finalizer", port("mine"), main, `{"metadata":{"finalizers":null}}`, "no finalizers"},
-		{"an owner", port("mine"), main, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"b"}]}}`, "no owners"},
+		{
+			"an owner", port("mine"), main,
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a",` +
+				`"uid":"b"}]}}`,
+			"no owners",
+		},
 		{"another's label", port("others"), main, label("bound"), "is of node node2, the token of node node1"},
 		{"another's status", port("others"), status, bound, "is of node node2"},
 		{"given up, being deleted", port("going"), main, label("deleting"), ""},
@@ -202,14 +264,22 @@ func TestNodeRights(t *testing.T) {
 		{"given up, dedicated", port("dedicated"), main, label("deleting"), ""},
 		{"a pod's annotation", pod("web-node1"), status, vif, ""},
 		{"a pod's other annotation", pod("web-node1"), status, `{"metadata":{"annotations":{"a":"c"}}}`, "no annotation but"},
-		{"a pod's other annotation taken away", pod("web-node1"), status, `{"metadata":{"annotations":{"a":null}}}`, "no annotation but"},
+		{
+			"a pod's other annotation taken away", pod("web-node1"), status,
+			`{"metadata":{"annotations":{"a":null}}}`, "no annotation but",
+		},
 		{"a pod's label", pod("web-node1"), status, `{"metadata":{"labels":{"app":"db"}}}`, "no label but"},
 		{"a pod's phase", pod("web-node1"), status, `{"status":{"phase":"Failed"}}`, "annotation alone"},
 		{"a pod itself", pod("web-node1"), main, vif, "cannot patch resource"},
 		{"another node's pod", pod("web-node2"), status, vif, "the pod is not on node node1"},
 		{"its node's network", node("node1"), status, unavailable, ""},
 		{"its node's capacity", node("node1"), status, `{"status":{"capacity":{"cpu":"99"}}}`, "NetworkUnavailable"},
-		{"its node's readiness", node("node1"), status, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"A","message":""}]}}`, "NetworkUnavailable"},
+		{
+			"its node's readiness", node("node1"), status,
+			`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"A",` +
+				`"message":""}]}}`,
+			"NetworkUnavailable",
+		},
 		{"its node's labels", node("node1"), status, `{"metadata":{"labels":{"a":"b"}}}`, "no label but"},
 		{"another node's network", node("node2"), status, unavailable, "this is not node node1"},
 		{"a node itself", node("node1"), main, `{"metadata":{"labels":{"a":"b"}}}`, "cannot patch resource"},
@@ -220,18 +290,23 @@ func TestNodeRights(t *testing.T) {
 		}
 	}
 	for what, err := range map[string]error{
-		"makes a port":    daemon.Create(r.ctx, kuryrPort("new", "node1", kuryrv1.PortAvailable)),
-		"deletes a port":  daemon.Delete(r.ctx, port("mine")),
-		"reads secrets":   daemon.List(r.ctx, &corev1.SecretList{}),
-		"makes an event":  daemon.Create(r.ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: system}}),
-		"makes a network": daemon.Create(r.ctx, &kuryrv1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: kuryrv1.KuryrNetworkSpec{Namespace: "a", UID: "b"}}),
+		"makes a port":   daemon.Create(r.ctx, kuryrPort("new", "node1", kuryrv1.PortAvailable)),
+		"deletes a port": daemon.Delete(r.ctx, port("mine")),
+		"reads secrets":  daemon.List(r.ctx, &corev1.SecretList{}),
+		"makes an event": daemon.Create(r.ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: system}}),
+		"makes a network": daemon.Create(r.ctx, &kuryrv1.KuryrNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec:       kuryrv1.KuryrNetworkSpec{Namespace: "a", UID: "b"},
+		}),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("a daemon %s: %v", what, err)
 		}
 	}
 	// A token of the account that is of no pod is of no node.
-	if err := write(r.api(r.token("kuryr-node", nil)), port("mine"), main, label("bound")); err == nil || !strings.Contains(err.Error(), "not bound to a node") {
+	if err := write(
+		r.api(r.token("kuryr-node", nil)), port("mine"), main, label("bound"),
+	); err == nil || !strings.Contains(err.Error(), "not bound to a node") {
 		t.Errorf("a token without a node: %v", err)
 	}
 	// The others' rights.
@@ -263,20 +338,32 @@ func TestNamespaceAnnotations(t *testing.T) {
 	t.Parallel()
 	r := shareAPI(t)
 	admin := r.api(nil)
-	r.must(admin.Create(r.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "owner"}, Rules: []rbacv1.PolicyRule{
+	r.must(admin.Create(r.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{
+		Name: "owner",
+	}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces", "nodes", "namespaces/status"}, Verbs: []string{"*"}},
 	}}))
 	r.must(admin.Create(r.ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "owner"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "owner"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "owner"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "owner"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
 	}))
 	config, err := r.UserConfig("owner")
 	r.must(err)
 	owner := r.api(config)
-	granted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationProject: "blue"}}}
+	granted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationProject: "blue"},
+	}}
 	r.must(admin.Create(r.ctx, granted))
 	r.until(func(ctx context.Context) error {
-		err := owner.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Annotations: map[string]string{kuryrv1.AnnotationProject: "red"}}}, client.DryRunAll)
+		err := owner.Create(
+			ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				GenerateName: "probe-",
+				Annotations:  map[string]string{kuryrv1.AnnotationProject: "red"},
+			}},
+			client.DryRunAll,
+		)
 		if !apierrors.IsForbidden(err) {
 			return fmt.Errorf("made with an annotation: %w", err)
 		}
@@ -302,17 +389,30 @@ func TestNamespaceAnnotations(t *testing.T) {
 		{"a label", namespace(), false, `{"metadata":{"labels":{"a":"b"}}}`, true},
 		{"the same value", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"blue"}}}`, true},
 		{"another project", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`, false},
-		{"another project by way of the status", namespace(), true, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`, false},
+		{
+			"another project by way of the status", namespace(), true,
+			`{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`, false,
+		},
 		{"no project", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":null}}}`, false},
 		{"a grant", namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-allow-addresses":"any"}}}`, false},
-		{"a node's claimant", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false, `{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`, false},
-		{"a node's label", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false, `{"metadata":{"labels":{"a":"b"}}}`, true},
+		{
+			"a node's claimant", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false,
+			`{"metadata":{"labels":{"openstack.org/kuryr-claimant":"raven"}}}`, false,
+		},
+		{
+			"a node's label", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "owned"}}, false,
+			`{"metadata":{"labels":{"a":"b"}}}`, true,
+		},
 	} {
-		if err := patch(owner, c.object, c.sub, c.patch); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "only who may create KuryrNetworks") {
+		if err := patch(owner, c.object, c.sub, c.patch); (err == nil) != c.ok || err != nil &&
+			!strings.Contains(err.Error(), "only who may create KuryrNetworks") {
 			t.Errorf("the owner sets %s: %v, want ok %v", c.what, err, c.ok)
 		}
 	}
-	if err := patch(admin, namespace(), false, `{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`); err != nil {
+	if err := patch(
+		admin, namespace(), false,
+		`{"metadata":{"annotations":{"openstack.org/kuryr-project":"red"}}}`,
+	); err != nil {
 		t.Errorf("the administrator: %v", err)
 	}
 }

@@ -88,7 +88,8 @@ func (b *balanced) floatingIPs(ctx context.Context, address string) ([]floatingI
 	return there.FloatingIPs, err
 }
 
-// exposedAt waits until a Service's status has one address, and gives that with port 80, when another host has a way there.
+// exposedAt waits until a Service's status has one address, and gives that with port 80,
+// when another host has a way there.
 func (b *balanced) exposedAt(name string) (address netip.Addr, to string) {
 	b.Helper()
 	b.ingress(name, func(all []corev1.LoadBalancerIngress) (is bool) {
@@ -112,7 +113,9 @@ func (b *balanced) ownClass() {
 	b.answers(b.away, "tcp", to, "a", "b")
 }
 
-// A Service becomes a load balancer and a ClusterIP again, twice: outside it has an address and a NodePort as long as it is one, inside it answers throughout, and of what it was there is nothing left.
+// A Service becomes a load balancer and a ClusterIP again, twice: outside it has an
+// address and a NodePort as long as it is one, inside it answers throughout, and of what
+// it was there is nothing left.
 func (b *balanced) typeTurns() {
 	of := b.service("turns", inIPv4)
 	inside := at(of, 80)[0]
@@ -146,11 +149,16 @@ func (b *balanced) typeTurns() {
 	}
 }
 
-// A load balancer of both families has one address outside, of its first family; it answers there, and in both families at ClusterIPs and NodePorts.
+// A load balancer of both families has one address outside, of its first family; it
+// answers there, and in both families at ClusterIPs and NodePorts.
 func (b *balanced) bothFamilies() {
-	for name, families := range map[string][]corev1.IPFamily{"both": {corev1.IPv4Protocol, corev1.IPv6Protocol}, "both-reversed": {corev1.IPv6Protocol, corev1.IPv4Protocol}} {
+	for name, families := range map[string][]corev1.IPFamily{
+		"both":          {corev1.IPv4Protocol, corev1.IPv6Protocol},
+		"both-reversed": {corev1.IPv6Protocol, corev1.IPv4Protocol},
+	} {
 		of := b.service(name, func(spec *corev1.ServiceSpec) {
-			spec.Type, spec.IPFamilies, spec.IPFamilyPolicy = corev1.ServiceTypeLoadBalancer, families, new(corev1.IPFamilyPolicyRequireDualStack)
+			spec.Type, spec.IPFamilies, spec.IPFamilyPolicy = corev1.ServiceTypeLoadBalancer,
+				families, new(corev1.IPFamilyPolicyRequireDualStack)
 		})
 		address, to := b.exposedAt(name)
 		if address.Is6() != (families[0] == corev1.IPv6Protocol) {
@@ -166,7 +174,8 @@ func (b *balanced) bothFamilies() {
 	}
 }
 
-// A Service that keeps its address leaves the floating IP behind, which leads nowhere; another one that asks for the address has it, and leaves it too, as it is not its own.
+// A Service that keeps its address leaves the floating IP behind, which leads nowhere;
+// another one that asks for the address has it, and leaves it too, as it is not its own.
 func (b *balanced) keptAddress() {
 	b.annotated("keeps", map[string]string{"loadbalancer.openstack.org/keep-floatingip": "true"}, exposedIPv4)
 	address, to := b.exposedAt("keeps")
@@ -181,7 +190,8 @@ func (b *balanced) keptAddress() {
 	b.whole.erase("floatingips/" + b.floatingIP(address.String(), false))
 }
 
-// The status of a Service that has a name for outside tells that in place of its address, where it answers all the same.
+// The status of a Service that has a name for outside tells that in place of its address,
+// where it answers all the same.
 func (b *balanced) hostname() {
 	const annotation = "loadbalancer.openstack.org/hostname"
 	b.annotated("named-outside", map[string]string{annotation: "web.example.org"}, exposedIPv4)
@@ -198,7 +208,9 @@ func (b *balanced) hostname() {
 		b.answers(from, "tcp", net.JoinHostPort(address, "80"), "a", "b")
 	}
 	b.change("named-outside", func(service *corev1.Service) { delete(service.Annotations, annotation) })
-	b.ingress("named-outside", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP == address })
+	b.ingress("named-outside", func(all []corev1.LoadBalancerIngress) bool {
+		return len(all) == 1 && all[0].IP == address
+	})
 }
 
 // A Service that names another external network has an address of it.
@@ -227,7 +239,9 @@ func (b *balanced) otherNetwork() {
 	b.whole.erase("networks/" + network)
 }
 
-// A Service that asks for an address outside of the public network, of a family that it has not, or for what is no address, is told so and has its ClusterIP; and an address when it asks for any.
+// A Service that asks for an address outside of the public network, of a family that it
+// has not, or for what is no address, is told so and has its ClusterIP; and an address
+// when it asks for any.
 func (b *balanced) wrongAddresses() {
 	const beyond, six, word = "192.0.2.200", "2001:db8::77", "mine"
 	of := b.service("wrong", func(spec *corev1.ServiceSpec) {

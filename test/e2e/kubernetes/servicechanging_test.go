@@ -27,12 +27,16 @@ func (s *services) changing() {
 	s.row("SameName", (*services).sameName)
 }
 
-// A client of UDP that asks from one port all the time has another endpoint when its own has gone: nothing remembers that one.
+// A client of UDP that asks from one port all the time has another endpoint when its own
+// has gone: nothing remembers that one.
 func (s *services) udpConversation() {
 	labels := map[string]string{"app": "chat"}
 	of := s.service("chat", func(spec *corev1.ServiceSpec) {
 		spec.Selector = labels
-		spec.Ports = []corev1.ServicePort{{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)}}
+		spec.Ports = []corev1.ServicePort{{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		}}
 	})
 	to := at(of, 80)[0]
 	from := func(who, want string) {
@@ -51,16 +55,25 @@ func (s *services) udpConversation() {
 	from("one endpoint", "first")
 	s.create("default", talker("second", "chat"))
 	s.running("default", "app=chat", 2)
-	s.must(s.Client.CoreV1().Pods("default").Delete(s.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	s.must(s.Client.CoreV1().Pods("default").Delete(
+		s.ctx, "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
+	))
 	from("the endpoint has gone", "second")
-	s.must(s.Client.CoreV1().Pods("default").Delete(s.ctx, "second", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	s.must(s.Client.CoreV1().Pods("default").Delete(
+		s.ctx, "second", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
+	))
 }
 
 // The last endpoint serves on while it ends, and who has a connection keeps it.
 func (s *services) terminating() {
 	pod := talker("leaving", "leaving")
 	pod.Spec = talkerSpec("6s")
-	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(talkTCP)}}}
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{
+			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(talkTCP)},
+		},
+	}
 	s.create("default", pod)
 	of := s.service("leaving", func(spec *corev1.ServiceSpec) { spec.Selector = map[string]string{"app": "leaving"} })
 	to := at(of, 80)[0]
@@ -79,11 +92,14 @@ func (s *services) terminating() {
 
 // saysReady is a probe of what the pod says by "talk ready".
 func saysReady() *corev1.Probe {
-	return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"talk", "ready"}}}}
+	return &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+		Exec: &corev1.ExecAction{Command: []string{"talk", "ready"}},
+	}}
 }
 
-// A conversation of UDP goes on with an endpoint that ends for as long as that is ready to serve, though there is another one, at the ClusterIP as at a NodePort, and then with the other one. Who
-// begins one meanwhile has the other one at once.
+// A conversation of UDP goes on with an endpoint that ends for as long as that is ready
+// to serve, though there is another one, at the ClusterIP as at a NodePort, and then with
+// the other one. Who begins one meanwhile has the other one at once.
 func (s *services) udpTerminating() {
 	ending := talker("parting", "parting")
 	ending.Spec = talkerSpec("18s")
@@ -91,7 +107,10 @@ func (s *services) udpTerminating() {
 	s.create("default", ending)
 	of := s.service("parting", func(spec *corev1.ServiceSpec) {
 		spec.Type, spec.Selector = corev1.ServiceTypeNodePort, map[string]string{"app": "parting"}
-		spec.Ports = []corev1.ServicePort{{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)}}
+		spec.Ports = []corev1.ServicePort{{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		}}
 	})
 	s.running("default", "app=parting", 1)
 	all := []struct {
@@ -137,7 +156,9 @@ func (s *services) udpTerminating() {
 		becomes(i, "staying", 1, "-from", "7778")
 	}
 	for _, name := range []string{"parting", "staying"} {
-		s.must(client.IgnoreNotFound(s.Client.CoreV1().Pods("default").Delete(s.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})))
+		s.must(client.IgnoreNotFound(s.Client.CoreV1().Pods("default").Delete(
+			s.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
+		)))
 	}
 }
 
@@ -175,7 +196,10 @@ func (s *services) loads(name, network, to string, keep bool, edits ...func(*cor
 	p := talker(name, name)
 	p.Labels = map[string]string{"app": name}
 	p.Spec.Containers[0].Ports = nil
-	p.Spec.Containers[0].Command = []string{"talk", "ask", "-n", "0", "-every", "10ms", "-timeout", "5s", "-keep=" + strconv.FormatBool(keep), network, to}
+	p.Spec.Containers[0].Command = []string{
+		"talk", "ask", "-n", "0", "-every", "10ms", "-timeout", "5s",
+		"-keep=" + strconv.FormatBool(keep), network, to,
+	}
 	for _, edit := range edits {
 		edit(&p.Spec)
 	}
@@ -235,13 +259,16 @@ func (l load) ends() {
 	l.s.must(l.s.Client.CoreV1().Pods("default").Delete(l.s.ctx, l.name, metav1.DeleteOptions{}))
 }
 
-// A rolling update of a deployment whose pods serve a moment longer than they are asked to, as every well-behaved server does, and say that they are not ready any more, loses no request, and no
-// conversation of UDP stays with a pod that goes.
+// A rolling update of a deployment whose pods serve a moment longer than they are asked
+// to, as every well-behaved server does, and say that they are not ready any more, loses
+// no request, and no conversation of UDP stays with a pod that goes.
 func (s *services) rollingUpdate() {
 	labels := map[string]string{"app": "rolling"}
 	spec := talkerSpec("20s") // longer than Kubernetes takes to tell, on a busy machine too
 	spec.Containers[0].ReadinessProbe = saysReady()
-	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"talk", "ready", "off"}}}}
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+		Exec: &corev1.ExecAction{Command: []string{"talk", "ready", "off"}},
+	}}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "rolling"}, Spec: appsv1.DeploymentSpec{
 		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
@@ -251,13 +278,18 @@ func (s *services) rollingUpdate() {
 	s.must(err)
 	of := s.service("rolling", func(spec *corev1.ServiceSpec) {
 		spec.Selector = labels
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		})
 	})
 	s.running("default", "app=rolling", 3)
 	s.silenceEnds(at(of, 80)[0])
 	all := []load{
 		s.loads("roll-tcp", "tcp", at(of, 80)[0], false), s.loads("roll-tcp6", "tcp", at(of, 80)[1], false),
-		s.loads("roll-udp", "udp", at(of, 80)[0], false), s.loads("roll-chat", "udp", at(of, 80)[0], true), s.loads("roll-chat6", "udp", at(of, 80)[1], true),
+		s.loads("roll-udp", "udp", at(of, 80)[0], false),
+		s.loads("roll-chat", "udp", at(of, 80)[0], true),
+		s.loads("roll-chat6", "udp", at(of, 80)[1], true),
 	}
 	begin := time.Now()
 	s.until(func(ctx context.Context) error {
@@ -268,11 +300,14 @@ func (s *services) rollingUpdate() {
 		}
 		return err
 	})
-	s.must(kubelab.Until(s.ctx, deployments, metav1.ListOptions{FieldSelector: "metadata.name=rolling"}, func(list *appsv1.DeploymentList) error {
+	s.must(kubelab.Until(s.ctx, deployments, metav1.ListOptions{
+		FieldSelector: "metadata.name=rolling",
+	}, func(list *appsv1.DeploymentList) error {
 		if len(list.Items) != 1 {
 			return errors.New("the deployment has gone")
 		}
-		if st := list.Items[0].Status; st.ObservedGeneration < d.Generation || st.UpdatedReplicas != 3 || st.AvailableReplicas != 3 || st.Replicas != 3 {
+		if st := list.Items[0].Status; st.ObservedGeneration < d.Generation ||
+			st.UpdatedReplicas != 3 || st.AvailableReplicas != 3 || st.Replicas != 3 {
 			return fmt.Errorf("the update is not over: %+v", st)
 		}
 		return nil
@@ -282,5 +317,7 @@ func (s *services) rollingUpdate() {
 		l.ends()
 	}
 	s.Logf("the update took %s", time.Since(begin).Round(10*time.Millisecond))
-	s.must(deployments.Delete(s.ctx, "rolling", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
+	s.must(deployments.Delete(s.ctx, "rolling", metav1.DeleteOptions{
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
+	}))
 }

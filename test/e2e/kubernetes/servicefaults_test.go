@@ -48,8 +48,9 @@ func (b *balanced) nodePortAddresses() {
 	}
 }
 
-// Where the SDN's quotas are reached, of load balancers and of floating IPs, those that are over them are told so and others are served, also as they change. With other quotas those are served too, by
-// the same Raven.
+// Where the SDN's quotas are reached, of load balancers and of floating IPs, those that
+// are over them are told so and others are served, also as they change. With other quotas
+// those are served too, by the same Raven.
 func (b *balanced) quota() {
 	limit := func(most int) {
 		b.Helper()
@@ -91,7 +92,8 @@ func (b *balanced) loses(name string) {
 	}
 }
 
-// A load balancer that somebody deletes in the SDN is there again with the Service's next change, and its floating IP leads to it.
+// A load balancer that somebody deletes in the SDN is there again with the Service's next
+// change, and its floating IP leads to it.
 func (b *balanced) deletedInSDN() {
 	b.balancer("deleted", "")
 	of, err := b.Client.CoreV1().Services("default").Get(b.ctx, "deleted", metav1.GetOptions{})
@@ -101,7 +103,9 @@ func (b *balanced) deletedInSDN() {
 	b.loses("deleted")
 	b.silence(b.pod, "tcp", at(of, 80)[0], nobodyAnswers...)
 	b.change("deleted", func(service *corev1.Service) {
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "more", Port: 81, TargetPort: intstr.FromInt32(talkTCP)})
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
+			Name: "more", Port: 81, TargetPort: intstr.FromInt32(talkTCP),
+		})
 	})
 	for _, port := range []int{80, 81} {
 		b.answers(b.pod, "tcp", at(of, port)[0], "a", "b")

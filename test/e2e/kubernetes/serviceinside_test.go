@@ -34,10 +34,14 @@ func (s *services) inside() {
 	s.row("SCTP", (*services).sctp)
 }
 
-// Each address and protocol leads to both pods, from a pod, from the node, and from an endpoint, to itself too. TCP and UDP at one port are two.
+// Each address and protocol leads to both pods, from a pod, from the node, and from an
+// endpoint, to itself too. TCP and UDP at one port are two.
 func (s *services) clusterIP() {
 	web := s.service("cluster-ip", func(spec *corev1.ServiceSpec) {
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		})
 	})
 	if len(web.Spec.ClusterIPs) != 2 {
 		s.Fatalf("the addresses are %v", web.Spec.ClusterIPs)
@@ -56,7 +60,8 @@ func (s *services) clusterIP() {
 	}
 }
 
-// CoreDNS is reached at its ClusterIP, as it reaches the API server; a headless Service is its pods, an external name is another.
+// CoreDNS is reached at its ClusterIP, as it reaches the API server; a headless Service
+// is its pods, an external name is another.
 func (s *services) dns() {
 	ctx, cancel := context.WithTimeout(s.ctx, limit/3)
 	defer cancel()
@@ -84,7 +89,10 @@ func (s *services) portsByName() {
 	of := s.service("by-name", func(spec *corev1.ServiceSpec) {
 		spec.Selector = map[string]string{"web": "any"}
 		spec.Ports[0].TargetPort = intstr.FromString("talk")
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 81, TargetPort: intstr.FromString("chat")})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 81,
+			TargetPort: intstr.FromString("chat"),
+		})
 	})
 	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b", "c", "asks")
 	s.answers(s.pod, "udp", at(of, 81)[0], "a", "b", "asks")
@@ -94,7 +102,9 @@ func (s *services) portsByName() {
 func (s *services) affinity() {
 	of := s.service("affinity", func(spec *corev1.ServiceSpec) {
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(1))}}
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(1))},
+		}
 	})
 	for _, to := range at(of, 80) {
 		s.silenceEnds(to)
@@ -132,7 +142,10 @@ func (s *services) silenceEnds(to string) {
 func (s *services) noEndpoints() {
 	of := s.service("nobody", func(spec *corev1.ServiceSpec) {
 		spec.Selector = map[string]string{"app": "nobody"}
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		})
 	})
 	for _, to := range at(of, 80) {
 		for _, from := range s.everywhere() {
@@ -150,14 +163,18 @@ func (s *services) noEndpoints() {
 	}
 }
 
-// Endpoints that are no pods, of both families, in several slices that somebody writes, one endpoint in two of them; those in conditions other than ready get nothing.
+// Endpoints that are no pods, of both families, in several slices that somebody writes,
+// one endpoint in two of them; those in conditions other than ready get nothing.
 func (s *services) slicesByHand() { s.byHand(true) }
 
 // byHand is told whether there is a way to what is no pod by IPv6: where there is none an Event says so.
 func (s *services) byHand(wayOut6 bool) {
 	const first, second = 7001, 7002
 	for i, name := range map[int]string{first: "one", second: "two"} {
-		stop, err := s.Central.StartService(s.ctx, "talk-"+name, nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(i), "-name", name}, nil)
+		stop, err := s.Central.StartService(
+			s.ctx, "talk-"+name, nil,
+			[]string{talkPath(), "serve", "-tcp", strconv.Itoa(i), "-name", name}, nil,
+		)
 		s.must(err)
 		s.Cleanup(func() { _ = stop.Stop(9, limit) })
 	}
@@ -166,8 +183,11 @@ func (s *services) byHand(wayOut6 bool) {
 		one := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "by-hand"}},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{kubelab.Nodes.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses:  []string{kubelab.Nodes.Addr().String()},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			}},
+			Ports: []discoveryv1.EndpointPort{{Name: new("tcp"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
 		}
 		if six {
 			one.AddressType, one.Endpoints[0].Addresses[0] = discoveryv1.AddressTypeIPv6, kubelab.Nodes6.Addr().String()
@@ -175,7 +195,9 @@ func (s *services) byHand(wayOut6 bool) {
 		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, one, metav1.CreateOptions{})
 		s.must(err)
 		s.Cleanup(func() {
-			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), name, metav1.DeleteOptions{})
+			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(
+				context.WithoutCancel(s.ctx), name, metav1.DeleteOptions{},
+			)
 		})
 		return name
 	}
@@ -199,7 +221,8 @@ func (s *services) byHand(wayOut6 bool) {
 	}
 }
 
-// A Service gets a second family, and loses it again: it answers there as long as it has it, and in its first family throughout.
+// A Service gets a second family, and loses it again: it answers there as long as it has
+// it, and in its first family throughout.
 func (s *services) families() {
 	of := s.service("families", func(spec *corev1.ServiceSpec) {
 		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
@@ -236,14 +259,19 @@ func (s *services) families() {
 func (s *services) notReady() {
 	silent := map[string]string{"app": "silent"}
 	strict := s.service("strict", func(spec *corev1.ServiceSpec) { spec.Selector = silent })
-	loose := s.service("loose", func(spec *corev1.ServiceSpec) { spec.Selector, spec.PublishNotReadyAddresses = silent, true })
+	loose := s.service("loose", func(spec *corev1.ServiceSpec) {
+		spec.Selector, spec.PublishNotReadyAddresses = silent, true
+	})
 	s.answers(s.pod, "tcp", at(loose, 80)[0], "silent")
 	s.silence(s.pod, "tcp", at(strict, 80)[0], "refused")
 }
 
 // A Service has an address of a range that the cluster got later.
 func (s *services) serviceCIDRs() {
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/24"}}}
+	more := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.30.0.0/24"}},
+	}
 	_, err := s.Client.NetworkingV1().ServiceCIDRs().Create(s.ctx, more, metav1.CreateOptions{})
 	s.must(err)
 	s.Cleanup(func() {
@@ -251,7 +279,9 @@ func (s *services) serviceCIDRs() {
 	})
 	s.until(func(ctx context.Context) error {
 		now, err := s.Client.NetworkingV1().ServiceCIDRs().Get(ctx, more.Name, metav1.GetOptions{})
-		if err == nil && !slices.ContainsFunc(now.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Ready" && c.Status == metav1.ConditionTrue }) {
+		if err == nil && !slices.ContainsFunc(now.Status.Conditions, func(c metav1.Condition) bool {
+			return c.Type == "Ready" && c.Status == metav1.ConditionTrue
+		}) {
 			err = fmt.Errorf("the ServiceCIDR is not ready: %+v", now.Status)
 		}
 		return err
@@ -262,14 +292,18 @@ func (s *services) serviceCIDRs() {
 	}
 }
 
-// Associations of SCTP come to each endpoint, and the answers come from where it was asked: at the ClusterIP, where TCP has the same port, and at a NodePort.
+// Associations of SCTP come to each endpoint, and the answers come from where it was
+// asked: at the ClusterIP, where TCP has the same port, and at a NodePort.
 func (s *services) sctp() {
 	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_closed"); err != nil {
 		s.Skip("this kernel does not track SCTP:", err)
 	}
 	of := s.service("sctp", func(spec *corev1.ServiceSpec) {
 		spec.Type = corev1.ServiceTypeNodePort
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 80, TargetPort: intstr.FromInt32(talkSCTP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 80,
+			TargetPort: intstr.FromInt32(talkSCTP),
+		})
 	})
 	for _, to := range at(of, 80) {
 		for _, from := range append(s.everywhere(), s.inPod("a")) {

@@ -25,7 +25,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// The ranges of addresses outside that Services of these tests claim: Kuryr is told that they may have those of claimable, of claimable6 too.
+// The ranges of addresses outside that Services of these tests claim: Kuryr is told that
+// they may have those of claimable, of claimable6 too.
 const (
 	claimable   = "203.0.113.0/25"
 	claimed     = "203.0.113.7"
@@ -37,7 +38,10 @@ const (
 
 // The settings by which Kuryr serves Services.
 var (
-	ravenRanges    = []string{"--controller-pod-ranges=" + podRange + "," + podRange6, "--controller-service-ranges=" + kubelab.ServiceRange + "," + kubelab.ServiceRange6}
+	ravenRanges = []string{
+		"--controller-pod-ranges=" + podRange + "," + podRange6,
+		"--controller-service-ranges=" + kubelab.ServiceRange + "," + kubelab.ServiceRange6,
+	}
 	ravenServices  = append([]string{"--controller-services=true"}, ravenRanges...)
 	daemonServices = []string{
 		"--node-services=true", "--node-external-ips=" + claimable + "," + claimable6 + "," + upstreamClaimed,
@@ -74,8 +78,9 @@ func (b *balanced) row(name string, test func(*balanced)) {
 // element is one of a set or map of nftables that begins with an address.
 var element = regexp.MustCompile(`^[0-9a-f]+[.:][0-9a-f.:]+ \. `)
 
-// rules are the elements of what balances in the kernel, on the node and where its SDN has routers, in an order of its own. What the kernel forgets by itself, as
-// clients with an affinity, is not among them.
+// rules are the elements of what balances in the kernel, on the node and where its SDN
+// has routers, in an order of its own. What the kernel forgets by itself, as clients with
+// an affinity, is not among them.
 func (r *rig) rules() []string {
 	r.Helper()
 	said := r.Nodes[0].Exec(r.ctx, "sh", "-c", `for n in /proc/self/ns/net /run/kuryr/netns/*; do
@@ -86,7 +91,9 @@ func (r *rig) rules() []string {
 		if strings.Contains(block, "timeout") {
 			continue
 		}
-		for part := range strings.SplitSeq(strings.NewReplacer("elements = {", "\n", "}", "\n", ",", "\n").Replace(block), "\n") {
+		for part := range strings.SplitSeq(
+			strings.NewReplacer("elements = {", "\n", "}", "\n", ",", "\n").Replace(block), "\n",
+		) {
 			if part = strings.TrimSpace(part); element.MatchString(part) {
 				all = append(all, part)
 			}
@@ -96,7 +103,9 @@ func (r *rig) rules() []string {
 	return slices.Compact(all)
 }
 
-// Services of a cluster without kube-proxy, by packets: what pods, the node and others find where a Service says, as Services and their endpoints change; and what is left when they have gone.
+// Services of a cluster without kube-proxy, by packets: what pods, the node and others
+// find where a Service says, as Services and their endpoints change; and what is left
+// when they have gone.
 func TestServices(t *testing.T) {
 	b := newBalanced(shareNode(t))
 	b.services.kubernetes()
@@ -179,13 +188,17 @@ func (b *balanced) routed(prefix string) {
 	b.must(b.Central.Exec(b.ctx, "ip", "route", "replace", prefix, "via", via.String()).Err())
 }
 
-// An external address leads to the pods where the administrator allows its range, and nowhere else (CVE-2020-8554). Of two Services that claim one the older has it.
+// An external address leads to the pods where the administrator allows its range, and
+// nowhere else (CVE-2020-8554). Of two Services that claim one the older has it.
 func (b *balanced) externalIPs() {
 	b.routed("203.0.113.0/24")
 	b.routed("2001:db8:113::/64")
 	first := b.service("external-ips", func(spec *corev1.ServiceSpec) {
 		spec.ExternalIPs = []string{claimed, unclaimable, claimed6}
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(talkUDP)})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: intstr.FromInt32(talkUDP),
+		})
 	})
 	for _, from := range []speaker{b.away, b.here, b.pod} {
 		for _, at := range []string{claimed, claimed6} {
@@ -213,7 +226,9 @@ func (b *balanced) externalIPs() {
 }
 
 // ingress waits for what the Service's status says of how it is reached.
-func (b *balanced) ingress(name string, fits func([]corev1.LoadBalancerIngress) bool) (all []corev1.LoadBalancerIngress) {
+func (b *balanced) ingress(
+	name string, fits func([]corev1.LoadBalancerIngress) bool,
+) (all []corev1.LoadBalancerIngress) {
 	b.Helper()
 	b.until(func(ctx context.Context) error {
 		now, err := b.Client.CoreV1().Services("default").Get(ctx, name, metav1.GetOptions{})
@@ -248,7 +263,8 @@ func (b *balanced) balancerIn(family corev1.IPFamily, name, wanted string, sourc
 	return is.IP
 }
 
-// A load balancer has an address outside, or the one that it asks for, tells it, is reached there by those who may, and has none any more when it is no load balancer.
+// A load balancer has an address outside, or the one that it asks for, tells it, is
+// reached there by those who may, and has none any more when it is no load balancer.
 func (b *balanced) loadBalancer() {
 	address := b.balancer("balancer", "")
 	to := net.JoinHostPort(address, "80")
@@ -256,7 +272,9 @@ func (b *balanced) loadBalancer() {
 	for _, from := range []speaker{b.here, b.pod, b.away} {
 		b.answers(from, "tcp", to, "a", "b")
 	}
-	b.change("balancer", func(service *corev1.Service) { service.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/15"} })
+	b.change("balancer", func(service *corev1.Service) {
+		service.Spec.LoadBalancerSourceRanges = []string{"198.18.0.0/15"}
+	})
 	b.silence(b.away, "tcp", to, "timeout", "refused", "unreachable")
 	b.change("balancer", func(service *corev1.Service) {
 		service.Spec.LoadBalancerSourceRanges = []string{kubelab.Nodes.Addr().String() + "/32"}
@@ -280,12 +298,15 @@ func (b *balanced) loadBalancer6() {
 	for _, from := range []speaker{b.here, b.pod, b.away} {
 		b.answers(from, "tcp", to, "a", "b")
 	}
-	b.change("balancer6", func(service *corev1.Service) { service.Spec.LoadBalancerSourceRanges = []string{"2001:db8:dead::/48"} })
+	b.change("balancer6", func(service *corev1.Service) {
+		service.Spec.LoadBalancerSourceRanges = []string{"2001:db8:dead::/48"}
+	})
 	b.silence(b.away, "tcp", to, "timeout", "refused", "unreachable")
 	b.answers(b.pod, "tcp", at(b.change("balancer6", func(*corev1.Service) {}), 80)[0], "a", "b")
 }
 
-// A load balancer without NodePorts is reached by its address alone. One of another class is served at its ClusterIP and at the address that the other says, who says it alone.
+// A load balancer without NodePorts is reached by its address alone. One of another class
+// is served at its ClusterIP and at the address that the other says, who says it alone.
 func (b *balanced) otherBalancer() {
 	bare := b.service("bare", func(spec *corev1.ServiceSpec) {
 		spec.Type, spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
@@ -312,7 +333,9 @@ func (b *balanced) otherBalancer() {
 	}
 	b.change("others-balancer", func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
 	b.answers(b.pod, "tcp", at(of, 81)[0], "a", "b") // Raven has seen to it
-	if all := b.ingress("others-balancer", func([]corev1.LoadBalancerIngress) bool { return true }); len(all) != 1 || all[0].IP != foreign {
+	if all := b.ingress("others-balancer", func([]corev1.LoadBalancerIngress) bool {
+		return true
+	}); len(all) != 1 || all[0].IP != foreign {
 		b.Errorf("the status of another's load balancer is %+v", all)
 	}
 }
@@ -322,7 +345,8 @@ func (b *balanced) takenAddress() {
 	address := b.balancer("holder", "")
 	b.routed(address + "/32")
 	b.service("waiter", func(spec *corev1.ServiceSpec) {
-		spec.Type, spec.LoadBalancerIP, spec.Selector = corev1.ServiceTypeLoadBalancer, address, map[string]string{"app": "asks"}
+		spec.Type, spec.LoadBalancerIP, spec.Selector = corev1.ServiceTypeLoadBalancer, address,
+			map[string]string{"app": "asks"}
 		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 	})
 	b.warned("waiter", address)
@@ -332,7 +356,9 @@ func (b *balanced) takenAddress() {
 	b.answers(b.away, "tcp", net.JoinHostPort(address, "80"), "asks")
 }
 
-// With VIPs in namespaces an internal load balancer is reached at an address of its namespace's network, and who may come in by a load balancer is restricted there alone; and others may share it.
+// With VIPs in namespaces an internal load balancer is reached at an address of its
+// namespace's network, and who may come in by a load balancer is restricted there alone;
+// and others may share it.
 func (b *balanced) vipsInNamespaces() {
 	b.whole.reset("--controller-vip-placement=namespace")
 	defer b.whole.reset()
@@ -358,23 +384,34 @@ func (b *balanced) vipsInNamespaces() {
 		b.answers(from, "tcp", net.JoinHostPort(is.IP, "80"), "a", "b")
 	}
 	b.change("placed", func(service *corev1.Service) { service.Annotations = nil })
-	outside = b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool { return len(all) == 1 && all[0].IP != is.IP })[0].IP
+	outside = b.ingress("placed", func(all []corev1.LoadBalancerIngress) bool {
+		return len(all) == 1 && all[0].IP != is.IP
+	})[0].IP
 	b.routed(outside + "/32")
 	b.shared("placed", outside, []string{"a", "b"}, []string{"asks"})
 }
 
-// A thousand endpoints in ten slices that come in any order, some of them twice, are all there, each once, and are asked; and so are those who are left when slices go.
+// A thousand endpoints in ten slices that come in any order, some of them twice, are all
+// there, each once, and are asked; and so are those who are left when slices go.
 func (b *balanced) manyEndpoints() {
 	of := b.service("many", func(spec *corev1.ServiceSpec) { spec.Selector = nil })
 	all := b.Client.DiscoveryV1().EndpointSlices("default")
 	slice := func(i int, addresses ...string) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i), Labels: map[string]string{discoveryv1.LabelServiceName: "many"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   fmt.Sprintf("many-%d", i),
+				Labels: map[string]string{discoveryv1.LabelServiceName: "many"},
+			},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{
+				{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)},
+			},
 		}
 		for _, a := range addresses {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{a},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+			})
 		}
 		return s
 	}
@@ -418,7 +455,8 @@ func (b *balanced) manyEndpoints() {
 	b.silence(b.pod, "tcp", at(of, 80)[0], "refused")
 }
 
-// leadsTo waits until the kernel leads from a Service's first address by TCP to exactly these endpoints, to each by one slot.
+// leadsTo waits until the kernel leads from a Service's first address by TCP to exactly
+// these endpoints, to each by one slot.
 func (b *balanced) leadsTo(of *corev1.Service, want map[string]bool) {
 	b.Helper()
 	b.until(func(context.Context) error {
@@ -440,7 +478,8 @@ func (b *balanced) leadsTo(of *corev1.Service, want map[string]bool) {
 	})
 }
 
-// Somebody who takes away what balances gets it back: the node's table at once, a router's with the next change of a Service.
+// Somebody who takes away what balances gets it back: the node's table at once, a
+// router's with the next change of a Service.
 func (b *balanced) tableDeleted() {
 	of := b.service("survives", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort })
 	place := b.places(of.Spec.Ports[0].NodePort)[0]
@@ -449,7 +488,11 @@ func (b *balanced) tableDeleted() {
 	b.must(b.node.Exec(b.ctx, "nft", "delete", "table", "inet", "kuryr_lb").Err())
 	b.answers(b.away, "tcp", place, "a", "b")
 
-	said := b.node.Exec(b.ctx, "sh", "-c", `for n in /run/kuryr/netns/*; do nsenter --net=$n nft delete table inet kuryr_lb && echo $n; done; true`)
+	said := b.node.Exec(
+		b.ctx, "sh", "-c",
+		`for n in /run/kuryr/netns/*; do nsenter --net=$n nft delete table inet kuryr_lb && echo `+
+			`$n; done; true`,
+	)
 	if strings.TrimSpace(said.Out()) == "" {
 		b.Fatalf("no router balances: %s", said)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// leaders are two Ravens of one Lease, on a cluster whose pods talk: one leads until it is killed, and the other stands by, to be killed when it leads.
+// leaders are two Ravens of one Lease, on a cluster whose pods talk: one leads until it
+// is killed, and the other stands by, to be killed when it leads.
 type leaders struct {
 	*balanced
 	steps         *steps // what the SDN has of the Service
@@ -29,8 +30,10 @@ type leaders struct {
 	outside       string   // the same from another host; "" is nowhere
 }
 
-// reigns are what is done to a Service, where the leader is killed that sees to it, and what there is and who answers when the next one has seen to it. That one does not come by its own failpoint
-// meanwhile: what it begins with is to have the load balancers of both families applied, each once.
+// reigns are what is done to a Service, where the leader is killed that sees to it, and
+// what there is and who answers when the next one has seen to it. That one does not come
+// by its own failpoint meanwhile: what it begins with is to have the load balancers of
+// both families applied, each once.
 var reigns = []struct {
 	name    string
 	act     func(*leaders)
@@ -38,15 +41,31 @@ var reigns = []struct {
 	want    []string
 	answers []string
 }{
-	{"made", (*leaders).make, "raven.balancer.applied", []string{"first: 80", "second: 80", "Service: nowhere"}, []string{"a", "b"}},
-	{"of type LoadBalancer", (*leaders).expose, "raven.float.made", []string{"floating: Raven's > first", "first: 80", "second: 80", "Service: Raven's"}, []string{"a", "b"}},
-	{"an endpoint less", (*leaders).spare, "raven.balancer.applied:3", []string{"floating: Raven's > first", "first: 80", "second: 80", "Service: Raven's"}, []string{"a"}},
-	{"a port more", (*leaders).more, "raven.service.changed", []string{"floating: Raven's > first", "first: 80 81", "second: 80 81", "Service: Raven's"}, []string{"a"}},
+	{
+		"made", (*leaders).make, "raven.balancer.applied",
+		[]string{"first: 80", "second: 80", "Service: nowhere"}, []string{"a", "b"},
+	},
+	{
+		"of type LoadBalancer", (*leaders).expose, "raven.float.made",
+		[]string{"floating: Raven's > first", "first: 80", "second: 80", "Service: Raven's"},
+		[]string{"a", "b"},
+	},
+	{
+		"an endpoint less", (*leaders).spare, "raven.balancer.applied:3",
+		[]string{"floating: Raven's > first", "first: 80", "second: 80", "Service: Raven's"},
+		[]string{"a"},
+	},
+	{
+		"a port more", (*leaders).more, "raven.service.changed",
+		[]string{"floating: Raven's > first", "first: 80 81", "second: 80 81", "Service: Raven's"},
+		[]string{"a"},
+	},
 	{"gone", (*leaders).drop, "raven.balancer.deleted", nil, nil},
 }
 
-// Raven's leader is killed in the midst of each change of a Service, and the one that stood by ends what it was at: the Service is answered as it says, nothing is there twice, and in the end nothing
-// is left.
+// Raven's leader is killed in the midst of each change of a Service, and the one that
+// stood by ends what it was at: the Service is answered as it says, nothing is there
+// twice, and in the end nothing is left.
 func TestServicesLeaders(t *testing.T) {
 	t.Parallel()
 	l := startLeaders(t)
@@ -74,7 +93,8 @@ func failpointOf(reign int) string {
 // startLeaders is such a cluster, with pods that answer and one that asks.
 func startLeaders(t *testing.T) *leaders {
 	w := &whole{node: &kuryrNode{}, daemonSettings: daemonServices}
-	w.settings = append(slices.Clone(ravenServices), "--controller-leader-election=true", "--controller-audit=0") // which would have load balancers applied at any time
+	// which would have load balancers applied at any time
+	w.settings = append(slices.Clone(ravenServices), "--controller-leader-election=true", "--controller-audit=0")
 	opts := talkOptions(w.boot)
 	opts.DNS = false
 	w.rig = start(t, "Ravens that lead are killed", opts)
@@ -85,8 +105,13 @@ func startLeaders(t *testing.T) *leaders {
 	w.kubernetesUnserved()
 	w.grant("default")
 	w.must(w.startSDN(w.ctx))
-	s := &services{rig: w.rig, node: w.Nodes[0], here: onHost("the node", w.Nodes[0].Exec), away: onHost("another host", w.Central.Exec)}
-	l := &leaders{balanced: &balanced{s, w}, steps: &steps{ravens: &ravens{rig: w.rig, api: w.api}, asker: w.node.UnixClient("/run/kuryr/sdn.sock")}}
+	s := &services{
+		rig: w.rig, node: w.Nodes[0], here: onHost("the node", w.Nodes[0].Exec),
+		away: onHost("another host", w.Central.Exec),
+	}
+	l := &leaders{balanced: &balanced{s, w}, steps: &steps{
+		ravens: &ravens{rig: w.rig, api: w.api}, asker: w.node.UnixClient("/run/kuryr/sdn.sock"),
+	}}
 	l.leads = l.raven(failpointOf(0))
 	l.holder = w.holder("")
 	l.stands = l.raven(failpointOf(1))
@@ -106,10 +131,14 @@ func (l *leaders) raven(failpoint string) *privatehost.Service {
 	return l.whole.raven
 }
 
-// follows has the one that stands by lead at once, as the other has been killed, and another stand by. That a Lease runs out by itself TestRavenStandby has.
+// follows has the one that stands by lead at once, as the other has been killed, and
+// another stand by. That a Lease runs out by itself TestRavenStandby has.
 func (l *leaders) follows(failpoint string) {
 	l.Helper()
-	_, err := l.Client.CoordinationV1().Leases(system).Patch(l.ctx, "kuryr-controller", types.MergePatchType, []byte(`{"spec": {"holderIdentity": ""}}`), metav1.PatchOptions{})
+	_, err := l.Client.CoordinationV1().Leases(system).Patch(
+		l.ctx, "kuryr-controller", types.MergePatchType, []byte(`{"spec": {"holderIdentity": ""}}`),
+		metav1.PatchOptions{},
+	)
 	l.must(err)
 	l.holder = l.whole.holder(l.holder)
 	l.leads, l.stands = l.stands, l.raven(failpoint)
@@ -118,7 +147,9 @@ func (l *leaders) follows(failpoint string) {
 // found waits until exactly these answer wherever the Service is or was reached; none is that nobody does.
 func (l *leaders) found(want []string) {
 	l.Helper()
-	if now, err := l.Client.CoreV1().Services("default").Get(l.ctx, "web", metav1.GetOptions{}); err == nil && len(now.Status.LoadBalancer.Ingress) > 0 {
+	if now, err := l.Client.CoreV1().Services("default").Get(
+		l.ctx, "web", metav1.GetOptions{},
+	); err == nil && len(now.Status.LoadBalancer.Ingress) > 0 {
 		address := now.Status.LoadBalancer.Ingress[0].IP
 		l.outside = net.JoinHostPort(address, "80")
 		l.routed(address + "/32")
@@ -173,7 +204,9 @@ func (l *leaders) spare() {
 func (l *leaders) more() {
 	l.Helper()
 	of := l.change("web", func(service *corev1.Service) {
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "more", Port: 81, TargetPort: intstr.FromInt32(talkTCP)})
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
+			Name: "more", Port: 81, TargetPort: intstr.FromInt32(talkTCP),
+		})
 	})
 	l.inside = append(l.inside, at(of, 81)...)
 }

@@ -33,7 +33,8 @@ func TestServicesKilled(t *testing.T) {
 	}
 	place := b.places(ported.Spec.Ports[0].NodePort)[0]
 	all := []load{
-		b.loads("keeps", "tcp", at(of, 80)[0], true), b.loads("keeps6", "tcp", at(of, 80)[1], true), b.loads("keeps-port", "tcp", place, true),
+		b.loads("keeps", "tcp", at(of, 80)[0], true), b.loads("keeps6", "tcp", at(of, 80)[1], true),
+		b.loads("keeps-port", "tcp", place, true),
 		b.loads("comes", "tcp", at(of, 80)[0], false), b.loads("comes-port", "tcp", place, false),
 	}
 	for name, one := range map[string]struct {
@@ -65,12 +66,16 @@ func TestServicesKilled(t *testing.T) {
 	}
 }
 
-// A live cluster leaves kube-proxy for Kuryr, and goes back, and leaves another mode of it: the node finds the API server at its ClusterIP and everybody a Service's pods throughout, pods while ClusterIPs
-// are the SDN's; connections go on, and of who has gone no rules are left.
+// A live cluster leaves kube-proxy for Kuryr, and goes back, and leaves another mode of
+// it: the node finds the API server at its ClusterIP and everybody a Service's pods
+// throughout, pods while ClusterIPs are the SDN's; connections go on, and of who has gone
+// no rules are left.
 func TestServicesMove(t *testing.T) {
 	t.Parallel()
 	w := &whole{node: &kuryrNode{}, settings: ravenRanges}
-	w.rig = start(t, "Services move from kube-proxy to Kuryr and back", talkOptions(func(ctx context.Context, n *kubelab.Node) error {
+	w.rig = start(t, "Services move from kube-proxy to Kuryr and back", talkOptions(func(
+		ctx context.Context, n *kubelab.Node,
+	) error {
 		return errors.Join(n.StartProxy(ctx), w.boot(ctx, n))
 	}))
 	b := newBalanced(w.run())
@@ -80,7 +85,8 @@ func TestServicesMove(t *testing.T) {
 	m.works(b.here)
 	own := func(spec *corev1.PodSpec) { spec.HostNetwork = true }
 	m.kept = []load{
-		b.loads("keeps-port", "tcp", place, true), b.loads("node-keeps", "tcp", cluster, true, own), b.loads("node-keeps-port", "tcp", place, true, own),
+		b.loads("keeps-port", "tcp", place, true), b.loads("node-keeps", "tcp", cluster, true, own),
+		b.loads("node-keeps-port", "tcp", place, true, own),
 	}
 	both := func() {
 		m.watched(b.here, m.toKuryr)
@@ -92,7 +98,8 @@ func TestServicesMove(t *testing.T) {
 		l.ends()
 	}
 	m.kept = nil
-	b.must(errors.Join(b.node.StopProxy(syscall.SIGTERM), b.node.StartProxyIn(b.ctx, "iptables"))) // which is without either of its modes for a moment
+	// which is without either of its modes for a moment
+	b.must(errors.Join(b.node.StopProxy(syscall.SIGTERM), b.node.StartProxyIn(b.ctx, "iptables")))
 	m.chains(true)
 	m.works(b.here)
 	m.watchedOutside(func() { m.watched(b.here, m.toKuryr) })
@@ -239,7 +246,8 @@ func apiAddress() string {
 // hungUp tells whether who was asked has hung up: a server of TLS takes a line of text for the mistake that it is.
 func hungUp(a answer) bool { return a.failed == "EOF" || strings.Contains(a.failed, "reset") }
 
-// watches asks all the time until it is told to end, and then says what failed. The API server's way to answer counts as one.
+// watches asks all the time until it is told to end, and then says what failed. The API
+// server's way to answer counts as one.
 func (s *services) watches(from speaker, to string) (end func() error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	failed := make(chan error, 1)

@@ -29,14 +29,21 @@ func (s *services) outside() {
 
 // places are the node's addresses with a port, where another host reaches it.
 func (s *services) places(port int32) []string {
-	return []string{net.JoinHostPort(s.node.Address.String(), strconv.Itoa(int(port))), net.JoinHostPort(s.node.Address6.String(), strconv.Itoa(int(port)))}
+	return []string{
+		net.JoinHostPort(s.node.Address.String(), strconv.Itoa(int(port))),
+		net.JoinHostPort(s.node.Address6.String(), strconv.Itoa(int(port))),
+	}
 }
 
-// A NodePort leads to both pods at each of the node's addresses, from another host, from a pod and from the node, until it is no NodePort any more.
+// A NodePort leads to both pods at each of the node's addresses, from another host, from
+// a pod and from the node, until it is no NodePort any more.
 func (s *services) nodePort() {
 	of := s.service("node-port", func(spec *corev1.ServiceSpec) {
 		spec.Type = corev1.ServiceTypeNodePort
-		spec.Ports = append(spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: spec.Ports[0].TargetPort})
+		spec.Ports = append(spec.Ports, corev1.ServicePort{
+			Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80,
+			TargetPort: spec.Ports[0].TargetPort,
+		})
 		spec.Ports[1].TargetPort.IntVal = talkUDP
 	})
 	for _, from := range []speaker{s.away, s.pod, s.here} {
@@ -60,29 +67,40 @@ func (s *services) nodePort() {
 	s.answers(s.pod, "tcp", at(of, 80)[0], "a", "b")
 }
 
-// A node's port leads to the endpoints that their hints keep for its zone, also when the node comes to be in another one, to all of them where it is in none, and to those that are kept for the node itself.
+// A node's port leads to the endpoints that their hints keep for its zone, also when the
+// node comes to be in another one, to all of them where it is in none, and to those that
+// are kept for the node itself.
 func (s *services) hints() {
-	of := s.service("hinted", func(spec *corev1.ServiceSpec) { spec.Type, spec.Selector = corev1.ServiceTypeNodePort, nil })
+	of := s.service("hinted", func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.Selector = corev1.ServiceTypeNodePort, nil
+	})
 	pods := s.running("default", "app=web", 2)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "hinted-1", Labels: map[string]string{discoveryv1.LabelServiceName: "hinted"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("tcp"), Port: new(int32(talkTCP)), Protocol: new(corev1.ProtocolTCP)},
+		},
 	}
 	for pod, zone := range map[string]string{"a": "east", "b": "west"} {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{pods[pod].Status.PodIP}, NodeName: &s.node.Name, Zone: &zone, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}},
+			Addresses: []string{pods[pod].Status.PodIP}, NodeName: &s.node.Name, Zone: &zone,
+			Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}},
 		})
 	}
 	_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, slice, metav1.CreateOptions{})
 	s.must(err)
 	s.Cleanup(func() {
-		_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{})
+		_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(
+			context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{},
+		)
 	})
 	in := func(zone string) {
 		s.Helper()
 		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, zone)
-		_, err := s.Client.CoreV1().Nodes().Patch(s.ctx, s.node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := s.Client.CoreV1().Nodes().Patch(
+			s.ctx, s.node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+		)
 		s.must(err)
 	}
 	to := s.places(of.Spec.Ports[0].NodePort)[0]
@@ -97,7 +115,11 @@ func (s *services) hints() {
 	for _, one := range []struct {
 		of   [2]string // the nodes that a and b are for
 		want []string
-	}{{[2]string{s.node.Name, "another"}, []string{"a"}}, {[2]string{"another", s.node.Name}, []string{"b"}}, {[2]string{"another", "third"}, []string{"a", "b"}}} {
+	}{
+		{[2]string{s.node.Name, "another"}, []string{"a"}},
+		{[2]string{"another", s.node.Name}, []string{"b"}},
+		{[2]string{"another", "third"}, []string{"a", "b"}},
+	} {
 		for i := range slice.Endpoints {
 			node := one.of[0]
 			if slice.Endpoints[i].Addresses[0] == pods["b"].Status.PodIP {
@@ -115,13 +137,18 @@ func (s *services) hints() {
 func (s *services) nodeHealth() {
 	tainted := func(taints string) {
 		s.Helper()
-		_, err := s.Client.CoreV1().Nodes().Patch(s.ctx, s.node.Name, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
+		_, err := s.Client.CoreV1().Nodes().Patch(
+			s.ctx, s.node.Name, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`),
+			metav1.PatchOptions{},
+		)
 		s.must(err)
 	}
 	says := func(path, code, word string) {
 		s.Helper()
 		s.until(func(ctx context.Context) error {
-			said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", "-w", " %{http_code}", fmt.Sprintf("http://%s:10256/%s", s.node.Address, path))
+			said := s.Central.Exec(ctx, "curl", "-s", "-m", "2", "-w", " %{http_code}", fmt.Sprintf(
+				"http://%s:10256/%s", s.node.Address, path,
+			))
 			if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), word) {
 				return fmt.Errorf("/%s says %s, want %s and %s", path, said.Stdout, code, word)
 			}
@@ -136,20 +163,31 @@ func (s *services) nodeHealth() {
 	says("healthz", "200", `"nodeEligible":true`)
 }
 
-// With externalTrafficPolicy Local a node leads to its own endpoints, which see who asks, and to nobody where it has none; its health check counts them. With Cluster, before and after, it leads to
-// all, and has no health check. What internalTrafficPolicy Local means at a ClusterIP only several nodes would show, and kube-proxy does otherwise than a VIP of the SDN: TestNeutronServicesNode has it.
+// With externalTrafficPolicy Local a node leads to its own endpoints, which see who asks,
+// and to nobody where it has none; its health check counts them. With Cluster, before and
+// after, it leads to all, and has no health check. What internalTrafficPolicy Local means
+// at a ClusterIP only several nodes would show, and kube-proxy does otherwise than a VIP
+// of the SDN: TestNeutronServicesNode has it.
 func (s *services) localPolicies() {
 	const elsewhere = 7004
-	other, err := s.Central.StartService(s.ctx, "talk-elsewhere", nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(elsewhere), "-name", "elsewhere"}, nil)
+	other, err := s.Central.StartService(
+		s.ctx, "talk-elsewhere", nil,
+		[]string{talkPath(), "serve", "-tcp", strconv.Itoa(elsewhere), "-name", "elsewhere"}, nil,
+	)
 	s.must(err)
 	s.Cleanup(func() { _ = other.Stop(9, limit) })
 	of := s.service("local", func(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeLoadBalancer })
 	for _, six := range []bool{false, true} {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprint("local-six-", six), Labels: map[string]string{discoveryv1.LabelServiceName: "local"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   fmt.Sprint("local-six-", six),
+				Labels: map[string]string{discoveryv1.LabelServiceName: "local"},
+			},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{kubelab.Nodes.Addr().String()}, NodeName: new("another")}},
-			Ports:       []discoveryv1.EndpointPort{{Name: new("tcp"), Port: new(int32(elsewhere)), Protocol: new(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{
+				{Name: new("tcp"), Port: new(int32(elsewhere)), Protocol: new(corev1.ProtocolTCP)},
+			},
 		}
 		if six {
 			slice.AddressType, slice.Endpoints[0].Addresses[0] = discoveryv1.AddressTypeIPv6, kubelab.Nodes6.Addr().String()
@@ -157,7 +195,9 @@ func (s *services) localPolicies() {
 		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, slice, metav1.CreateOptions{})
 		s.must(err)
 		s.Cleanup(func() {
-			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{})
+			_ = s.Client.DiscoveryV1().EndpointSlices("default").Delete(
+				context.WithoutCancel(s.ctx), slice.Name, metav1.DeleteOptions{},
+			)
 		})
 	}
 	places := s.places(of.Spec.Ports[0].NodePort)
@@ -188,7 +228,9 @@ func (s *services) localPolicies() {
 		for _, at := range checks {
 			s.until(func(ctx context.Context) error {
 				said := s.Central.Exec(ctx, "curl", "-gs", "-m", "2", "-w", " %{http_code}", "http://"+at+"/healthz")
-				if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(strings.ReplaceAll(said.Stdout, " ", ""), `"localEndpoints":`+endpoints) {
+				if !strings.HasSuffix(said.Stdout, code) || !strings.Contains(
+					strings.ReplaceAll(said.Stdout, " ", ""), `"localEndpoints":`+endpoints,
+				) {
 					return fmt.Errorf("the health check at %s says %s, want %s and %s endpoints", at, said.Stdout, code, endpoints)
 				}
 				return nil
@@ -211,11 +253,15 @@ func (s *services) localPolicies() {
 	}
 }
 
-// What another's load balancer says of its address counts at nodes: with ipMode VIP they lead to the endpoints themselves, from pods too, and with Proxy they leave what is for it to the proxy. It
-// stays as the other says it.
+// What another's load balancer says of its address counts at nodes: with ipMode VIP they
+// lead to the endpoints themselves, from pods too, and with Proxy they leave what is for
+// it to the proxy. It stays as the other says it.
 func (s *services) ipModes() {
 	const address, port = "198.51.100.10", 7005
-	proxy, err := s.Central.StartService(s.ctx, "talk-proxy", nil, []string{talkPath(), "serve", "-tcp", strconv.Itoa(port), "-name", "proxy"}, nil)
+	proxy, err := s.Central.StartService(
+		s.ctx, "talk-proxy", nil,
+		[]string{talkPath(), "serve", "-tcp", strconv.Itoa(port), "-name", "proxy"}, nil,
+	)
 	s.must(err)
 	s.Cleanup(func() { _ = proxy.Stop(9, limit) })
 	s.must(s.Central.Exec(s.ctx, "ip", "addr", "replace", address+"/32", "dev", "lo").Err())

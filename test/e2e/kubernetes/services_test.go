@@ -24,7 +24,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// nodeServices is the value by which the manifests let nodes' daemons look at Services. Those of these tests get their settings by hand.
+// nodeServices is the value by which the manifests let nodes' daemons look at Services.
+// Those of these tests get their settings by hand.
 const nodeServices = "node.config.node.services=true"
 
 // talkImage has test/e2e/talk, which every pod of these tests runs.
@@ -58,7 +59,10 @@ func talkPath() string { return filepath.Join(filepath.Dir(kuryr), "talk") }
 func talkOptions(booted func(context.Context, *kubelab.Node) error) kubelab.Options {
 	return kubelab.Options{
 		Nodes: 1, Families: kubelab.DualStack, DNS: true, Booted: booted,
-		Images: []kubelab.Image{{Name: talkImage, Programs: map[string]string{"/bin/talk": talkPath()}, Command: []string{"/bin/talk"}}},
+		Images: []kubelab.Image{{
+			Name: talkImage, Programs: map[string]string{"/bin/talk": talkPath()},
+			Command: []string{"/bin/talk"},
+		}},
 	}
 }
 
@@ -73,7 +77,12 @@ func newServices(r *rig) *services {
 	s.grant("default")
 	s.must(s.DeployDNS(s.ctx))
 	silent := talker("silent", "silent")
-	silent.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}}}
+	silent.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{
+			TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)},
+		},
+	}
 	other := talker("c", "web-other")
 	other.Spec.Containers[0].Command = []string{"talk", "serve", "-tcp", "9090"}
 	other.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "talk", ContainerPort: 9090}}
@@ -86,17 +95,28 @@ func newServices(r *rig) *services {
 
 // talker is a pod that answers at talkTCP, talkUDP and talkSCTP.
 func talker(name, app string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app, "web": "any"}}, Spec: talkerSpec("1s")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"app": app, "web": "any"},
+		},
+		Spec: talkerSpec("1s"),
+	}
 }
 
 // talkerSpec serves so long after it was asked to end.
 func talkerSpec(linger string) corev1.PodSpec {
 	return corev1.PodSpec{
-		TerminationGracePeriodSeconds: new(int64(20)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		TerminationGracePeriodSeconds: new(int64(20)), AutomountServiceAccountToken: new(false),
+		EnableServiceLinks: new(false),
 		Containers: []corev1.Container{{
 			Name: "talk", Image: talkImage, ImagePullPolicy: corev1.PullNever,
-			Command: []string{"talk", "serve", "-tcp", strconv.Itoa(talkTCP), "-udp", strconv.Itoa(talkUDP), "-sctp", strconv.Itoa(talkSCTP), "-linger", linger},
-			Ports:   []corev1.ContainerPort{{Name: "talk", ContainerPort: talkTCP}, {Name: "chat", ContainerPort: talkUDP, Protocol: corev1.ProtocolUDP}},
+			Command: []string{
+				"talk", "serve", "-tcp", strconv.Itoa(talkTCP), "-udp", strconv.Itoa(talkUDP),
+				"-sctp", strconv.Itoa(talkSCTP), "-linger", linger,
+			},
+			Ports: []corev1.ContainerPort{{Name: "talk", ContainerPort: talkTCP}, {
+				Name: "chat", ContainerPort: talkUDP, Protocol: corev1.ProtocolUDP,
+			}},
 		}},
 	}
 }
@@ -129,16 +149,21 @@ func (s *services) row(name string, test func(*services)) {
 	})
 }
 
-// service makes one of TCP at port 80 that leads to the pods of app web, unless edit says otherwise, and deletes it with the row.
+// service makes one of TCP at port 80 that leads to the pods of app web, unless edit says
+// otherwise, and deletes it with the row.
 func (s *services) service(name string, edit func(*corev1.ServiceSpec)) *corev1.Service {
 	s.Helper()
 	return s.annotated(name, nil, edit)
 }
 
 // annotated is service with annotations.
-func (s *services) annotated(name string, annotations map[string]string, edit func(*corev1.ServiceSpec)) *corev1.Service {
+func (s *services) annotated(
+	name string, annotations map[string]string, edit func(*corev1.ServiceSpec),
+) *corev1.Service {
 	s.Helper()
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: corev1.ServiceSpec{
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: annotations,
+	}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "web"}, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 		Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, TargetPort: intstr.FromInt32(talkTCP)}},
 	}}
@@ -171,7 +196,10 @@ func (s *services) change(name string, edit func(*corev1.Service)) *corev1.Servi
 // label has a pod be of another app.
 func (s *services) label(pod, app string) {
 	s.Helper()
-	_, err := s.Client.CoreV1().Pods("default").Patch(s.ctx, pod, types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {"app": %q}}}`, app), metav1.PatchOptions{})
+	_, err := s.Client.CoreV1().Pods("default").Patch(
+		s.ctx, pod, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata": {"labels": {"app": %q}}}`, app), metav1.PatchOptions{},
+	)
 	s.must(err)
 }
 
@@ -183,7 +211,9 @@ type answer struct {
 }
 
 // ask asks count times, each by a connection of its own unless more says otherwise.
-func (s *services) ask(ctx context.Context, from speaker, count int, network, at string, more ...string) ([]answer, error) {
+func (s *services) ask(
+	ctx context.Context, from speaker, count int, network, at string, more ...string,
+) ([]answer, error) {
 	argv := append([]string{"ask", "-n", strconv.Itoa(count), "-timeout", "1s"}, more...)
 	said, err := from.run(ctx, append(argv, network, at)...)
 	if err != nil {
@@ -206,7 +236,8 @@ func (s *services) ask(ctx context.Context, from speaker, count int, network, at
 	return all, nil
 }
 
-// answers waits until those asked at an address are exactly want, each of them, and nobody was not answered; it returns the last answers.
+// answers waits until those asked at an address are exactly want, each of them, and
+// nobody was not answered; it returns the last answers.
 func (s *services) answers(from speaker, network, at string, want ...string) (last []answer) {
 	s.Helper()
 	s.until(func(ctx context.Context) (err error) {

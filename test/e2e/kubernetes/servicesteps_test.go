@@ -38,7 +38,8 @@ type steps struct {
 	second   string          // its second ClusterIP
 }
 
-// stage is something that is done to the Service while no Raven runs, the failpoints at which those are killed that see to it, and what there is when one has not been.
+// stage is something that is done to the Service while no Raven runs, the failpoints at
+// which those are killed that see to it, and what there is when one has not been.
 type stage struct {
 	name   string
 	act    func(*steps)
@@ -50,22 +51,31 @@ type stage struct {
 // stages are a Service's life.
 var stages = []stage{
 	{"made", (*steps).make, []string{
-		"raven.service.created", "raven.balancer.applied", "raven.balancer.applied:2", "raven.float.made", "raven.balancer.told", "raven.service.published",
+		"raven.service.created", "raven.balancer.applied", "raven.balancer.applied:2",
+		"raven.float.made", "raven.balancer.told", "raven.service.published",
 	}, false, func(s *steps) []string {
 		return append(s.floats("somebody's", "Raven's > first"), "first: 80", "second: 80", "Service: Raven's")
 	}},
-	{"readdressed", (*steps).readdress, []string{"raven.balancer.deleted", "raven.balancer.anew"}, true, func(s *steps) []string {
+	{"readdressed", (*steps).readdress, []string{
+		"raven.balancer.deleted", "raven.balancer.anew",
+	}, true, func(s *steps) []string {
 		return append(s.floats("somebody's", "Raven's > first"), "first: 80", "second: 80", "Service: Raven's")
 	}},
 	{"changed", (*steps).change, []string{
-		"raven.service.changed", "raven.balancer.deleted", "raven.balancer.retired", "raven.float.sunk", "raven.float.noted", "raven.float.led",
+		"raven.service.changed", "raven.balancer.deleted", "raven.balancer.retired",
+		"raven.float.sunk", "raven.float.noted", "raven.float.led",
 	}, false, func(s *steps) []string {
 		return append(s.floats("somebody's > first"), "first: 80 81", "Service: somebody's")
 	}},
-	{"hidden", (*steps).hide, []string{"raven.service.changed", "raven.float.sunk", "raven.balancer.told"}, true, func(s *steps) []string {
+	{"hidden", (*steps).hide, []string{
+		"raven.service.changed", "raven.float.sunk", "raven.balancer.told",
+	}, true, func(s *steps) []string {
 		return append(s.floats("somebody's"), "first: 80 81", "Service: nowhere")
 	}},
-	{"gone", (*steps).drop, []string{"raven.service.dismissed", "raven.balancer.deleted", "", "", "raven.float.sunk", "raven.balancer.released"}, false, func(s *steps) []string {
+	{"gone", (*steps).drop, []string{
+		"raven.service.dismissed", "raven.balancer.deleted", "", "", "raven.float.sunk",
+		"raven.balancer.released",
+	}, false, func(s *steps) []string {
 		return s.floats("somebody's")
 	}},
 }
@@ -73,11 +83,17 @@ var stages = []stage{
 // tornStages are the life of a Service that goes without a word.
 var tornStages = []stage{
 	{"made", (*steps).make, nil, false, stages[0].want},
-	{"torn away", (*steps).tear, []string{"raven.stray.sunk", "raven.stray.deleted", "raven.stray.deleted:2"}, false, func(s *steps) []string { return s.floats("somebody's") }},
+	{
+		"torn away", (*steps).tear,
+		[]string{"raven.stray.sunk", "raven.stray.deleted", "raven.stray.deleted:2"}, false,
+		func(s *steps) []string { return s.floats("somebody's") },
+	},
 }
 
-// Raven is killed at each of its steps as a Service's load balancer, its VIPs and its floating IP are made, changed and taken away, and as the VIP network is made. The next one ends with
-// what the Service says, nothing is there twice, and in the end nothing is left.
+// Raven is killed at each of its steps as a Service's load balancer, its VIPs and its
+// floating IP are made, changed and taken away, and as the VIP network is made. The next
+// one ends with what the Service says, nothing is there twice, and in the end nothing is
+// left.
 func TestServicesKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	s := startSteps(t)
@@ -88,7 +104,8 @@ func TestServicesKilledAnywhere(t *testing.T) {
 	s.rests(func() error { return s.vipSubnets(kubelab.ServiceRange, kubelab.ServiceRange6) })
 	s.settings = ravenServices
 	s.dies("raven.vips.detached")
-	s.rests(func() error { return errors.Join(s.vipSubnets("10.96.0.0/15", "fd00:96::/111"), s.networks(1)) }) // larger than the ranges, so that no ClusterIP is the gateway
+	// larger than the ranges, so that no ClusterIP is the gateway
+	s.rests(func() error { return errors.Join(s.vipSubnets("10.96.0.0/15", "fd00:96::/111"), s.networks(1)) })
 	s.endpoints()
 	s.theirs = s.float()
 	before := s.things()
@@ -100,7 +117,9 @@ func TestServicesKilledAnywhere(t *testing.T) {
 // startSteps is a cluster whose Ravens are killed.
 func startSteps(t *testing.T) *steps {
 	s := &steps{ravens: startRavens(t, "Ravens are killed at failpoints", kubelab.DualStack)}
-	s.asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	s.asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(
+		ctx context.Context, _, _ string,
+	) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.dir, "run", "sdn.sock"))
 	}}}
 	s.program = filepath.Join(filepath.Dir(kuryr), "kuryr-failpoints")
@@ -198,7 +217,9 @@ func (s *steps) raven(env ...string) *exec.Cmd {
 func (s *steps) make() {
 	s.Helper()
 	s.service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), Ports: []corev1.ServicePort{{Name: "web", Port: 80}},
+		Type:           corev1.ServiceTypeLoadBalancer,
+		IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
+		Ports:          []corev1.ServicePort{{Name: "web", Port: 80}},
 	}}
 	var err error
 	s.service, err = s.Client.CoreV1().Services("default").Create(s.ctx, s.service, metav1.CreateOptions{})
@@ -221,7 +242,8 @@ func (s *steps) edit(f func(*corev1.ServiceSpec)) {
 
 // single leaves the Service the first of its families.
 func single(spec *corev1.ServiceSpec) {
-	spec.IPFamilyPolicy, spec.ClusterIPs, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), spec.ClusterIPs[:1], spec.IPFamilies[:1]
+	spec.IPFamilyPolicy, spec.ClusterIPs, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack),
+		spec.ClusterIPs[:1], spec.IPFamilies[:1]
 }
 
 // readdress gives the Service another address of its second family, which an SDN makes another load balancer of.
@@ -230,7 +252,8 @@ func (s *steps) readdress() {
 	s.edit(single)
 	s.edit(func(spec *corev1.ServiceSpec) {
 		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
-		spec.ClusterIPs, spec.IPFamilies = append(spec.ClusterIPs, "fd00:96::7777"), append(spec.IPFamilies, corev1.IPv6Protocol)
+		spec.ClusterIPs, spec.IPFamilies = append(spec.ClusterIPs, "fd00:96::7777"),
+			append(spec.IPFamilies, corev1.IPv6Protocol)
 	})
 	s.second = s.service.Spec.ClusterIPs[1]
 }
@@ -272,11 +295,21 @@ func (s *steps) tear() {
 func (s *steps) endpoints() {
 	s.Helper()
 	port := int32(8080)
-	for family, address := range map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "198.18.0.9", discoveryv1.AddressTypeIPv6: "fd00:9::9"} {
+	for family, address := range map[discoveryv1.AddressType]string{
+		discoveryv1.AddressTypeIPv4: "198.18.0.9", discoveryv1.AddressTypeIPv6: "fd00:9::9",
+	} {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: "web-" + strings.ToLower(string(family)), Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-			AddressType: family, Ports: []discoveryv1.EndpointPort{{Name: new("web"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   "web-" + strings.ToLower(string(family)),
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+			},
+			AddressType: family, Ports: []discoveryv1.EndpointPort{
+				{Name: new("web"), Port: &port, Protocol: new(corev1.ProtocolTCP)},
+			},
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses:  []string{address},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+			}},
 		}
 		_, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(s.ctx, slice, metav1.CreateOptions{})
 		s.must(err)
@@ -335,7 +368,11 @@ func (s *steps) float() string {
 	var networks []struct{ ID string }
 	s.must(s.asks(http.MethodGet, "networks?router:external=true", nil, "networks", &networks))
 	var made sdnFloat
-	s.must(s.asks(http.MethodPost, "floatingips", map[string]any{"floatingip": map[string]any{"floating_network_id": networks[0].ID}}, "floatingip", &made))
+	s.must(s.asks(
+		http.MethodPost, "floatingips",
+		map[string]any{"floatingip": map[string]any{"floating_network_id": networks[0].ID}},
+		"floatingip", &made,
+	))
 	return made.Address
 }
 
@@ -354,7 +391,11 @@ func (s *steps) vipSubnets(want ...string) error {
 	var subnets []sdnSubnet
 	var legs []struct{ ID string }
 	if err := errors.Join(s.asks(http.MethodGet, "subnets?network_id="+networks[0].ID, nil, "subnets", &subnets),
-		s.asks(http.MethodGet, "ports?device_owner=network:router_interface&network_id="+networks[0].ID, nil, "ports", &legs)); err != nil {
+		s.asks(
+			http.MethodGet,
+			"ports?device_owner=network:router_interface&network_id="+networks[0].ID, nil, "ports",
+			&legs,
+		)); err != nil {
 		return err
 	}
 	var is []string
@@ -388,8 +429,11 @@ func (s *steps) looks() (all []string) {
 		} `json:"fixed_ips"`
 	}
 	s.must(errors.Join(
-		s.asks(http.MethodGet, "lbaas/loadbalancers", nil, "loadbalancers", &balancers), s.asks(http.MethodGet, "lbaas/listeners", nil, "listeners", &listeners),
-		s.asks(http.MethodGet, "floatingips", nil, "floatingips", &floats), s.asks(http.MethodGet, "ports?device_owner=Octavia", nil, "ports", &vips)))
+		s.asks(http.MethodGet, "lbaas/loadbalancers", nil, "loadbalancers", &balancers),
+		s.asks(http.MethodGet, "lbaas/listeners", nil, "listeners", &listeners),
+		s.asks(
+			http.MethodGet, "floatingips", nil, "floatingips", &floats,
+		), s.asks(http.MethodGet, "ports?device_owner=Octavia", nil, "ports", &vips)))
 	names := map[string]string{}
 	if s.service != nil {
 		names[s.service.Spec.ClusterIPs[0]], names[s.second] = "first", "second"
@@ -483,10 +527,13 @@ func (s *steps) published(lb *kuryrv1.KuryrLoadBalancer, owner func(string) stri
 	return fmt.Sprint(now.Status.LoadBalancer.Ingress)
 }
 
-// things are the ids of all that the SDN has which Services have a part in. Pods' ports, which come and go with their pools, are none of these.
+// things are the ids of all that the SDN has which Services have a part in. Pods' ports,
+// which come and go with their pools, are none of these.
 func (s *steps) things() (all []string) {
 	s.Helper()
-	for path, name := range map[string]string{"networks": "networks", "subnets": "subnets", "ports": "ports", "routers": "routers", "floatingips": "floatingips",
+	for path, name := range map[string]string{
+		"networks": "networks", "subnets": "subnets", "ports": "ports", "routers": "routers",
+		"floatingips":         "floatingips",
 		"lbaas/loadbalancers": "loadbalancers", "security-groups": "security_groups"} {
 		var some []struct {
 			ID, Name string

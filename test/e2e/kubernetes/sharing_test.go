@@ -16,7 +16,9 @@ import (
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// shared has another Service share the load balancer of one that is reached outside at an address by a VIP of its own: there both answer, the other one alone when that has gone, and nobody when it has gone too.
+// shared has another Service share the load balancer of one that is reached outside at an
+// address by a VIP of its own: there both answer, the other one alone when that has gone,
+// and nobody when it has gone too.
 func (s *services) shared(host, outside string, of, asks []string) {
 	s.Helper()
 	all := s.Client.CoreV1().Services("default")
@@ -36,7 +38,8 @@ func (s *services) shared(host, outside string, of, asks []string) {
 		return nil
 	})
 	s.service("guest", func(spec *corev1.ServiceSpec) {
-		spec.Type, spec.IPFamilyPolicy, spec.IPFamilies = corev1.ServiceTypeLoadBalancer, new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+		spec.Type, spec.IPFamilyPolicy, spec.IPFamilies = corev1.ServiceTypeLoadBalancer,
+			new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 		spec.Selector = map[string]string{"app": "asks"}
 		spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 81, TargetPort: intstr.FromInt32(talkTCP)}}
 	})

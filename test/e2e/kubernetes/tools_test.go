@@ -21,21 +21,28 @@ func (w *whole) tools(from, to corev1.Pod) {
 			w.Errorf("trace does not say %q: %s", says, traced)
 		}
 	}
-	if absent := w.node.Exec(w.ctx, kuryr, "trace", "default/nobody", "host"); absent.OK() || !strings.Contains(absent.Stderr, `no pod "default/nobody"`) {
+	if absent := w.node.Exec(w.ctx, kuryr, "trace", "default/nobody", "host"); absent.OK() ||
+		!strings.Contains(absent.Stderr, `no pod "default/nobody"`) {
 		w.Errorf("trace of nobody: %s", absent)
 	}
 
 	if found := w.findings(); found["pods"] != "ok" || found["ports of pods"] != "ok" || found["pools"] != "ok" {
 		w.Errorf("doctor where all is well: %v", found)
 	}
-	plugin, other := filepath.Join(kubelab.PluginFolder, "kuryr"), filepath.Join(kubelab.ConfigurationFolder, "05-other.conflist")
+	plugin, other := filepath.Join(kubelab.PluginFolder, "kuryr"),
+		filepath.Join(kubelab.ConfigurationFolder, "05-other.conflist")
 	w.must(w.node.Exec(w.ctx, "sh", "-c", "cp "+plugin+" /run/plugin && echo >>"+plugin+" && touch "+other).Err())
 	if found := w.findings(); found["pods"] != "problem" {
 		w.Errorf("doctor where another list comes first, with an old plugin: %v", found)
 	}
 	w.must(w.node.Exec(w.ctx, "sh", "-c", "cp /run/plugin "+plugin+" && rm "+other).Err())
 
-	bundle := w.node.Exec(w.ctx, "sh", "-c", kuryr+" support-bundle /run/bundle.tar.gz >/dev/null && tar -xzOf /run/bundle.tar.gz --wildcards '*/node/pods.json'")
+	bundle := w.node.Exec(
+		w.ctx, "sh", "-c",
+		kuryr+
+			" support-bundle /run/bundle.tar.gz >/dev/null && tar -xzOf /run/bundle.tar.gz "+
+			"--wildcards '*/node/pods.json'",
+	)
 	var pods struct {
 		Node  string
 		Ports []struct{ Pod, Status, Link string }

@@ -40,7 +40,8 @@ func startFronted(t *testing.T, reason string) *whole {
 	return w
 }
 
-// What Kuryr asks is slow, or refuses it, or is away, while a kubelet's pods come and go: none of its processes ends, each pod has its port in the end, and nothing is left over.
+// What Kuryr asks is slow, or refuses it, or is away, while a kubelet's pods come and go:
+// none of its processes ends, each pod has its port in the end, and nothing is left over.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
 	w := startFronted(t, "the API server and the SDN are slow or stopped")
@@ -71,7 +72,9 @@ func TestTrouble(t *testing.T) {
 // living checks that none of the daemons has ended by itself.
 func (w *whole) living() {
 	w.Helper()
-	for name, s := range map[string]*privatehost.Service{"Raven": w.raven, "the node's daemon": w.claim, "the SDN": w.sdnDaemon} {
+	for name, s := range map[string]*privatehost.Service{
+		"Raven": w.raven, "the node's daemon": w.claim, "the SDN": w.sdnDaemon,
+	} {
 		select {
 		case <-s.Gone():
 			w.Errorf("%s has ended", name)
@@ -142,7 +145,9 @@ func (w *whole) adds() (all, quick int) {
 	w.Helper()
 	said := w.node.Exec(w.ctx, "curl", "-s", "--unix-socket", "/run/kuryr/kuryr-node.sock", "http://kuryr/metrics").Stdout
 	value := func(series string) int {
-		found := regexp.MustCompile(regexp.QuoteMeta("kuryr_cni_request_duration_seconds"+series) + ` (\d+)`).FindStringSubmatch(said)
+		found := regexp.MustCompile(
+			regexp.QuoteMeta("kuryr_cni_request_duration_seconds"+series) + ` (\d+)`,
+		).FindStringSubmatch(said)
 		if found == nil {
 			return 0
 		}
@@ -153,7 +158,8 @@ func (w *whole) adds() (all, quick int) {
 	return value(`_count{verb="ADD"}`), value(`_bucket{verb="ADD",le="2"}`)
 }
 
-// slowly has every request come to the API server late. Pods that find a port in their pool wait for none of them; those of a new namespace for all that Raven writes.
+// slowly has every request come to the API server late. Pods that find a port in their
+// pool wait for none of them; those of a new namespace for all that Raven writes.
 func (w *whole) slowly() {
 	w.Helper()
 	const late = 3 * time.Second
@@ -163,10 +169,17 @@ func (w *whole) slowly() {
 	begin := time.Now()
 	w.create("default", serverPod("a", ""), serverPod("b", ""))
 	pods := w.running("default", "", 3)
-	w.Logf("two pods are ready after %s, each request of Kuryr's being %s late", time.Since(begin).Round(10*time.Millisecond), late)
+	w.Logf(
+		"two pods are ready after %s, each request of Kuryr's being %s late",
+		time.Since(begin).Round(10*time.Millisecond), late,
+	)
 	nowAll, nowQuick := w.adds()
 	if nowAll-all < 2 || nowQuick-quick != nowAll-all {
-		w.Errorf("of %d ADDs from a pool with free ports %d took less than %s: the others have waited for the API server", nowAll-all, nowQuick-quick, late)
+		w.Errorf(
+			"of %d ADDs from a pool with free ports %d took less than %s: the others have waited "+
+				"for the API server",
+			nowAll-all, nowQuick-quick, late,
+		)
 	}
 
 	w.namespace("late")
@@ -185,8 +198,9 @@ func (w *whole) slowly() {
 	w.living()
 }
 
-// refusedForAWhile has the API server refuse the tokens that Raven and the node's daemon have, for longer than it takes them to ask. Then the kubelet, which is who does it in a cluster, writes
-// new ones over them: both go on, with all that has happened meanwhile.
+// refusedForAWhile has the API server refuse the tokens that Raven and the node's daemon
+// have, for longer than it takes them to ask. Then the kubelet, which is who does it in a
+// cluster, writes new ones over them: both go on, with all that has happened meanwhile.
 func (w *whole) refusedForAWhile() {
 	w.Helper()
 	raven, daemon := w.raven.Pid(), w.claim.Pid()
@@ -227,13 +241,19 @@ func (w *whole) refusedForAWhile() {
 	}
 
 	of := &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "kuryr-node-" + w.node.Name}
-	for name, token := range map[string]string{"kuryr-controller": w.token("kuryr-controller", nil).BearerToken, "kuryr-node": w.token("kuryr-node", of).BearerToken} {
+	for name, token := range map[string]string{
+		"kuryr-controller": w.token("kuryr-controller", nil).BearerToken,
+		"kuryr-node":       w.token("kuryr-node", of).BearerToken,
+	} {
 		file := filepath.Join(w.dir, name)
 		w.must(atomicfile.WriteFile(file, []byte(token), 0o600))
 	}
 	begin := time.Now()
 	d := w.running("default", "", 2)["d"]
-	w.Logf("a pod made while the tokens were refused is ready %s after there are new ones", time.Since(begin).Round(10*time.Millisecond))
+	w.Logf(
+		"a pod made while the tokens were refused is ready %s after there are new ones",
+		time.Since(begin).Round(10*time.Millisecond),
+	)
 	w.namespace("trusted") // which is Raven's to give a network
 	w.create("trusted", serverPod("e", ""))
 	w.talks(w.running("trusted", "", 1)["e"], d)
@@ -260,7 +280,8 @@ func (w *whole) refuses(token string) {
 	})
 }
 
-// withoutSDN takes the SDN away for longer than a call of it is waited for, while a namespace goes and more pods come than there are free ports.
+// withoutSDN takes the SDN away for longer than a call of it is waited for, while a
+// namespace goes and more pods come than there are free ports.
 func (w *whole) withoutSDN() {
 	w.Helper()
 	const away = 20 * time.Second

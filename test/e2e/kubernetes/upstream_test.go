@@ -17,9 +17,11 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/kubelab"
 )
 
-// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if set, has kube-proxy and the reference plugins be tested in place of Kuryr; neutronEnv has two nodes on a real Neutron
-// without Octavia, each of whose kernels balances. focusEnv chooses tests: by an expression, "ci"
-// for CI's list, or "2/4" for the second quarter of all. logEnv is a file for ginkgo's output.
+// upstreamEnv names the folder that "hack/kubernetes.sh upstream" printed; proxyEnv, if
+// set, has kube-proxy and the reference plugins be tested in place of Kuryr; neutronEnv
+// has two nodes on a real Neutron without Octavia, each of whose kernels balances.
+// focusEnv chooses tests: by an expression, "ci" for CI's list, or "2/4" for the second
+// quarter of all. logEnv is a file for ginkgo's output.
 const (
 	upstreamEnv = "KURYR_E2E_UPSTREAM"
 	proxyEnv    = "KURYR_E2E_UPSTREAM_PROXY"
@@ -49,8 +51,16 @@ func TestUpstream(t *testing.T) {
 	var r *rig
 	switch {
 	case os.Getenv(neutronEnv) != "":
-		ranges := []string{"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges", kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges", nodeRange + "," + nodeRange6}
-		s := startStack(t, "two nodes on Neutron", upstreamOptions(t, programs, 2), append([]string{"--node-load-balancers=node"}, daemonServices...), append(ranges, "--controller-services=true", "--controller-load-balancers=node")...)
+		ranges := []string{
+			"--controller-pod-ranges", podRange + "," + podRange6, "--controller-service-ranges",
+			kubelab.ServiceRange + "," + kubelab.ServiceRange6, "--controller-node-ranges",
+			nodeRange + "," + nodeRange6,
+		}
+		s := startStack(
+			t, "two nodes on Neutron", upstreamOptions(t, programs, 2),
+			append([]string{"--node-load-balancers=node"}, daemonServices...),
+			append(ranges, "--controller-services=true", "--controller-load-balancers=node")...,
+		)
 		s.leadBack()
 		r = s.rig
 		r.must(r.DeployDNS(r.ctx))
@@ -80,9 +90,14 @@ func TestUpstream(t *testing.T) {
 	log, err := os.Create(cmp.Or(os.Getenv(logEnv), filepath.Join(dir, "ginkgo.log")))
 	r.must(err)
 	defer log.Close()
-	// Some tests ask for the number of nodes that they are told, and then take as many as there are: one is enough for them.
-	ginkgo := r.Central.Command(ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"), "--procs=4", "--no-color", "--timeout=34m", "--silence-skips", "--poll-progress-after=90s",
-		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--", "--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--disable-log-dump", "--dump-logs-on-failure=false", "--report-dir="+dir)
+	// Some tests ask for the number of nodes that they are told, and then take as many as
+	// there are: one is enough for them.
+	ginkgo := r.Central.Command(
+		ctx, "env", "HOME="+dir, "KUBECONFIG="+kubeconfig, filepath.Join(programs, "ginkgo"),
+		"--procs=4", "--no-color", "--timeout=34m", "--silence-skips", "--poll-progress-after=90s",
+		"--focus="+focus, "--skip="+skip, filepath.Join(programs, "e2e.test"), "--",
+		"--kubeconfig="+kubeconfig, "--provider=skeleton", "--num-nodes=2", "--disable-log-dump",
+		"--dump-logs-on-failure=false", "--report-dir="+dir)
 	ginkgo.Dir, ginkgo.Stdout, ginkgo.Stderr = dir, log, log
 	r.must(r.Central.StartCommand(ginkgo))
 	ended := ginkgo.Wait()
@@ -149,7 +164,8 @@ func report(t *testing.T, file string) (ran int) {
 	for _, suite := range all.Suites {
 		for _, c := range suite.Cases {
 			// Those that the list leaves out are skipped without a word.
-			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" && (c.Skipped == nil || c.Skipped.Message == "skipped") {
+			if !strings.HasPrefix(c.Name, "[It]") || c.Status == "skipped" &&
+				(c.Skipped == nil || c.Skipped.Message == "skipped") {
 				continue
 			}
 			ran++
@@ -169,7 +185,8 @@ func report(t *testing.T, file string) (ran int) {
 	return ran
 }
 
-// upstreamImages are those that the tests' pods want, made of the machine's own programs, with the libraries of each. Where a name is asked for, busybox's own are no use: it is
+// upstreamImages are those that the tests' pods want, made of the machine's own programs,
+// with the libraries of each. Where a name is asked for, busybox's own are no use: it is
 // static, and cannot load these libraries.
 func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 	t.Helper()
@@ -178,8 +195,12 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 		t.Fatal(err)
 	}
 	tools := kubelab.Image{
-		Name: "registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7", Programs: map[string]string{"/bin/busybox": "/bin/busybox"}, Links: map[string]string{},
-		Texts: map[string]string{"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n", "/uploads/.keep": ""},
+		Name:     "registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7",
+		Programs: map[string]string{"/bin/busybox": "/bin/busybox"}, Links: map[string]string{},
+		Texts: map[string]string{
+			"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "/etc/group": "root:x:0:\n",
+			"/uploads/.keep": "",
+		},
 	}
 	for applet := range strings.FieldsSeq(output(t, "/bin/busybox", "--list")) {
 		if applet != "busybox" {
@@ -187,7 +208,9 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 		}
 	}
 	for at, name := range map[string]string{
-		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig", "nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping", "wget": "wget", "conntrack": "conntrack",
+		"bash": "bash", "sh": "dash", "curl": "curl", "nc": "nc.openbsd", "dig": "dig",
+		"nslookup": "nslookup", "getent": "getent", "ip": "ip", "ss": "ss", "ping": "ping",
+		"wget": "wget", "conntrack": "conntrack",
 	} {
 		program, err := exec.LookPath(name)
 		if err != nil {
@@ -200,10 +223,19 @@ func upstreamImages(t *testing.T, programs string) []kubelab.Image {
 		}
 	}
 	cluster := os.Getenv(kubelab.ProgramsEnv)
-	pause := kubelab.Image{Name: "registry.k8s.io/pause:3.10.1", Programs: map[string]string{"/pause": filepath.Join(cluster, "pause")}, Command: []string{"/pause"}}
+	pause := kubelab.Image{
+		Name:     "registry.k8s.io/pause:3.10.1",
+		Programs: map[string]string{"/pause": filepath.Join(cluster, "pause")},
+		Command:  []string{"/pause"},
+	}
 	agnhost := tools
-	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
-	agnhost.Programs = map[string]string{"/agnhost": filepath.Join(programs, "agnhost"), "/localhost.crt": filepath.Join(programs, "localhost.crt"), "/localhost.key": filepath.Join(programs, "localhost.key")}
+	agnhost.Name, agnhost.Entry, agnhost.Command = "registry.k8s.io/e2e-test-images/agnhost:"+
+		strings.TrimSpace(string(version)), []string{"/agnhost"}, []string{"pause"}
+	agnhost.Programs = map[string]string{
+		"/agnhost":       filepath.Join(programs, "agnhost"),
+		"/localhost.crt": filepath.Join(programs, "localhost.crt"),
+		"/localhost.key": filepath.Join(programs, "localhost.key"),
+	}
 	for at, from := range tools.Programs {
 		agnhost.Programs[at] = from
 	}

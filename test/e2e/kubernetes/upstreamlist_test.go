@@ -17,42 +17,92 @@ const upstreamFocus = `^\[sig-network\]`
 
 // Reasons that several tests share.
 const (
-	oneNode   = "wants two nodes, and the embedded SDN serves one machine; with KURYR_E2E_UPSTREAM_NEUTRON it runs on two of Neutron's"
-	twoNodes  = "wants two nodes and their load balancer, and the embedded SDN serves one machine; with KURYR_E2E_UPSTREAM_NEUTRON there is no Octavia"
+	oneNode = "wants two nodes, and the embedded SDN serves one machine; with " +
+		"KURYR_E2E_UPSTREAM_NEUTRON it runs on two of Neutron's"
+	twoNodes = "wants two nodes and their load balancer, and the embedded SDN serves one " +
+		"machine; with KURYR_E2E_UPSTREAM_NEUTRON there is no Octavia"
 	noOctavia = "wants a load balancer, and with KURYR_E2E_UPSTREAM_NEUTRON there is no Octavia"
-	byNodes   = "with node.load_balancers: node a pod's connection comes to any node, from whose address it goes on, as docs/services.md says"
-	measures  = "measures, and judges nothing"
-	internet  = "wants the Internet"
-	ofProxy   = "is about kube-proxy, which does not run"
+	byNodes   = "with node.load_balancers: node a pod's connection comes to any node, from whose " +
+		"address it goes on, as docs/services.md says"
+	measures = "measures, and judges nothing"
+	internet = "wants the Internet"
+	ofProxy  = "is about kube-proxy, which does not run"
 )
 
-// upstreamSkipped are the tests of sig-network that are not run, each class with its reason. Each matches some; what skips itself must be here, too.
+// upstreamSkipped are the tests of sig-network that are not run, each class with its
+// reason. Each matches some; what skips itself must be here, too.
 var upstreamSkipped = []struct{ test, because string }{
 	{`Netpol .*NetworkPolicy between server and client`, "Kuryr does not enforce NetworkPolicy yet"},
-	{`SCTP`, "the kernels of small machines have no SCTP, and its servers do not start there; datapath/lb has its packets in its tests, by raw sockets, where the kernel tracks SCTP"},
+	{
+		`SCTP`,
+		"the kernels of small machines have no SCTP, and its servers do not start there; " +
+			"datapath/lb has its packets in its tests, by raw sockets, where the kernel tracks " +
+			"SCTP",
+	},
 	{`LoadBalancers .*(on different nodes|disruption during rolling update|target all nodes with endpoints)`, twoNodes},
-	{`LoadBalancers .*(type and ports|affinity|without NodePort|on the same nodes|work from pods|only target nodes)`, noOctavia},
-	{`LoadBalancers .*load balancer cleanup finalizer`, "wants the finalizer of cloud controllers on the Service; Kuryr's is on the KuryrLoadBalancer, as docs/services.md says"},
-	{`LoadBalancers .*only allow access from service loadbalancer source ranges`, "keeps pods out; loadBalancerSourceRanges let them in, as docs/services.md says"},
-	{`LoadBalancers .*ExternalTrafficPolicy: Local.* should work for type=LoadBalancer`, "takes a client of the nodes' own /16, as the lab's is, for one whose address was hidden; TestServices checks the client's address"},
-	{`recreate its iptables rules if they are deleted`, "deletes rules of iptables by SSH; Kuryr's are of nftables, and TestServices deletes their tables"},
-	{`Services should work after restarting (kube-proxy|apiserver)`, "wants both to be pods of the cluster; TestServicesKilled does so with Kuryr's parts"},
+	{
+		`LoadBalancers .*(type and ports|affinity|without NodePort|on the same nodes|work from ` +
+			`pods|only target nodes)`,
+		noOctavia,
+	},
+	{
+		`LoadBalancers .*load balancer cleanup finalizer`,
+		"wants the finalizer of cloud controllers on the Service; Kuryr's is on the " +
+			"KuryrLoadBalancer, as docs/services.md says",
+	},
+	{
+		`LoadBalancers .*only allow access from service loadbalancer source ranges`,
+		"keeps pods out; loadBalancerSourceRanges let them in, as docs/services.md says",
+	},
+	{
+		`LoadBalancers .*ExternalTrafficPolicy: Local.* should work for type=LoadBalancer`,
+		"takes a client of the nodes' own /16, as the lab's is, for one whose address was " +
+			"hidden; TestServices checks the client's address",
+	},
+	{
+		`recreate its iptables rules if they are deleted`,
+		"deletes rules of iptables by SSH; Kuryr's are of nftables, and TestServices deletes " +
+			"their tables",
+	},
+	{
+		`Services should work after restarting (kube-proxy|apiserver)`,
+		"wants both to be pods of the cluster; TestServicesKilled does so with Kuryr's parts",
+	},
 	{`KubeProxy should|should check kube-proxy urls`, ofProxy},
 	{`Feature:Networking-IPv[46]|Feature:Networking-DNS`, internet},
 	{`Networking IPerf2|Feature:PerformanceDNS`, measures},
 	{`should provide DNS for the cluster \[Provider:GCE\]`, "asks for names of Google's, of its cloud alone"},
-	{`DNS configMap nameserver|DNS should support configurable pod resolv.conf`, "want CoreDNS's plugins hosts and forward, which test/kubernetes/coredns has not; no Service is in question"},
+	{
+		`DNS configMap nameserver|DNS should support configurable pod resolv.conf`,
+		"want CoreDNS's plugins hosts and forward, which test/kubernetes/coredns has not; no " +
+			"Service is in question",
+	},
 	{`Feature:OffByDefault`, "wants a feature gate that is off by default"},
 	{`Proxy version v1 should proxy logs on node`, "wants the kubelet's /var/log, which is not in the nodes of this lab"},
-	{`(Topology Hints|Traffic Distribution) should`, "wants three zones of nodes, the first with equal processors; TestServices has hints"},
-	{`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`, "wants three nodes; TestServices changes it on one, with an endpoint elsewhere"},
+	{
+		`(Topology Hints|Traffic Distribution) should`,
+		"wants three zones of nodes, the first with equal processors; TestServices has hints",
+	},
+	{
+		`implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes`,
+		"wants three nodes; TestServices changes it on one, with an endpoint elsewhere",
+	},
 	{`Conntrack should be able to|Conntrack proxy implementation`, oneNode},
-	{`Services should (fail health check|fallback to|respect internalTrafficPolicy|support externalTrafficPolicy|preserve source pod IP)`, oneNode},
-	{`Services should (preserve source pod IP|respect internalTrafficPolicy=Local Pod (to|and)|fallback to local .* internalTrafficPolicy)`, byNodes},
+	{
+		`Services should (fail health check|fallback to|respect internalTrafficPolicy|support ` +
+			`externalTrafficPolicy|preserve source pod IP)`,
+		oneNode,
+	},
+	{
+		`Services should (preserve source pod IP|respect internalTrafficPolicy=Local Pod ` +
+			`(to|and)|fallback to local .* internalTrafficPolicy)`,
+		byNodes,
+	},
 	{`unready endpoints if PublishNotReadyAddresses is|Service CIDRs should create`, oneNode},
 }
 
-// upstreamCI are the tests that .ci/run has time for: of each part of Services and of the network one or two with packets.
+// upstreamCI are the tests that .ci/run has time for: of each part of Services and of the
+// network one or two with packets.
 var upstreamCI = []string{
 	`API Server should provide secure master service`,
 	`DNS should provide DNS for services`,
@@ -61,7 +111,8 @@ var upstreamCI = []string{
 	`EndpointSliceMirroring should mirror a custom Endpoints resource through create update and delete`,
 	`HostPort validates that there is no conflict`,
 	`LoadBalancers [Feature:LoadBalancer] should be able to create LoadBalancer Service without NodePort and change it`,
-	`LoadBalancers [Feature:LoadBalancer] should be able to switch session affinity for LoadBalancer service with Local traffic policy`,
+	`LoadBalancers [Feature:LoadBalancer] should be able to switch session affinity for ` +
+		`LoadBalancer service with Local traffic policy`,
 	`Networking Granular Checks: Pods should function for node-pod communication: udp`,
 	`Networking Granular Checks: Services should function for client IP based session affinity: http`,
 	`Networking Granular Checks: Services should function for node-Service: udp`,

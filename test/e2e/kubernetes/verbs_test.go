@@ -31,8 +31,19 @@ func (n *bareNode) do(c call) (code int, out string) {
 	if c.args == "" {
 		c.args = podArgs(c.name, "")
 	}
-	argv := append([]string{"env", "CNI_COMMAND=" + c.verb, "CNI_CONTAINERID=" + c.name, "CNI_NETNS=/run/netns/" + c.name, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=" + c.args}, c.env...)
-	said := n.host.ExecIn(n.ctx, strings.NewReader(`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"`+c.config+`}`), append(argv, filepath.Join(filepath.Dir(kuryr), "kuryr-cni"))...)
+	argv := append(
+		[]string{
+			"env", "CNI_COMMAND=" + c.verb, "CNI_CONTAINERID=" + c.name,
+			"CNI_NETNS=/run/netns/" + c.name, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
+			"CNI_ARGS=" + c.args,
+		},
+		c.env...,
+	)
+	said := n.host.ExecIn(
+		n.ctx,
+		strings.NewReader(`{"cniVersion": "1.1.0", "name": "kuryr", "type": "kuryr"`+c.config+`}`),
+		append(argv, filepath.Join(filepath.Dir(kuryr), "kuryr-cni"))...,
+	)
 	return said.Code, said.Stdout + said.Stderr
 }
 
@@ -70,7 +81,9 @@ func (n *bareNode) ip(args ...string) {
 	n.must(n.host.Exec(n.ctx, append([]string{"ip"}, args...)...).Err())
 }
 
-// Every verb by the real plugin, with a cluster's daemon: what it is asked wrongly, twice, in the wrong order or for another pod is refused or done once, by the status that the manual says, and leaves nothing.
+// Every verb by the real plugin, with a cluster's daemon: what it is asked wrongly,
+// twice, in the wrong order or for another pod is refused or done once, by the status
+// that the manual says, and leaves nothing.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	n := startBareNode(t, "the test is the container runtime")
@@ -159,7 +172,15 @@ func TestVerbs(t *testing.T) {
 
 	// GC keeps what is listed, and nothing else.
 	n.wants("GC without a list", call{verb: "GC"}, 17, "valid-attachments")
-	n.wants("GC of what is all there", call{verb: "GC", config: `, "cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}, {"containerID": "b", "ifname": "eth0"}]`}, 0, "")
+	n.wants(
+		"GC of what is all there",
+		call{
+			verb: "GC",
+			config: `, "cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}, ` +
+				`{"containerID": "b", "ifname": "eth0"}]`,
+		},
+		0, "",
+	)
 	n.wants("CHECK after it", check, 0, "")
 	n.wants("GC of an empty list", call{verb: "GC", config: `, "cni.dev/valid-attachments": []`}, 0, "")
 	n.wants("CHECK of what GC took", check, 106, "no port")

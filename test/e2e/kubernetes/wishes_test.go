@@ -17,12 +17,16 @@ import (
 	kuryrv1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
-// A pod has the address and the MAC that it wishes where its namespace is granted them, again and again under the same name, as a StatefulSet's; where it is not, it is told
-// so and others go on.
+// A pod has the address and the MAC that it wishes where its namespace is granted them,
+// again and again under the same name, as a StatefulSet's; where it is not, it is told so
+// and others go on.
 func TestWishes(t *testing.T) {
 	w := shareNode(t)
 	w.must(w.api.Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "granted", Annotations: map[string]string{kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true", kuryrv1.AnnotationAllowFloatingIPs: "new"},
+		Name: "granted", Annotations: map[string]string{
+			kuryrv1.AnnotationAllowAddresses: "any", kuryrv1.AnnotationAllowMAC: "true",
+			kuryrv1.AnnotationAllowFloatingIPs: "new",
+		},
 	}}))
 	w.must(w.WaitAccount(w.ctx, "granted"))
 	w.create("granted", serverPod("plain", ""))
