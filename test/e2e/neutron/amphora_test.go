@@ -16,8 +16,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// amphorae is a lab whose Octavia has its provider amphora make load balancers. There are no machines, so that they carry nothing; all else is Octavia's own: its
-// worker, their states, the VIPs' ports and security groups.
+// amphorae is a lab whose Octavia has its provider amphora make load balancers. There are
+// no machines, so that they carry nothing; all else is Octavia's own: its worker, their
+// states, the VIPs' ports and security groups.
 type amphorae struct{ *balancing }
 
 func (a amphorae) in(t *testing.T) amphorae { return amphorae{a.balancing.in(t)} }
@@ -30,13 +31,20 @@ func (a amphorae) rich(name string) sdn.LoadBalancerSpec {
 	tcp.ConnectionLimit, tcp.ClientTimeout, tcp.MemberTimeout = 500, time.Minute, 2*time.Minute
 	tcp.ConnectTimeout, tcp.InspectTimeout = 7*time.Second, time.Second
 	tcp.Pool.Algorithm, tcp.Pool.Affinity.ClientIP = sdn.LeastConns, true
-	tcp.Pool.Health = &sdn.HealthMonitor{Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3}
+	tcp.Pool.Health = &sdn.HealthMonitor{
+		Type: "TCP", Interval: 5 * time.Second, Timeout: 3 * time.Second, Rise: 2, Fall: 3,
+	}
 	tcp.Pool.Members[0].Weight, tcp.Pool.Members[1].Drain = 5, true
 	udp := sdn.Listener{Protocol: sdn.UDP, Port: 80, Pool: a.spec("", a.members[2]).Listeners[0].Pool}
 	udp.Pool.Affinity = sdn.Affinity{ClientIP: true, Timeout: 90 * time.Second}
-	proxied := sdn.Listener{Protocol: sdn.TCP, Port: 81, ProxyProtocol: true, ProxyVersion: 2, Pool: a.spec("", a.members[0]).Listeners[0].Pool}
+	proxied := sdn.Listener{
+		Protocol: sdn.TCP, Port: 81, ProxyProtocol: true, ProxyVersion: 2,
+		Pool: a.spec("", a.members[0]).Listeners[0].Pool,
+	}
 	web := sdn.Listener{Protocol: sdn.TCP, Port: 82, ForwardedFor: true, Pool: a.spec("", a.members[0]).Listeners[0].Pool}
-	web.Pool.Health = &sdn.HealthMonitor{Type: "HTTP", Path: "/healthz", Interval: 5 * time.Second, Timeout: 3 * time.Second}
+	web.Pool.Health = &sdn.HealthMonitor{
+		Type: "HTTP", Path: "/healthz", Interval: 5 * time.Second, Timeout: 3 * time.Second,
+	}
 	spec.Listeners = append(spec.Listeners, udp, proxied, web)
 	return spec
 }
@@ -70,7 +78,9 @@ func (a amphorae) life() {
 	}
 	for _, parts := range []string{"listeners", "pools", "healthmonitors"} {
 		answer := map[string]any{}
-		if err := a.lab.Octavia(a.ctx, http.MethodGet, parts+"?provisioning_status=PENDING_CREATE", nil, &answer); err != nil {
+		if err := a.lab.Octavia(
+			a.ctx, http.MethodGet, parts+"?provisioning_status=PENDING_CREATE", nil, &answer,
+		); err != nil {
 			a.Fatal(err)
 		}
 		if left, _ := answer[parts].([]any); len(left) > 0 {
@@ -82,7 +92,8 @@ func (a amphorae) life() {
 	}
 	tcp := a.listener(made, 80)
 	for field, want := range map[string]string{
-		"allowed_cidrs": "[10.80.0.0/24 192.0.2.0/24]", "connection_limit": "500", "timeout_client_data": "60000", "timeout_member_data": "120000",
+		"allowed_cidrs": "[10.80.0.0/24 192.0.2.0/24]", "connection_limit": "500",
+		"timeout_client_data": "60000", "timeout_member_data": "120000",
 		"timeout_member_connect": "7000", "timeout_tcp_inspect": "1000", "protocol": "TCP",
 	} {
 		if got := fmt.Sprint(tcp[field]); got != want {
@@ -103,7 +114,9 @@ func (a amphorae) life() {
 		a.Errorf("nothing has changed, and Octavia was asked %v", calls)
 	}
 	for what, change := range map[string]func(*sdn.LoadBalancerSpec){
-		"members":           func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Pool.Members = a.rich("").Listeners[0].Pool.Members[1:] },
+		"members": func(s *sdn.LoadBalancerSpec) {
+			s.Listeners[0].Pool.Members = a.rich("").Listeners[0].Pool.Members[1:]
+		},
 		"a member's weight": func(s *sdn.LoadBalancerSpec) { s.Listeners[2].Pool.Members[0].Weight = 7 },
 		"sources":           func(s *sdn.LoadBalancerSpec) { s.Listeners[0].Sources = s.Listeners[0].Sources[:1] },
 		"timeouts and limit": func(s *sdn.LoadBalancerSpec) {
@@ -126,7 +139,10 @@ func (a amphorae) life() {
 		}
 	}
 	tcp = a.listener(made, 80)
-	for field, want := range map[string]string{"timeout_member_data": "50000", "timeout_member_connect": "5000", "timeout_tcp_inspect": "0"} {
+	for field, want := range map[string]string{
+		"timeout_member_data": "50000", "timeout_member_connect": "5000",
+		"timeout_tcp_inspect": "0",
+	} {
 		if got := fmt.Sprint(tcp[field]); got != want {
 			a.Errorf("%s of the listener is %s, want %s", field, got, want)
 		}
@@ -154,7 +170,8 @@ func (a amphorae) sources(b sdn.LoadBalancer, port int) (from []string) {
 	return from
 }
 
-// partInError has Octavia's worker fail at a listener, by a quota of Neutron's: that listener is made anew when the quota lets it, and holds nothing else up.
+// partInError has Octavia's worker fail at a listener, by a quota of Neutron's: that
+// listener is made anew when the quota lets it, and holds nothing else up.
 func (a amphorae) partInError() {
 	spec := a.spec("failing", a.members[0])
 	made := a.ready(spec)
@@ -172,7 +189,10 @@ func (a amphorae) partInError() {
 			return err
 		}
 		var answer struct{ Listeners []object }
-		if err := a.lab.Octavia(ctx, http.MethodGet, "listeners?provisioning_status=ERROR&loadbalancer_id="+string(made.ID), nil, &answer); err != nil {
+		if err := a.lab.Octavia(
+			ctx, http.MethodGet,
+			"listeners?provisioning_status=ERROR&loadbalancer_id="+string(made.ID), nil, &answer,
+		); err != nil {
 			return err
 		}
 		if len(answer.Listeners) == 0 {
@@ -183,7 +203,8 @@ func (a amphorae) partInError() {
 	spec.Listeners[0].Pool.Members = a.spec("", a.members[1]).Listeners[0].Pool.Members
 	a.until("the other listener's members wait for it", func(ctx context.Context) error {
 		now, err := a.p.ApplyLoadBalancer(ctx, spec)
-		if err == nil && (len(now.Listeners) == 0 || len(now.Listeners[0].Pool.Members) != 1 || now.Listeners[0].Pool.Members[0].Name != "m2") {
+		if err == nil && (len(now.Listeners) == 0 || len(now.Listeners[0].Pool.Members) != 1 ||
+			now.Listeners[0].Pool.Members[0].Name != "m2") {
 			err = fmt.Errorf("it is %+v", now)
 		}
 		return err
@@ -205,9 +226,14 @@ func (a amphorae) flavorAndZone() {
 		}
 		return answer[item]
 	}
-	profile := operator("flavorprofiles", "flavorprofile", object{"name": "pair", "provider_name": "amphora", "flavor_data": `{"loadbalancer_topology": "ACTIVE_STANDBY"}`})
+	profile := operator("flavorprofiles", "flavorprofile", object{
+		"name": "pair", "provider_name": "amphora",
+		"flavor_data": `{"loadbalancer_topology": "ACTIVE_STANDBY"}`,
+	})
 	flavor := operator("flavors", "flavor", object{"name": "pair", "flavor_profile_id": profile.ID()})
-	zones := operator("availabilityzoneprofiles", "availability_zone_profile", object{"name": "z", "provider_name": "amphora", "availability_zone_data": `{"compute_zone": "z"}`})
+	zones := operator("availabilityzoneprofiles", "availability_zone_profile", object{
+		"name": "z", "provider_name": "amphora", "availability_zone_data": `{"compute_zone": "z"}`,
+	})
 	operator("availabilityzones", "availability_zone", object{"name": "z", "availability_zone_profile_id": zones.ID()})
 	spec := a.spec("pair", a.members[0])
 	spec.Flavor, spec.Zone = flavor.ID(), "z"

@@ -16,8 +16,10 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// killed has the process that speaks with Octavia die after each request that changes something, before it has the answer. Whoever comes after it ends each kind
-// of change with what was asked for, once. No more requests are needed than without a death, but by amphora, which has forgotten parts to be written once more.
+// killed has the process that speaks with Octavia die after each request that changes
+// something, before it has the answer. Whoever comes after it ends each kind of change
+// with what was asked for, once. No more requests are needed than without a death, but by
+// amphora, which has forgotten parts to be written once more.
 func (b *balancing) killed(backend string) {
 	spec := b.spec("killed", b.members[:2]...)
 	var made sdn.LoadBalancer
@@ -27,7 +29,9 @@ func (b *balancing) killed(backend string) {
 		change func()
 	}{
 		{"the load balancer is made", 1, func() {}},
-		{"members change", 1, func() { spec.Listeners[0].Pool.Members = b.spec("", b.members[1:]...).Listeners[0].Pool.Members }},
+		{"members change", 1, func() {
+			spec.Listeners[0].Pool.Members = b.spec("", b.members[1:]...).Listeners[0].Pool.Members
+		}},
 		{"a listener more", 3, func() {
 			more := b.spec("", b.members[0]).Listeners[0]
 			more.Port = 81
@@ -74,8 +78,12 @@ func (b *balancing) killed(backend string) {
 	}
 }
 
-// lives has one process after the other take steps, at most so many of which die of the first change that they ask for, until one has nothing left to wait for. It tells how many died.
-func (b *balancing) lives(backend string, most int, step func(context.Context, *neutron.Provider) (time.Duration, error)) (deaths int) {
+// lives has one process after the other take steps, at most so many of which die of the
+// first change that they ask for, until one has nothing left to wait for. It tells how
+// many died.
+func (b *balancing) lives(
+	backend string, most int, step func(context.Context, *neutron.Provider) (time.Duration, error),
+) (deaths int) {
 	b.Helper()
 	for {
 		p, octavia := b.open(backend)
@@ -128,7 +136,9 @@ func (b *balancing) holds(spec sdn.LoadBalancerSpec) {
 	var has, want []string
 	for _, l := range b.inOctavia("listeners") {
 		var answer struct{ Members []object }
-		if err := b.lab.Octavia(b.ctx, http.MethodGet, "pools/"+l.Text("default_pool_id")+"/members", nil, &answer); err != nil {
+		if err := b.lab.Octavia(
+			b.ctx, http.MethodGet, "pools/"+l.Text("default_pool_id")+"/members", nil, &answer,
+		); err != nil {
 			b.Fatal(err)
 		}
 		for _, m := range answer.Members {

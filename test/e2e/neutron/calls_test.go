@@ -66,7 +66,8 @@ func (r *rig) counter() counter {
 	return counter{c}
 }
 
-// env has Kuryr use the proxy, and never ask Docker, so that what it does by itself (the comparison with Docker) adds no calls.
+// env has Kuryr use the proxy, and never ask Docker, so that what it does by itself (the
+// comparison with Docker) adds no calls.
 func (c counter) env() []string {
 	return []string{"KURYR_NEUTRON_ENDPOINT=" + c.Endpoint, "KURYR_DOCKER_API="}
 }
@@ -128,9 +129,13 @@ func TestCalls(t *testing.T) {
 	counter := r.counted(r.h1)
 	existing, subnets := r.ownNetwork("calls", "10.72.0.0/24")
 	uuid, subnet := existing.ID(), subnets[0].ID()
-	zun := r.create("ports", object{"name": "zun", "network_id": uuid, "device_owner": "compute:kuryr", "device_id": "container", "binding:host_id": r.h1.Name,
+	zun := r.create("ports", object{
+		"name": "zun", "network_id": uuid, "device_owner": "compute:kuryr",
+		"device_id": "container", "binding:host_id": r.h1.Name,
 		"fixed_ips": []object{{"subnet_id": subnet, "ip_address": "10.72.0.20"}}})
-	bare := r.create("ports", object{"name": "bare", "network_id": uuid, "fixed_ips": []object{{"subnet_id": subnet, "ip_address": "10.72.0.21"}}})
+	bare := r.create("ports", object{"name": "bare", "network_id": uuid, "fixed_ips": []object{
+		{"subnet_id": subnet, "ip_address": "10.72.0.21"},
+	}})
 	// The first of everything finds out what Neutron can do.
 	r.h1.network("warm", "--subnet", "10.70.0.0/24", "--gateway", "10.70.0.1")
 	r.h1.docker("run", "--rm", "--network", "warm", "box", "true")
@@ -176,7 +181,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// tellsUse waits until a network and its subnet tell by kuryr-libnetwork's tags that the Docker network "calls" uses them, or that nobody does.
+// tellsUse waits until a network and its subnet tell by kuryr-libnetwork's tags that the
+// Docker network "calls" uses them, or that nobody does.
 func (h host) tellsUse(network, subnet object, used bool) {
 	h.rig.Helper()
 	if !used {

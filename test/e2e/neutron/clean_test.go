@@ -20,13 +20,16 @@ import (
 // inventory is all there is: lines by where they were seen.
 type inventory map[string][]string
 
-// nouns are Neutron's that Kuryr makes objects of, or changes, with the fields that tell what it does; those that are used and stay must also
-// be as they were. A floating IP tells its port forwardings.
+// nouns are Neutron's that Kuryr makes objects of, or changes, with the fields that tell
+// what it does; those that are used and stay must also be as they were. A floating IP
+// tells its port forwardings.
 var nouns = map[string]string{
-	"networks": "qos_policy_id", "subnets": "network_id", "subnetpools": "prefixes", "trunks": "sub_ports", "routers": "external_gateway_info",
+	"networks": "qos_policy_id", "subnets": "network_id", "subnetpools": "prefixes",
+	"trunks": "sub_ports", "routers": "external_gateway_info",
 	"ports":       "network_id device_id binding:host_id fixed_ips allowed_address_pairs security_groups qos_policy_id",
-	"floatingips": "floating_ip_address port_id port_forwardings", "security-groups": "stateful", "security-group-rules": "security_group_id direction ethertype protocol",
-	"address-groups": "addresses", "qos/policies": "rules",
+	"floatingips": "floating_ip_address port_id port_forwardings", "security-groups": "stateful",
+	"security-group-rules": "security_group_id direction ethertype protocol",
+	"address-groups":       "addresses", "qos/policies": "rules",
 }
 
 // ofExtensions are the nouns that not every Neutron has.
@@ -35,8 +38,10 @@ var ofExtensions = []string{"trunks", "qos/policies"}
 // rows are OVN's, in the northbound and the southbound database, by table and the columns that tell one from another.
 var (
 	rows = map[string]string{
-		"Logical_Switch": "name", "Logical_Switch_Port": "name", "Logical_Router": "name", "Logical_Router_Port": "name", "Logical_Router_Static_Route": "ip_prefix,nexthop",
-		"NAT": "type,external_ip,logical_ip", "Port_Group": "name", "Address_Set": "name", "Load_Balancer": "name", "DHCP_Options": "cidr,external_ids",
+		"Logical_Switch": "name", "Logical_Switch_Port": "name", "Logical_Router": "name",
+		"Logical_Router_Port": "name", "Logical_Router_Static_Route": "ip_prefix,nexthop",
+		"NAT": "type,external_ip,logical_ip", "Port_Group": "name", "Address_Set": "name",
+		"Load_Balancer": "name", "DHCP_Options": "cidr,external_ids",
 		"ACL": "match,external_ids", "QoS": "match,bandwidth,external_ids",
 	}
 	boundRows = map[string]string{"Datapath_Binding": "external_ids", "Port_Binding": "logical_port,type"}
@@ -50,7 +55,10 @@ func look(ctx context.Context, l *neutronlab.Lab) (inventory, error) {
 	}
 	for program, tables := range map[string]map[string]string{"ovn-nbctl": rows, "ovn-sbctl": boundRows} {
 		for table, columns := range tables {
-			r := l.Central.Exec(ctx, program, "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns, "list", table)
+			r := l.Central.Exec(
+				ctx, program, "--timeout=20", "--format=csv", "--no-headings", "--columns="+columns,
+				"list", table,
+			)
 			if err := r.Err(); err != nil {
 				return nil, err
 			}
@@ -88,7 +96,10 @@ func (i inventory) neutron(ctx context.Context, l *neutronlab.Lab, counts func(n
 
 // host adds what Open vSwitch and the kernel of a host have.
 func (i inventory) host(ctx context.Context, h *neutronlab.Host) error {
-	r := h.VSwitch(ctx, "--timeout=20", "--format=csv", "--no-headings", "--columns=name,type,external_ids", "list", "Interface")
+	r := h.VSwitch(
+		ctx, "--timeout=20", "--format=csv", "--no-headings", "--columns=name,type,external_ids",
+		"list", "Interface",
+	)
 	if err := r.Err(); err != nil {
 		return err
 	}
@@ -100,7 +111,10 @@ func (i inventory) host(ctx context.Context, h *neutronlab.Host) error {
 	if err != nil {
 		return err
 	}
-	for _, section := range []string{privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules, privatehost.Namespaces, privatehost.Firewall} {
+	for _, section := range []string{
+		privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Rules,
+		privatehost.Namespaces, privatehost.Firewall,
+	} {
 		i[h.Name+" "+section] = s[section]
 	}
 	return nil

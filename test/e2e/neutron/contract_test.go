@@ -57,7 +57,8 @@ func built(t *testing.T, name string) string {
 	return suite
 }
 
-// onNeutron runs a test program beside Neutron. The default groups that its projects keep go with it: to delete those is the operator's.
+// onNeutron runs a test program beside Neutron. The default groups that its projects keep
+// go with it: to delete those is the operator's.
 func onNeutron(t *testing.T, r *rig, suite string, args ...string) {
 	t.Helper()
 	before := r.find("security-groups", "name=default")
@@ -77,8 +78,14 @@ func onNeutron(t *testing.T, r *rig, suite string, args ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // where two processors have much else to do
 	defer cancel()
 	var out bytes.Buffer
-	cmd := r.lab.Central.Command(ctx, append([]string{suite, "-test.v", "-test.timeout=19m", "-test.parallel=3"}, args...)...)
-	cmd.Env = append(os.Environ(), "KURYR_NEUTRON_URL="+neutronlab.Endpoint, "KURYR_NEUTRON_HOST="+r.h1.Name, "KURYR_NEUTRON_EXTERNAL="+external.ID())
+	cmd := r.lab.Central.Command(
+		ctx,
+		append([]string{suite, "-test.v", "-test.timeout=19m", "-test.parallel=3"}, args...)...,
+	)
+	cmd.Env = append(
+		os.Environ(), "KURYR_NEUTRON_URL="+neutronlab.Endpoint, "KURYR_NEUTRON_HOST="+r.h1.Name,
+		"KURYR_NEUTRON_EXTERNAL="+external.ID(),
+	)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &out
 	err = r.lab.Central.StartCommand(cmd)
 	if err == nil {

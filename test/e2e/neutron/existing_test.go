@@ -18,16 +18,24 @@ func TestZun(t *testing.T) {
 	name, before := network.ID(), r.get("networks", network.ID())
 	for _, h := range []host{r.h1, r.h2} {
 		h.network(name, "--subnet", "10.50.0.0/24", "--gateway", "10.50.0.1",
-			"-o", "neutron.net.uuid="+network.ID(), "-o", "neutron.net.shared=False", "-o", "neutron.subnet.uuid="+subnets[0].ID(),
+			"-o", "neutron.net.uuid="+network.ID(), "-o", "neutron.net.shared=False", "-o",
+			"neutron.subnet.uuid="+subnets[0].ID(),
 			"--ipam-opt", "neutron.net.shared=False", "--ipam-opt", "neutron.subnet.uuid="+subnets[0].ID())
 	}
 	ports := map[string]object{}
 	boxes := map[string]box{}
 	for i, h := range []host{r.h1, r.h2} {
-		p := r.create("ports", object{"name": "zun-" + h.Name, "network_id": network.ID(), "device_owner": "compute:kuryr", "device_id": "container-" + h.Name,
-			"binding:host_id": h.Name, "fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": fmt.Sprintf("10.50.0.%d", 20+i)}}})
+		p := r.create("ports", object{
+			"name": "zun-" + h.Name, "network_id": network.ID(), "device_owner": "compute:kuryr",
+			"device_id":       "container-" + h.Name,
+			"binding:host_id": h.Name, "fixed_ips": []object{
+				{"subnet_id": subnets[0].ID(), "ip_address": fmt.Sprintf("10.50.0.%d", 20+i)},
+			}})
 		ports[h.Name] = p
-		boxes[h.Name] = h.run("zun-"+h.Name, name, "--ip", fmt.Sprintf("10.50.0.%d", 20+i), "--mac-address", p.Text("mac_address"))
+		boxes[h.Name] = h.run(
+			"zun-"+h.Name, name, "--ip", fmt.Sprintf("10.50.0.%d", 20+i), "--mac-address",
+			p.Text("mac_address"),
+		)
 		if boxes[h.Name].mac != p.Text("mac_address") {
 			t.Errorf("the container has MAC %s, its port %s", boxes[h.Name].mac, p.Text("mac_address"))
 		}
@@ -73,7 +81,10 @@ func TestPortByID(t *testing.T) {
 	network, subnets := r.ownNetwork("byid", "10.51.0.0/24")
 	r.h1.use("byid", network, subnets)
 	p := r.create("ports", object{"name": "byid", "network_id": network.ID()})
-	box := r.h1.run("byid-box", "byid", "--driver-opt", "neutron.port.uuid="+p.ID(), "--ip", p["fixed_ips"].([]any)[0].(map[string]any)["ip_address"].(string))
+	box := r.h1.run(
+		"byid-box", "byid", "--driver-opt", "neutron.port.uuid="+p.ID(), "--ip",
+		p["fixed_ips"].([]any)[0].(map[string]any)["ip_address"].(string),
+	)
 	if id := box.port().ID(); id != p.ID() {
 		t.Errorf("the container is on port %s, not %s", id, p.ID())
 	}
@@ -85,19 +96,26 @@ func TestPortByID(t *testing.T) {
 	}
 }
 
-// An address that a port has whose owner is another, or that is bound elsewhere, is refused, and the port stays as it is.
+// An address that a port has whose owner is another, or that is bound elsewhere, is
+// refused, and the port stays as it is.
 func TestPortsOfOthers(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("others", "10.52.0.0/24")
 	r.h1.use("others", network, subnets)
 	vm := r.vm(r.h2, "others-vm", network.ID(), nil)
-	elsewhere := r.create("ports", object{"name": "elsewhere", "network_id": network.ID(), "device_owner": "compute:kuryr", "device_id": "somebody", "binding:host_id": "h2"})
+	elsewhere := r.create("ports", object{
+		"name": "elsewhere", "network_id": network.ID(), "device_owner": "compute:kuryr",
+		"device_id": "somebody", "binding:host_id": "h2",
+	})
 	for _, p := range []object{vm.Port, elsewhere} {
 		before := r.get("ports", p.ID())
 		ip := before["fixed_ips"].([]any)[0].(map[string]any)["ip_address"].(string)
 		r.h1.refused([]string{ip}, "run", "--rm", "--network", "others", "--ip", ip, "box", "true")
 		after := r.get("ports", p.ID())
-		for _, field := range []string{"name", "device_id", "device_owner", "binding:host_id", "mac_address", "tags", "description"} {
+		for _, field := range []string{
+			"name", "device_id", "device_owner", "binding:host_id", "mac_address", "tags",
+			"description",
+		} {
 			if fmt.Sprint(before[field]) != fmt.Sprint(after[field]) {
 				t.Errorf("the port of %s: %s is %v, and was %v", before.Text("name"), field, after[field], before[field])
 			}
@@ -116,12 +134,21 @@ func TestRefusals(t *testing.T) {
 		words []string
 		args  []string
 	}{
-		{"subnet not in the network", []string{elsewhere[0].ID()}, []string{"--subnet", "10.54.0.0/24", "--gateway", "10.54.0.1", "-o", "neutron.net.uuid=" + network.ID(),
+		{"subnet not in the network", []string{elsewhere[0].ID()}, []string{
+			"--subnet", "10.54.0.0/24", "--gateway", "10.54.0.1", "-o",
+			"neutron.net.uuid=" + network.ID(),
 			"-o", "neutron.subnet.uuid=" + elsewhere[0].ID(), "--ipam-opt", "neutron.subnet.uuid=" + elsewhere[0].ID()}},
-		{"shared differs", []string{"shared"}, []string{"--subnet", "10.53.0.0/24", "--gateway", "10.53.0.1", "-o", "neutron.net.uuid=" + network.ID(),
+		{"shared differs", []string{"shared"}, []string{
+			"--subnet", "10.53.0.0/24", "--gateway", "10.53.0.1", "-o",
+			"neutron.net.uuid=" + network.ID(),
 			"-o", "neutron.net.shared=true", "--ipam-opt", "neutron.net.shared=true"}},
-		{"network not there", []string{"no-such-network"}, []string{"--subnet", "10.55.0.0/24", "--gateway", "10.55.0.1", "-o", "neutron.net.name=no-such-network"}},
-		{"subnet not there", []string{"no-such-subnet"}, []string{"--subnet", "10.53.0.0/24", "--gateway", "10.53.0.1", "-o", "neutron.net.uuid=" + network.ID(),
+		{"network not there", []string{"no-such-network"}, []string{
+			"--subnet", "10.55.0.0/24", "--gateway", "10.55.0.1", "-o",
+			"neutron.net.name=no-such-network",
+		}},
+		{"subnet not there", []string{"no-such-subnet"}, []string{
+			"--subnet", "10.53.0.0/24", "--gateway", "10.53.0.1", "-o",
+			"neutron.net.uuid=" + network.ID(),
 			"-o", "neutron.subnet.name=no-such-subnet", "--ipam-opt", "neutron.subnet.name=no-such-subnet"}},
 		{"pool not there", []string{"no-such-pool"}, []string{"--subnet", "10.55.0.0/24", "--gateway", "10.55.0.1",
 			"-o", "neutron.pool.name=no-such-pool", "--ipam-opt", "neutron.pool.name=no-such-pool"}},
@@ -144,14 +171,29 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A subnet pool of the operator's, who has a subnet of it himself: another range of it can be had, and his cannot. The pool stays.
+// A subnet pool of the operator's, who has a subnet of it himself: another range of it
+// can be had, and his cannot. The pool stays.
 func TestOperatorsPool(t *testing.T) {
 	r := shared(t)
-	pool := r.create("subnetpools", object{"name": "tenants", "prefixes": []string{"10.56.0.0/16"}, "default_prefixlen": 24})
+	pool := r.create("subnetpools", object{
+		"name": "tenants", "prefixes": []string{"10.56.0.0/16"}, "default_prefixlen": 24,
+	})
 	network := r.create("networks", object{"name": "tenants"})
-	r.create("subnets", object{"name": "tenants", "network_id": network.ID(), "ip_version": 4, "cidr": "10.56.1.0/24", "subnetpool_id": pool.ID()})
+	r.create("subnets", object{
+		"name": "tenants", "network_id": network.ID(), "ip_version": 4, "cidr": "10.56.1.0/24",
+		"subnetpool_id": pool.ID(),
+	})
 	named := []string{"-o", "neutron.pool.name=tenants", "--ipam-opt", "neutron.pool.name=tenants"}
-	r.h1.refused([]string{"10.56.1.0/24"}, append([]string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", "10.56.1.0/24"}, append(named, "pooled")...)...)
+	r.h1.refused(
+		[]string{"10.56.1.0/24"},
+		append(
+			[]string{
+				"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet",
+				"10.56.1.0/24",
+			},
+			append(named, "pooled")...,
+		)...,
+	)
 	r.h1.network("pooled", append([]string{"--subnet", "10.56.7.0/24", "--gateway", "10.56.7.1"}, named...)...)
 	box := r.h1.run("pooled-box", "pooled")
 	subnet := r.one("subnets", "network_id="+box.port().Text("network_id"))
@@ -166,8 +208,9 @@ func TestOperatorsPool(t *testing.T) {
 	}
 }
 
-// A pool of Kuryr's that is in use when Docker gives it back: a virtual machine has an address of its subnet. The machine keeps it, the range
-// can be had anew meanwhile, and pool and network go when the machine has gone.
+// A pool of Kuryr's that is in use when Docker gives it back: a virtual machine has an
+// address of its subnet. The machine keeps it, the range can be had anew meanwhile, and
+// pool and network go when the machine has gone.
 func TestSubnetPoolInUse(t *testing.T) {
 	r := shared(t)
 	r.restarted(r.h1, "KURYR_DOCKER_FORGET_AFTER=1s")

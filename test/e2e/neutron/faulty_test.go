@@ -33,7 +33,10 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if n := int(f.calls.Add(1)); f.random.Load() && n%every == 0 {
-		all := []fault{half, say(http.StatusServiceUnavailable), cut, say(http.StatusInternalServerError), say(http.StatusTooManyRequests)}
+		all := []fault{
+			half, say(http.StatusServiceUnavailable), cut, say(http.StatusInternalServerError),
+			say(http.StatusTooManyRequests),
+		}
 		all[n/every%len(all)](f.Proxy, neutrontest.Call{Method: req.Method})
 	}
 	f.Proxy.ServeHTTP(w, req)
@@ -105,13 +108,16 @@ func called(r *rig, text string) (c neutrontest.Call) {
 	return c
 }
 
-// Neutron refuses, is overloaded, breaks off, and holds answers back, in the middle of what Docker asks for: that works all the same or fails with a
-// sentence that says what Neutron did, nothing is made twice, what is removed goes, and what runs does not notice.
+// Neutron refuses, is overloaded, breaks off, and holds answers back, in the middle of
+// what Docker asks for: that works all the same or fails with a sentence that says what
+// Neutron did, nothing is made twice, what is removed goes, and what runs does not
+// notice.
 func TestFaults(t *testing.T) {
 	r := shared(t)
 	f, endpoint := r.faulty()
 	for _, h := range []host{r.h1, r.h2} {
-		// What Docker has forgotten goes only when no call that is held back goes on any more: it is that call's to clean up after itself.
+		// What Docker has forgotten goes only when no call that is held back goes on any
+		// more: it is that call's to clean up after itself.
 		r.restarted(h, "KURYR_NEUTRON_ENDPOINT="+endpoint, "KURYR_NEUTRON_TIMEOUT=6s", forgetful)
 	}
 	f.networks(r)
@@ -124,12 +130,18 @@ func TestFaults(t *testing.T) {
 	f.containers(r, network)
 	f.overloaded(r)
 
-	// On networks of Kuryr's own: a port that Neutron makes when nobody waits for it any more is found by comparing with Docker, which on an existing
-	// network could not tell whose it is.
+	// On networks of Kuryr's own: a port that Neutron makes when nobody waits for it any
+	// more is found by comparing with Docker, which on an existing network could not tell
+	// whose it is.
 	var own []object
 	for i, h := range []host{r.h1, r.h2} {
 		h.network("spoilt", "--subnet", fmt.Sprintf("10.127.%d.0/24", i), "--gateway", fmt.Sprintf("10.127.%d.1", i))
-		own = append(own, r.one("networks", "tags="+halves("kuryr.net.uuid", h.docker("network", "inspect", "-f", "{{.Id}}", "spoilt"))[0]))
+		own = append(own, r.one(
+			"networks",
+			"tags="+halves(
+				"kuryr.net.uuid", h.docker("network", "inspect", "-f", "{{.Id}}", "spoilt"),
+			)[0],
+		))
 	}
 	f.Reset()
 	f.random.Store(true)
@@ -174,15 +186,35 @@ func (f *faulty) networks(r *rig) {
 		words     []string // of the refusal; nil where it works
 		made, end spoilt
 	}{
-		{nil, spoilt{"POST subnetpools": cut, "POST networks": half, "POST subnets": stall}, spoilt{"DELETE networks": say(http.StatusServiceUnavailable), "DELETE subnetpools": cut}},
-		{nil, spoilt{"POST subnetpools": half, "POST networks": cut, "POST subnets": half}, spoilt{"DELETE networks": cut, "DELETE subnetpools": say(http.StatusInternalServerError)}},
+		{nil, spoilt{"POST subnetpools": cut, "POST networks": half, "POST subnets": stall}, spoilt{
+			"DELETE networks": say(http.StatusServiceUnavailable), "DELETE subnetpools": cut,
+		}},
+		{nil, spoilt{"POST subnetpools": half, "POST networks": cut, "POST subnets": half}, spoilt{
+			"DELETE networks": cut, "DELETE subnetpools": say(http.StatusInternalServerError),
+		}},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST networks": say(http.StatusInternalServerError)}, nil},
-		{nil, spoilt{"POST subnetpools": say(http.StatusTooManyRequests), "POST networks": say(http.StatusServiceUnavailable), "POST subnets": say(http.StatusTooManyRequests)}, nil},
+		{
+			nil,
+			spoilt{
+				"POST subnetpools": say(http.StatusTooManyRequests),
+				"POST networks":    say(http.StatusServiceUnavailable),
+				"POST subnets":     say(http.StatusTooManyRequests),
+			},
+			nil,
+		},
 		{[]string{"Neutron", "answers 429"}, spoilt{"POST subnets": always(http.StatusTooManyRequests)}, nil},
 	} {
 		f.spoil(r, c.made)
 		if c.words != nil {
-			r.h1.refused(c.words, append([]string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "faulty"}, create...)...)
+			r.h1.refused(
+				c.words,
+				append(
+					[]string{
+						"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "faulty",
+					},
+					create...,
+				)...,
+			)
 		} else {
 			r.h1.network("faulty", create...)
 		}
@@ -214,23 +246,46 @@ func (f *faulty) containers(r *rig, network object) {
 		words     []string // of the refusal; nil where it works
 		made, end spoilt
 	}{
-		{nil, spoilt{"POST ports": half, "GET ports": say(http.StatusInternalServerError)}, spoilt{"DELETE ports": say(http.StatusServiceUnavailable)}},
-		{nil, spoilt{"POST ports": cut, "GET ports": half, "PUT ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": cut}},
-		{nil, spoilt{"POST ports": stall, "GET ports": say(http.StatusTooManyRequests)}, spoilt{"DELETE ports": say(http.StatusTooManyRequests)}},
+		{nil, spoilt{"POST ports": half, "GET ports": say(http.StatusInternalServerError)}, spoilt{
+			"DELETE ports": say(http.StatusServiceUnavailable),
+		}},
+		{
+			nil,
+			spoilt{"POST ports": cut, "GET ports": half, "PUT ports": say(
+				http.StatusTooManyRequests,
+			)},
+			spoilt{"DELETE ports": cut},
+		},
+		{nil, spoilt{"POST ports": stall, "GET ports": say(http.StatusTooManyRequests)}, spoilt{
+			"DELETE ports": say(http.StatusTooManyRequests),
+		}},
 		{nil, nil, spoilt{"DELETE ports": say(http.StatusInternalServerError)}},
-		{nil, spoilt{"POST ports": say(http.StatusConflict)}, spoilt{"DELETE ports": say(http.StatusConflict)}}, // the address that Neutron chose was just taken
+		// the address that Neutron chose was just taken
+		{nil, spoilt{"POST ports": say(http.StatusConflict)}, spoilt{"DELETE ports": say(http.StatusConflict)}},
 		{nil, spoilt{"POST ports": say(http.StatusTooManyRequests)}, nil},
 		{nil, spoilt{"POST ports": say(http.StatusServiceUnavailable)}, nil},
 		{[]string{"Neutron", "answers 429"}, spoilt{"POST ports": always(http.StatusTooManyRequests)}, nil},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST ports": say(http.StatusInternalServerError)}, nil},
 		{[]string{"Neutron", "answers 503"}, spoilt{"POST ports": always(http.StatusServiceUnavailable)}, nil},
 		// The port is there, and whether it was changed is not known: it goes.
-		{[]string{"Neutron", "answers 503"}, spoilt{"PUT ports": say(http.StatusServiceUnavailable), "DELETE ports": cut}, nil},
-		{[]string{"Neutron", "broke off"}, spoilt{"PUT ports": half, "DELETE ports": say(http.StatusInternalServerError)}, nil},
-		{[]string{"Neutron", "has not answered"}, spoilt{"PUT ports": stall, "DELETE ports": say(http.StatusServiceUnavailable)}, nil},
+		{
+			[]string{"Neutron", "answers 503"},
+			spoilt{"PUT ports": say(http.StatusServiceUnavailable), "DELETE ports": cut}, nil,
+		},
+		{
+			[]string{"Neutron", "broke off"},
+			spoilt{"PUT ports": half, "DELETE ports": say(http.StatusInternalServerError)}, nil,
+		},
+		{
+			[]string{"Neutron", "has not answered"},
+			spoilt{"PUT ports": stall, "DELETE ports": say(http.StatusServiceUnavailable)}, nil,
+		},
 	} {
 		f.spoil(r, c.made)
-		run := append([]string{"run", "-d", "--name", "faulty", "--stop-timeout", "1", "--network", "faults"}, "box", "probe", "serve", fmt.Sprint(port))
+		run := append(
+			[]string{"run", "-d", "--name", "faulty", "--stop-timeout", "1", "--network", "faults"},
+			"box", "probe", "serve", fmt.Sprint(port),
+		)
 		if c.words != nil {
 			r.h1.refused(c.words, run...)
 			f.came(r, c.made)

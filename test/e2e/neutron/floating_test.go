@@ -16,12 +16,17 @@ func TestFloatingIP(t *testing.T) {
 	r := shared(t)
 	r.h1.network("float", "--subnet", "10.44.0.0/24", "--gateway", "10.44.0.1", "-o", "kuryr.external_network=external")
 	group := r.group("float", everything...)
-	box := r.h1.run("float-box", "float", "--driver-opt", "kuryr.security_groups="+group.ID(), "--driver-opt", "kuryr.floating_ip=auto")
+	box := r.h1.run(
+		"float-box", "float", "--driver-opt", "kuryr.security_groups="+group.ID(), "--driver-opt",
+		"kuryr.floating_ip=auto",
+	)
 	floating := r.one("floatingips", "port_id="+box.port().ID())
 	addr := netip.MustParseAddr(floating.Text("floating_ip_address"))
 	r.reaches(r.outside, addr, outsideAddr)
 	// The way out, as the floating IP.
-	r.until("the outside is not reached", func(context.Context) error { return box.in("ping", "-n", "-c1", "-W2", outsideAddr.String()).Err() })
+	r.until("the outside is not reached", func(context.Context) error {
+		return box.in("ping", "-n", "-c1", "-W2", outsideAddr.String()).Err()
+	})
 	r.h1.docker("rm", "-f", "float-box")
 	if left := r.find("floatingips", "project_id="+r.lab.Project()); len(left) > 0 {
 		t.Errorf("the floating IP is still there: %v", left)
@@ -41,7 +46,10 @@ func TestOperatorsFloatingIP(t *testing.T) {
 	addr := netip.MustParseAddr(floating.Text("floating_ip_address"))
 	r.h2.use("mine", network, subnets)
 	group := r.group("mine", everything...)
-	box := r.h2.run("mine-box", "mine", "--driver-opt", "kuryr.security_groups="+group.ID(), "--driver-opt", "kuryr.floating_ip="+addr.String())
+	box := r.h2.run(
+		"mine-box", "mine", "--driver-opt", "kuryr.security_groups="+group.ID(), "--driver-opt",
+		"kuryr.floating_ip="+addr.String(),
+	)
 	r.reaches(r.outside, addr, outsideAddr)
 	r.reaches(box.in, box.ip4, netip.Addr{})
 	r.h2.docker("rm", "-f", "mine-box")
@@ -70,7 +78,9 @@ func TestPublishedPorts(t *testing.T) {
 			{"the host", r.h1.sh, netip.MustParseAddr("127.0.0.1")},
 			{"the neighbour by IPv6", neighbour, privatehost.HostIPv6.Addr()},
 		} {
-			r.until(from.what+" does not reach the published port", func(context.Context) error { return asks(from.run, proto, from.to, 8080).Err() })
+			r.until(from.what+" does not reach the published port", func(context.Context) error {
+				return asks(from.run, proto, from.to, 8080).Err()
+			})
 		}
 	}
 	r.h1.docker("rm", "-f", "publish-box")

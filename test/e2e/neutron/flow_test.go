@@ -45,7 +45,10 @@ func TestHostsAndMachines(t *testing.T) {
 	// Neutron knows each as what it is.
 	for _, x := range []box{a, b, c} {
 		p := x.port()
-		for field, want := range map[string]string{"network_id": network.ID(), "binding:host_id": x.Name, "device_owner": "compute:kuryr", "mac_address": x.mac, "status": "ACTIVE"} {
+		for field, want := range map[string]string{
+			"network_id": network.ID(), "binding:host_id": x.Name, "device_owner": "compute:kuryr",
+			"mac_address": x.mac, "status": "ACTIVE",
+		} {
 			if got := p.Text(field); got != want {
 				t.Errorf("the port of %s has %s %q, not %q", x.name, field, got, want)
 			}
@@ -90,7 +93,9 @@ func TestOwnNetwork(t *testing.T) {
 	a, b := r.h1.run("own-a", "own"), r.h1.run("own-b", "own")
 	// The project's default group lets its own members in.
 	r.reaches(a.in, b.ip4, a.ip4)
-	r.until("the port is not tagged as the peer's are", func(context.Context) error { return tagged(a.port(), "compute:kuryr") })
+	r.until("the port is not tagged as the peer's are", func(context.Context) error {
+		return tagged(a.port(), "compute:kuryr")
+	})
 	r.h1.docker("stop", "own-b")
 	r.h1.docker("start", "own-b")
 	b = r.h1.look("own-b", "own")

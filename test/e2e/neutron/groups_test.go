@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Security groups on a container's port: a rule that comes lets in, a rule that goes shuts out, and nothing else passes.
+// Security groups on a container's port: a rule that comes lets in, a rule that goes
+// shuts out, and nothing else passes.
 func TestSecurityGroups(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("groups", "10.42.0.0/24")
@@ -22,7 +23,11 @@ func TestSecurityGroups(t *testing.T) {
 	// Out it may, and back come the answers: so the way is there, and what does not pass below is shut out.
 	r.reaches(box.in, vm.Addrs[0].Addr(), box.ip4)
 	r.cut(r.inside(vm), box.ip4)
-	for _, rule := range append([]object{{"protocol": "icmp"}}, object{"protocol": "tcp", "port_range_min": port, "port_range_max": port}, object{"protocol": "udp"}) {
+	for _, rule := range append(
+		[]object{{"protocol": "icmp"}},
+		object{"protocol": "tcp", "port_range_min": port, "port_range_max": port},
+		object{"protocol": "udp"},
+	) {
 		r.allow(group, rule)
 	}
 	r.reaches(r.inside(vm), box.ip4, vm.Addrs[0].Addr())
@@ -41,9 +46,14 @@ func TestExposedPorts(t *testing.T) {
 	r.h1.use("expose", network, subnets)
 	vm := r.vm(r.h2, "expose-vm", network.ID(), nil)
 	shut := r.group("shut")
-	box := r.h1.run("expose-box", "expose", "--driver-opt", "kuryr.security_groups="+shut.ID(), "--expose", fmt.Sprintf("%d/tcp", port))
+	box := r.h1.run(
+		"expose-box", "expose", "--driver-opt", "kuryr.security_groups="+shut.ID(), "--expose",
+		fmt.Sprintf("%d/tcp", port),
+	)
 	for _, to := range box.addrs() {
-		r.until("the exposed port is not reached", func(context.Context) error { return asks(r.inside(vm), "tcp", to, port).Err() })
+		r.until("the exposed port is not reached", func(context.Context) error {
+			return asks(r.inside(vm), "tcp", to, port).Err()
+		})
 		if res := asks(r.inside(vm), "udp", to, port); res.OK() {
 			t.Errorf("a port that is not exposed is reached: %s", res)
 		}

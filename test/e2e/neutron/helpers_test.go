@@ -1,8 +1,9 @@
 //go:build e2e
 
-// Package neutron_test drives real Docker engines by the docker command, with Kuryr as network and IPAM driver on a real
-// Neutron and OVN, and checks packets, Neutron, OVN and Open vSwitch. It owns its lab and nothing else on the machine, and must not look
-// into Kuryr but through its commands.
+// Package neutron_test drives real Docker engines by the docker command, with Kuryr as
+// network and IPAM driver on a real Neutron and OVN, and checks packets, Neutron, OVN and
+// Open vSwitch. It owns its lab and nothing else on the machine, and must not look into
+// Kuryr but through its commands.
 //
 // The tests share one lab and run one after the other; each leaves it as it was, which is checked.
 // A test that boots a lab of its own says why. KURYR_BIN names the program to test (bin/kuryr).
@@ -281,7 +282,10 @@ func (r *rig) ownNetwork(name string, cidrs ...string) (network object, subnets 
 		if netip.MustParsePrefix(cidr).Addr().Is6() {
 			version = 6
 		}
-		subnets = append(subnets, r.create("subnets", object{"name": fmt.Sprintf("%s-%d", name, i), "network_id": network.ID(), "ip_version": version, "cidr": cidr}))
+		subnets = append(subnets, r.create("subnets", object{
+			"name": fmt.Sprintf("%s-%d", name, i), "network_id": network.ID(),
+			"ip_version": version, "cidr": cidr,
+		}))
 	}
 	return network, subnets
 }
@@ -290,7 +294,9 @@ func (r *rig) ownNetwork(name string, cidrs ...string) (network object, subnets 
 func (r *rig) routed(name string, external, subnet object) {
 	r.Helper()
 	router := r.create("routers", object{"name": name, "external_gateway_info": object{"network_id": external.ID()}})
-	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()}); err != nil {
+	if err := r.api.Act(
+		r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()},
+	); err != nil {
 		r.Fatal(err)
 	}
 	r.fresh(func(ctx context.Context) error {
@@ -436,8 +442,9 @@ type box struct {
 	ip6  netip.Addr // not valid where the network has no IPv6
 }
 
-// on are the arguments of docker run for a network, with options of the endpoint where there are some: the docker command
-// takes those in the network's argument only. Arguments that are not such options follow.
+// on are the arguments of docker run for a network, with options of the endpoint where
+// there are some: the docker command takes those in the network's argument only.
+// Arguments that are not such options follow.
 func on(network string, args ...string) []string {
 	options, rest := "", []string(nil)
 	for len(args) > 0 {

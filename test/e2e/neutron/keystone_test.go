@@ -14,8 +14,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// Kuryr as a user of Keystone's who is no administrator: by all that such a user has, with tokens that end in the middle, with credentials that are
-// taken back and with a Keystone that goes.
+// Kuryr as a user of Keystone's who is no administrator: by all that such a user has,
+// with tokens that end in the middle, with credentials that are taken back and with a
+// Keystone that goes.
 func TestKeystone(t *testing.T) {
 	t.Parallel()
 	// A boot of its own: Neutron asks Keystone, which stops and gives short tokens.
@@ -71,7 +72,8 @@ func (k keys) authentications(h host, status string) (n int) {
 		k.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "kuryr_neutron_requests_total{") && strings.Contains(line, `"tokens"`) && strings.Contains(line, `status="`+status+`"`) {
+		if strings.HasPrefix(line, "kuryr_neutron_requests_total{") &&
+			strings.Contains(line, `"tokens"`) && strings.Contains(line, `status="`+status+`"`) {
 			if _, err := fmt.Sscan(strings.TrimSpace(line)[strings.LastIndex(line, " "):], &n); err != nil {
 				k.Fatal(err)
 			}
@@ -81,8 +83,9 @@ func (k keys) authentications(h host, status string) (n int) {
 	return 0
 }
 
-// tokensEnd: containers start, are reached and stop on one host by password and on another by application credential, both out of clouds.yaml, over the ends of
-// several tokens, and no call fails of that.
+// tokensEnd: containers start, are reached and stop on one host by password and on
+// another by application credential, both out of clouds.yaml, over the ends of several
+// tokens, and no call fails of that.
 func (k keys) tokensEnd() {
 	const life = 40 * time.Second
 	k.live(life)
@@ -113,7 +116,8 @@ func (k keys) tokensEnd() {
 	k.live(0)
 }
 
-// variables: Kuryr without a clouds.yaml, by a password and by a token that was given; what Keystone does not take is said in words that tell whose it is.
+// variables: Kuryr without a clouds.yaml, by a password and by a token that was given;
+// what Keystone does not take is said in words that tell whose it is.
 func (k keys) variables() {
 	id := k.lab.Identity()
 	token, err := k.lab.Login(k.ctx, id.Name, id.Password, id.Name)
@@ -121,7 +125,9 @@ func (k keys) variables() {
 		k.Fatal(err)
 	}
 	variables := func(more ...string) []string {
-		return append([]string{"KURYR_NEUTRON_CLOUD=", "KURYR_NEUTRON_CLOUDS_FILE=", "OS_AUTH_URL=" + neutronlab.KeystoneURL, "OS_REGION_NAME=RegionOne",
+		return append([]string{
+			"KURYR_NEUTRON_CLOUD=", "KURYR_NEUTRON_CLOUDS_FILE=",
+			"OS_AUTH_URL=" + neutronlab.KeystoneURL, "OS_REGION_NAME=RegionOne",
 			"OS_PROJECT_NAME=" + id.Name, "OS_PROJECT_DOMAIN_ID=default"}, more...)
 	}
 	user := []string{"OS_USERNAME=" + id.Name, "OS_USER_DOMAIN_ID=default"}
@@ -131,16 +137,23 @@ func (k keys) variables() {
 	k.h2.network("keys", "--subnet", "10.93.0.0/24")
 
 	k.again(k.h1, variables(append(user, "OS_PASSWORD=another")...)...)
-	k.h1.refused([]string{"refuses the credentials", fmt.Sprintf("the password of user %q", id.Name)}, "network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "wrong")
+	k.h1.refused(
+		[]string{"refuses the credentials", fmt.Sprintf("the password of user %q", id.Name)},
+		"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "wrong",
+	)
 	k.again(k.h2, variables("OS_TOKEN=another")...)
-	k.h2.refused([]string{"refuses the credentials", "the token that was given"}, "network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "wrong")
+	k.h2.refused(
+		[]string{"refuses the credentials", "the token that was given"}, "network", "create", "-d",
+		"kuryr", "--ipam-driver", "kuryr", "wrong",
+	)
 	for _, h := range []host{k.h1, k.h2} {
 		k.again(h)
 	}
 }
 
-// takenBack: when an application credential is taken back, what gives fails with a sentence that names it, and the credential is not sent with every call; what
-// cleans up is owed, and done by itself as soon as clouds.yaml has another.
+// takenBack: when an application credential is taken back, what gives fails with a
+// sentence that names it, and the credential is not sent with every call; what cleans up
+// is owed, and done by itself as soon as clouds.yaml has another.
 func (k keys) takenBack() {
 	const life = 40 * time.Second
 	k.live(life)

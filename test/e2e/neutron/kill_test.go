@@ -19,7 +19,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// anyChange is the failpoint that Kuryr passes after each change of something in Neutron. Killed there, it never hears what it has made.
+// anyChange is the failpoint that Kuryr passes after each change of something in Neutron.
+// Killed there, it never hears what it has made.
 const anyChange = "neutron.change.answered"
 
 // job is what a user does with a network and a container, as docker commands, and the failpoints at
@@ -70,7 +71,10 @@ func killedThrough(t *testing.T, changes bool) {
 	}
 	theirs, subnets := r.ownNetwork("killed", "10.87.0.0/24")
 	r.routed("killed", external, subnets[0])
-	port := r.create("ports", object{"name": "theirs", "network_id": theirs.ID(), "fixed_ips": []object{{"ip_address": "10.87.0.77"}}})
+	port := r.create("ports", object{
+		"name": "theirs", "network_id": theirs.ID(),
+		"fixed_ips": []object{{"ip_address": "10.87.0.77"}},
+	})
 	jobs := map[string]job{"made": ownJob, "existing": existingJob(theirs, subnets[0])}
 	checkPoints(t, jobs)
 	t.Run("group", func(t *testing.T) {
@@ -85,34 +89,47 @@ func killedThrough(t *testing.T, changes bool) {
 	})
 }
 
-// ownJob has all that Kuryr makes for a network: two families, a router with a way out, and for a container a floating IP and a group
-// for its exposed port.
+// ownJob has all that Kuryr makes for a network: two families, a router with a way out,
+// and for a container a floating IP and a group for its exposed port.
 var ownJob = job{
 	network: pair{
-		make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--ipv6", "--subnet", "10.86.0.0/24", "--gateway", "10.86.0.1",
+		make: []string{
+			"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--ipv6", "--subnet",
+			"10.86.0.0/24", "--gateway", "10.86.0.1",
 			"--subnet", "fd86::/64", "--gateway", "fd86::1", "-o", "kuryr.external_network=external", "killed"},
 		unmake: []string{"network", "rm", "killed"},
 		made:   map[string]int{"networks": 1, "subnets": 2, "subnetpools": 2, "routers": 1},
 	},
 	container: pair{
-		make:   []string{"run", "-d", "--name", "killed", "--expose", "80", "--network", `name=killed,"driver-opt=kuryr.floating_ip=auto"`, "box", "probe", "serve", "7000"},
+		make: []string{
+			"run", "-d", "--name", "killed", "--expose", "80", "--network",
+			`name=killed,"driver-opt=kuryr.floating_ip=auto"`, "box", "probe", "serve", "7000",
+		},
 		unmake: []string{"rm", "-f", "killed"},
 		failed: []string{"rm", "-f", "killed"},
 		made:   map[string]int{"ports": 1, "floatingips": 1, "security-groups": 1},
 	},
 }
 
-// existingJob is on a network with a router that was there, with a port that was there, which is plugged, and published by a floating IP.
+// existingJob is on a network with a router that was there, with a port that was there,
+// which is plugged, and published by a floating IP.
 func existingJob(network, subnet object) job {
 	return job{
 		network: pair{
-			make: []string{"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", subnet.Text("cidr"), "--gateway", subnet.Text("gateway_ip"),
-				"-o", "neutron.net.uuid=" + network.ID(), "-o", "neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt", "neutron.subnet.uuid=" + subnet.ID(),
+			make: []string{
+				"network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet",
+				subnet.Text("cidr"), "--gateway", subnet.Text("gateway_ip"),
+				"-o", "neutron.net.uuid=" + network.ID(), "-o",
+				"neutron.subnet.uuid=" + subnet.ID(), "--ipam-opt",
+				"neutron.subnet.uuid=" + subnet.ID(),
 				"-o", "kuryr.publish=floatingip", "killed"},
 			unmake: []string{"network", "rm", "killed"},
 		},
 		container: pair{
-			make:   []string{"run", "-d", "--name", "killed", "-p", "8080:80", "-p", "81", "--network", "killed", "--ip", "10.87.0.77", "box", "probe", "serve", "7000"},
+			make: []string{
+				"run", "-d", "--name", "killed", "-p", "8080:80", "-p", "81", "--network", "killed",
+				"--ip", "10.87.0.77", "box", "probe", "serve", "7000",
+			},
 			unmake: []string{"rm", "-f", "killed"},
 			failed: []string{"rm", "-f", "killed"},
 			killedMaking: []string{"bind.plug.created", "bind.plug.hosted", "bind.ovs.transacted", "bind.plug.joined",
@@ -179,8 +196,8 @@ func (k *killer) through(j job) {
 	})
 }
 
-// kill makes and unmakes until each failpoint of the two had its turn. Once, when it is made, inside is done; gone is called each time that
-// it was unmade.
+// kill makes and unmakes until each failpoint of the two had its turn. Once, when it is
+// made, inside is done; gone is called each time that it was unmade.
 func (k *killer) kill(p pair, inside, gone func()) {
 	k.rig.Helper()
 	making, unmaking := k.series(p.killedMaking), k.series(p.killedUnmake)
@@ -221,7 +238,8 @@ func (k *killer) ids(p pair) map[string]bool {
 	return there
 }
 
-// once checks that everything was made once. What was there before is left of commands that failed: it goes by itself, or with the network.
+// once checks that everything was made once. What was there before is left of commands
+// that failed: it goes by itself, or with the network.
 func (k *killer) once(p pair, before map[string]bool) {
 	k.rig.Helper()
 	for noun, number := range p.made {
@@ -232,8 +250,8 @@ func (k *killer) once(p pair, before map[string]bool) {
 	}
 }
 
-// do runs a docker command while Kuryr has the next failpoint of the series, and starts it again when it has died there. Without
-// a failpoint the command must succeed.
+// do runs a docker command while Kuryr has the next failpoint of the series, and starts
+// it again when it has died there. Without a failpoint the command must succeed.
 func (k *killer) do(s *series, argv []string) privatehost.Result {
 	k.rig.Helper()
 	target := s.target()
@@ -273,7 +291,8 @@ func (k *killer) do(s *series, argv []string) privatehost.Result {
 // maxSlow is how often in a row a Neutron on a busy machine may fail a command by its slowness.
 const maxSlow = 5
 
-// restart ends Kuryr, where it has a failpoint or is to have one, and starts it with target. It tells whether it died there at once.
+// restart ends Kuryr, where it has a failpoint or is to have one, and starts it with
+// target. It tells whether it died there at once.
 func (k *killer) restart(target string) (died bool) {
 	k.rig.Helper()
 	if target == "" && !k.armed {
@@ -294,13 +313,15 @@ func (k *killer) anew(target string) (died bool) {
 // forgetful has Kuryr remove soon what Docker was never told of.
 const forgetful = "KURYR_DOCKER_FORGET_AFTER=15s"
 
-// start starts Kuryr with a failpoint, or none. What it does at its start may come by there: then it is started without.
+// start starts Kuryr with a failpoint, or none. What it does at its start may come by
+// there: then it is started without.
 func (k *killer) start(target string) (died bool) {
 	k.rig.Helper()
 	k.armed = target != ""
 	env := []string{forgetful}
 	if k.armed {
-		env = []string{"KURYR_DOCKER_API=", "KURYR_FAILPOINT=" + target} // to compare with the engine takes longer than to be killed
+		// to compare with the engine takes longer than to be killed
+		env = []string{"KURYR_DOCKER_API=", "KURYR_FAILPOINT=" + target}
 	}
 	err := k.StartKuryr(k.rig.ctx, env...)
 	if err != nil && k.armed && k.KuryrKilled() {
@@ -388,7 +409,10 @@ func checkPoints(t *testing.T, jobs map[string]job) {
 	t.Helper()
 	var known []string
 	for _, j := range jobs {
-		known = slices.Concat(known, j.network.killedMaking, j.network.killedUnmake, j.container.killedMaking, j.container.killedUnmake)
+		known = slices.Concat(
+			known, j.network.killedMaking, j.network.killedUnmake, j.container.killedMaking,
+			j.container.killedUnmake,
+		)
 	}
 	for _, name := range chosen() {
 		if !slices.Contains(known, name) {

@@ -17,20 +17,27 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 )
 
-// Pods of Kurma's on two hosts are ports of one network of Neutron's, by the image kuryr-netplugin: with a fixed address and a security group, bound to their hosts, reached over Geneve; and
-// gone with their pods.
+// Pods of Kurma's on two hosts are ports of one network of Neutron's, by the image
+// kuryr-netplugin: with a fixed address and a security group, bound to their hosts,
+// reached over Geneve; and gone with their pods.
 func TestKurma(t *testing.T) {
 	r := shared(t)
 	network, _ := r.ownNetwork("kurma", "10.43.0.0/24")
 	group := r.group("kurma", everything...)
-	pods := map[string]string{r.h1.Name: "146d7cef-fbf6-41da-a2f8-eba218597f01", r.h2.Name: "146d7cef-fbf6-41da-a2f8-eba218597f02"}
+	pods := map[string]string{
+		r.h1.Name: "146d7cef-fbf6-41da-a2f8-eba218597f01",
+		r.h2.Name: "146d7cef-fbf6-41da-a2f8-eba218597f02",
+	}
 	addresses := map[string]string{}
 	for i, h := range []host{r.h1, r.h2} {
 		addresses[h.Name] = fmt.Sprintf("10.43.0.%d", 100+i)
-		r.kurma(h, fmt.Sprintf(`{"name": "front", "aci": "file://%s", "default": true, "containerInterface": "eth0", "network": %q, "addresses": [%q], "securityGroups": ["kurma"]}`,
+		r.kurma(h, fmt.Sprintf(
+			`{"name": "front", "aci": "file://%s", "default": true, "containerInterface": "eth0",`+
+				` "network": %q, "addresses": [%q], "securityGroups": ["kurma"]}`,
 			filepath.Join(filepath.Dir(kuryr), "images/kuryr-netplugin.aci"), network.ID(), addresses[h.Name]))
 		r.must(h, kuryr, "kurma", "add", pods[h.Name])
-		r.fresh(func(ctx context.Context) error { return h.Exec(ctx, kuryr, "kurma", "del", pods[h.Name]).Err() }) // which can be repeated
+		// which can be repeated
+		r.fresh(func(ctx context.Context) error { return h.Exec(ctx, kuryr, "kurma", "del", pods[h.Name]).Err() })
 	}
 	ping := func(h host, to string) {
 		t.Helper()
@@ -42,13 +49,17 @@ func TestKurma(t *testing.T) {
 	ping(r.h2, addresses[r.h1.Name])
 	for _, h := range []host{r.h1, r.h2} {
 		var p object
-		r.until("the port of "+addresses[h.Name]+" to be ACTIVE", func(context.Context) error { // which Neutron tells some moments after packets pass
+		// which Neutron tells some moments after packets pass
+		r.until("the port of "+addresses[h.Name]+" to be ACTIVE", func(context.Context) error {
 			if p = r.one("ports", "fixed_ips=ip_address%3D"+addresses[h.Name]); p.Text("status") != "ACTIVE" {
 				return fmt.Errorf("it is %s", p.Text("status"))
 			}
 			return nil
 		})
-		for field, want := range map[string]string{"network_id": network.ID(), "binding:host_id": h.Name, "device_owner": "compute:kuryr", "device_id": "kurma/" + pods[h.Name] + "/eth0"} {
+		for field, want := range map[string]string{
+			"network_id": network.ID(), "binding:host_id": h.Name, "device_owner": "compute:kuryr",
+			"device_id": "kurma/" + pods[h.Name] + "/eth0",
+		} {
 			if got := p.Text(field); got != want {
 				t.Errorf("the pod's port has %s %q, not %q", field, got, want)
 			}
@@ -80,7 +91,10 @@ func (r *rig) must(h host, argv ...string) string {
 func (r *rig) kurma(h host, entry string) {
 	r.Helper()
 	files := map[string]string{
-		"/etc/kuryr/kuryr.yaml": fmt.Sprintf("provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n", neutronlab.Endpoint, r.lab.Project()) +
+		"/etc/kuryr/kuryr.yaml": fmt.Sprintf(
+			"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n",
+			neutronlab.Endpoint, r.lab.Project(),
+		) +
 			"kurma:\n  volumes:\n  - front:/run/kuryr=/run/kuryr\n  - front:/etc/kuryr=/etc/kuryr:ro\n" +
 			"  - front:/run/openvswitch=/run/openvswitch\n",
 		"/etc/kuryr/kurma.json": `{"pod_networks": [` + entry + `]}`,
@@ -103,7 +117,9 @@ func (r *rig) kurma(h host, entry string) {
 		defer response.Body.Close()
 		return all, json.NewDecoder(response.Body).Decode(&all)
 	}
-	daemon, err := h.StartService(r.ctx, "kuryr-kurma", nil, []string{kuryr, "kurma", "--kurma-config", "/etc/kuryr/kurma.json", "--kurma-runtime", "crun"}, func(ctx context.Context) bool {
+	daemon, err := h.StartService(r.ctx, "kuryr-kurma", nil, []string{
+		kuryr, "kurma", "--kurma-config", "/etc/kuryr/kurma.json", "--kurma-runtime", "crun",
+	}, func(ctx context.Context) bool {
 		_, err := networks(ctx)
 		return err == nil
 	})
@@ -128,6 +144,8 @@ func (r *rig) kurma(h host, entry string) {
 				err = errors.New("the network is still there")
 			}
 			return err
-		}), daemon.Stop(syscall.SIGTERM, limit), os.Remove(h.Path("/etc/kuryr/kuryr.yaml")), os.Remove(h.Path("/etc/kuryr/kurma.json")))
+		}), daemon.Stop(
+			syscall.SIGTERM, limit,
+		), os.Remove(h.Path("/etc/kuryr/kuryr.yaml")), os.Remove(h.Path("/etc/kuryr/kurma.json")))
 	})
 }

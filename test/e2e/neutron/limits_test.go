@@ -98,8 +98,9 @@ func TestNetworkOfAnotherHost(t *testing.T) {
 	r.h2.use("borrowed", network, []object{subnet})
 	a, b := r.h1.run("lent-a", "lent"), r.h2.run("lent-b", "borrowed")
 	r.reaches(a.in, b.ip4, a.ip4)
-	// Docker forgets the network whatever the driver says; what Docker has forgotten is removed, when nobody has a port on it any more, after a
-	// time that is minutes by default.
+	// Docker forgets the network whatever the driver says; what Docker has forgotten is
+	// removed, when nobody has a port on it any more, after a time that is minutes by
+	// default.
 	r.restarted(r.h1, "KURYR_DOCKER_FORGET_AFTER=5s")
 	r.h1.docker("rm", "-f", "lent-a")
 	r.h1.sh("docker", "network", "rm", "lent")

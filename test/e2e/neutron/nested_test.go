@@ -22,7 +22,8 @@ type machine struct {
 	vm *neutronlab.Machine
 }
 
-// machine starts a virtual machine on a host, with the port of a network that gets a router to the outside, and in it Kuryr, nested in the mode.
+// machine starts a virtual machine on a host, with the port of a network that gets a
+// router to the outside, and in it Kuryr, nested in the mode.
 func (r *rig) machine(h host, name, mode string, network, subnet object) machine {
 	r.Helper()
 	external, err := r.lab.ExternalNetwork(r.ctx)
@@ -30,7 +31,9 @@ func (r *rig) machine(h host, name, mode string, network, subnet object) machine
 		r.Fatal(err)
 	}
 	router := r.create("routers", object{"name": name, "external_gateway_info": object{"network_id": external.ID()}})
-	if err := r.api.Act(r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()}); err != nil {
+	if err := r.api.Act(
+		r.ctx, "routers/"+router.ID()+"/add_router_interface", object{"subnet_id": subnet.ID()},
+	); err != nil {
 		r.Fatal(err)
 	}
 	r.fresh(func(ctx context.Context) error {
@@ -72,7 +75,10 @@ func (m machine) leavesNothing() {
 			if err != nil {
 				return err
 			}
-			if diff := before.Diff(now, privatehost.Links, privatehost.Addresses, privatehost.Routes, privatehost.Namespaces, privatehost.Firewall); len(diff) > 0 {
+			if diff := before.Diff(
+				now, privatehost.Links, privatehost.Addresses, privatehost.Routes,
+				privatehost.Namespaces, privatehost.Firewall,
+			); len(diff) > 0 {
 				return errors.New("the machine is not as it was before the test:\n" + strings.Join(diff, "\n"))
 			}
 			return nil
@@ -97,7 +103,12 @@ func (m machine) pairs(boxes ...box) {
 		pairs, _ := m.rig.get("ports", m.vm.Port.ID())["allowed_address_pairs"].([]any)
 		for _, p := range pairs {
 			pair, _ := p.(map[string]any)
-			got = append(got, strings.TrimSuffix(strings.TrimSuffix(object(pair).Text("ip_address"), "/32"), "/128")+" "+object(pair).Text("mac_address"))
+			got = append(
+				got,
+				strings.TrimSuffix(
+					strings.TrimSuffix(object(pair).Text("ip_address"), "/32"), "/128",
+				)+" "+object(pair).Text("mac_address"),
+			)
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
@@ -107,7 +118,8 @@ func (m machine) pairs(boxes ...box) {
 	})
 }
 
-// Docker in a virtual machine, by macvlan: its containers are on the network of the machine's port, reach and are reached.
+// Docker in a virtual machine, by macvlan: its containers are on the network of the
+// machine's port, reach and are reached.
 func TestNestedMacvlan(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("nested", "10.112.0.0/24", "fd70::/64")
@@ -131,14 +143,19 @@ func TestNestedMacvlan(t *testing.T) {
 			}
 		}
 	}
-	// alone checks that nobody plugs the ports, and that OVN sends what is for their MACs to the machine's port and nowhere else.
+	// alone checks that nobody plugs the ports, and that OVN sends what is for their MACs
+	// to the machine's port and nowhere else.
 	alone := func(boxes ...box) {
 		t.Helper()
 		for _, x := range boxes {
-			if p := x.port(); p.Text("binding:vnic_type") != "baremetal" || p.Text("binding:host_id") != "" || p.Text("status") != "DOWN" {
+			if p := x.port(); p.Text("binding:vnic_type") != "baremetal" ||
+				p.Text("binding:host_id") != "" || p.Text("status") != "DOWN" {
 				t.Errorf("the port of %s is not one that nobody plugs: %v", x.name, p)
 			}
-			res := r.lab.Central.Exec(r.ctx, "ovn-nbctl", "--timeout=20", "--bare", "--columns=type,options", "find", "Logical_Switch_Port", "name="+x.port().ID())
+			res := r.lab.Central.Exec(
+				r.ctx, "ovn-nbctl", "--timeout=20", "--bare", "--columns=type,options", "find",
+				"Logical_Switch_Port", "name="+x.port().ID(),
+			)
 			if !res.OK() || !strings.HasPrefix(res.Out(), "external") || strings.Contains(res.Out(), "virtual-parents") {
 				t.Errorf("the port of %s is not external to OVN: %s", x.name, res)
 			}
@@ -154,7 +171,10 @@ func TestNestedMacvlan(t *testing.T) {
 	})
 	// The machine's own network only.
 	m.network("elsewhere", "--subnet", "10.113.0.0/24", "--gateway", "10.113.0.1")
-	m.refused([]string{"macvlan", network.ID(), "bind.nested: vlan"}, "run", "--rm", "--network", "elsewhere", "box", "true")
+	m.refused(
+		[]string{"macvlan", network.ID(), "bind.nested: vlan"}, "run", "--rm", "--network",
+		"elsewhere", "box", "true",
+	)
 
 	s := far.pings(a.ip4)
 	if err := m.KillKuryr(syscall.SIGKILL); err != nil {
@@ -198,7 +218,8 @@ func TestNestedMacvlan(t *testing.T) {
 	m.pairs()
 }
 
-// trunked is a virtual machine by VLANs, and the network "tagged" for its containers. It refuses containers as long as its port has no trunk.
+// trunked is a virtual machine by VLANs, and the network "tagged" for its containers. It
+// refuses containers as long as its port has no trunk.
 func (r *rig) trunked(name string) (m machine, trunk object) {
 	r.Helper()
 	network, subnets := r.ownNetwork("trunk", "10.114.0.0/24")

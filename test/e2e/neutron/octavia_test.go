@@ -84,7 +84,10 @@ func newBalancing(r *rig, backend string) *balancing {
 	r.routed("balanced", b.external, subnets[0])
 	b.p, b.octavia = b.open(backend)
 	b.client = b.server(r.h1, "cl", network.ID())
-	b.members = []*neutronlab.VM{b.server(r.h1, "m1", network.ID()), b.server(r.h2, "m2", network.ID()), b.server(r.h2, "m3", network.ID())}
+	b.members = []*neutronlab.VM{
+		b.server(r.h1, "m1", network.ID()), b.server(r.h2, "m2", network.ID()),
+		b.server(r.h2, "m3", network.ID()),
+	}
 	return b
 }
 
@@ -104,7 +107,10 @@ const memberPort = 7001
 func (b *balancing) server(h host, name, network string) *neutronlab.VM {
 	b.Helper()
 	vm := b.vm(h, name, network, nil)
-	cmd := h.Command(context.Background(), "nsenter", "--net=/run/netns/"+name, "--", probe, "serve", fmt.Sprint(memberPort), name)
+	cmd := h.Command(
+		context.Background(), "nsenter", "--net=/run/netns/"+name, "--", probe, "serve",
+		fmt.Sprint(memberPort), name,
+	)
 	if err := h.StartCommand(cmd); err != nil {
 		b.Fatal(err)
 	}
@@ -131,7 +137,8 @@ func (b *balancing) before(service string) *neutrontest.Proxy {
 	return proxy
 }
 
-// open opens a provider as the user demo that has one of Octavia's make load balancers, and gives what stands before its Octavia.
+// open opens a provider as the user demo that has one of Octavia's make load balancers,
+// and gives what stands before its Octavia.
 func (b *balancing) open(backend string) (*neutron.Provider, *neutrontest.Proxy) {
 	b.Helper()
 	id, octavia := b.lab.Identity(), b.before(neutronlab.OctaviaURL)
@@ -139,7 +146,8 @@ func (b *balancing) open(backend string) (*neutron.Provider, *neutrontest.Proxy)
 		Installation: "balancing", Host: "h1", Env: func(string) (string, bool) { return "", false }, Timeout: limit,
 		Endpoint: b.before(neutronlab.Endpoint).URL, OctaviaEndpoint: octavia.URL, Backend: backend,
 		Auth: neutron.Auth{
-			URL: b.before(strings.TrimSuffix(neutronlab.KeystoneURL, "/v3")).URL + "/v3", Username: id.Name, Password: id.Password, UserDomainID: "default",
+			URL:      b.before(strings.TrimSuffix(neutronlab.KeystoneURL, "/v3")).URL + "/v3",
+			Username: id.Name, Password: id.Password, UserDomainID: "default",
 			ProjectName: id.Name, ProjectDomainID: "default",
 		},
 	}, slog.New(slog.DiscardHandler))
@@ -154,10 +162,15 @@ func (b *balancing) open(backend string) (*neutron.Provider, *neutrontest.Proxy)
 func (b *balancing) spec(name string, members ...*neutronlab.VM) sdn.LoadBalancerSpec {
 	l := sdn.Listener{Protocol: sdn.TCP, Port: 80}
 	for _, m := range members {
-		l.Pool.Members = append(l.Pool.Members, sdn.Member{Name: m.Name, Addr: netip.AddrPortFrom(m.Addrs[0].Addr(), memberPort), Subnet: b.subnet})
+		l.Pool.Members = append(l.Pool.Members, sdn.Member{
+			Name: m.Name, Addr: netip.AddrPortFrom(m.Addrs[0].Addr(), memberPort), Subnet: b.subnet,
+		})
 	}
 	return sdn.LoadBalancerSpec{
-		Base: sdn.Base{Key: sdn.Key{Owner: "balancing", Kind: "k8s-service", Name: name}, Name: name, Tags: []string{"kuryr"}},
+		Base: sdn.Base{
+			Key: sdn.Key{Owner: "balancing", Kind: "k8s-service", Name: name}, Name: name,
+			Tags: []string{"kuryr"},
+		},
 		VIPs: []sdn.VIP{{Subnet: b.subnet}}, Listeners: []sdn.Listener{l},
 	}
 }
@@ -195,7 +208,9 @@ func (b *balancing) pause(d time.Duration) {
 // gone deletes a load balancer until it is gone.
 func (b *balancing) gone(id sdn.ID) {
 	b.Helper()
-	b.until("load balancer "+string(id)+" stays", func(ctx context.Context) error { return b.p.DeleteLoadBalancer(ctx, id) })
+	b.until("load balancer "+string(id)+" stays", func(ctx context.Context) error {
+		return b.p.DeleteLoadBalancer(ctx, id)
+	})
 	if _, err := b.p.LoadBalancer(b.ctx, id); !sdn.IsNotFound(err) {
 		b.Errorf("it was deleted, and is still there: %v", err)
 	}
@@ -208,7 +223,9 @@ func (b *balancing) answers(from runner, proto string, to netip.AddrPort, member
 	for _, m := range members {
 		want[m.Name] = true
 	}
-	b.until(fmt.Sprintf("%s to %v is not answered by all of %v and none else", proto, to, want), func(context.Context) error {
+	b.until(fmt.Sprintf(
+		"%s to %v is not answered by all of %v and none else", proto, to, want,
+	), func(context.Context) error {
 		got := map[string]bool{}
 		for range 12 {
 			res := from(probe, proto, to.String())
@@ -263,7 +280,9 @@ func (b *balancing) life() {
 	spec.Listeners[0].Pool.Members = b.spec("", b.members[1:]...).Listeners[0].Pool.Members
 	calls := b.counted(func() { b.ready(spec) })
 	b.Logf("one member changed: %v", calls)
-	if n := len(slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return strings.HasPrefix(c, "GET") })); n != 1 {
+	if n := len(slices.DeleteFunc(slices.Clone(calls), func(c string) bool {
+		return strings.HasPrefix(c, "GET")
+	})); n != 1 {
 		b.Errorf("one member changed, and there were %d changing requests: %v", n, calls)
 	}
 	b.answers(b.runs(), "tcp", at, b.members[1:]...)
@@ -278,12 +297,17 @@ func (b *balancing) life() {
 	}
 
 	// A floating IP leads to the VIP.
-	floating := b.create("floatingips", object{"floating_network_id": b.external.ID(), "port_id": string(made.VIPs[0].Port)})
+	floating := b.create("floatingips", object{
+		"floating_network_id": b.external.ID(), "port_id": string(made.VIPs[0].Port),
+	})
 	outside, err := netip.ParseAddr(floating.Text("floating_ip_address"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.answers(func(argv ...string) privatehost.Result { return b.lab.Central.Exec(b.ctx, argv...) }, "tcp", netip.AddrPortFrom(outside, 80), b.members[1:]...)
+	b.answers(
+		func(argv ...string) privatehost.Result { return b.lab.Central.Exec(b.ctx, argv...) },
+		"tcp", netip.AddrPortFrom(outside, 80), b.members[1:]...,
+	)
 	if err := b.api.Delete(b.ctx, "floatingips", floating.ID()); err != nil {
 		b.Error(err)
 	}
@@ -296,7 +320,9 @@ func (b *balancing) life() {
 	b.gone(made.ID)
 }
 
-// beyond has a member that is no port of Neutron, beyond the router's gateway: clients in the SDN reach it, and those of a floating IP do not, since it answers them past the load balancer.
+// beyond has a member that is no port of Neutron, beyond the router's gateway: clients in
+// the SDN reach it, and those of a floating IP do not, since it answers them past the
+// load balancer.
 func (b *balancing) beyond() {
 	far := netip.MustParsePrefix("203.0.113.12/24") // of neutronlab.External, below what it gives out
 	if said := b.h2.Exec(b.ctx, "ip", "addr", "add", far.String(), "dev", "br-ex"); !said.OK() {
@@ -322,10 +348,14 @@ func (b *balancing) beyond() {
 		b.Errorf("nothing has changed, and Octavia was asked %v", calls)
 	}
 
-	floating := b.create("floatingips", object{"floating_network_id": b.external.ID(), "port_id": string(made.VIPs[0].Port)})
+	floating := b.create("floatingips", object{
+		"floating_network_id": b.external.ID(), "port_id": string(made.VIPs[0].Port),
+	})
 	outside := netip.AddrPortFrom(netip.MustParseAddr(floating.Text("floating_ip_address")), 80)
 	central := func(argv ...string) privatehost.Result { return b.lab.Central.Exec(b.ctx, argv...) }
-	b.until("no member is reached by the floating IP", func(context.Context) error { return central(probe, "tcp", outside.String()).Err() })
+	b.until("no member is reached by the floating IP", func(context.Context) error {
+		return central(probe, "tcp", outside.String()).Err()
+	})
 	pool.Members = pool.Members[1:]
 	b.ready(spec)
 	b.answers(b.runs(), "tcp", at, &neutronlab.VM{Name: "far"})
@@ -402,7 +432,9 @@ func (b *balancing) behindOurBack() {
 	}
 	b.ready(spec)
 	b.answers(b.runs(), "tcp", netip.AddrPortFrom(vip, 80), b.members[0])
-	if err := b.lab.Octavia(b.ctx, http.MethodDelete, "loadbalancers/"+string(made.ID)+"?cascade=true", nil, nil); err != nil {
+	if err := b.lab.Octavia(
+		b.ctx, http.MethodDelete, "loadbalancers/"+string(made.ID)+"?cascade=true", nil, nil,
+	); err != nil {
 		b.Fatal(err)
 	}
 	again := b.ready(spec)
@@ -422,7 +454,8 @@ func (b *balancing) stuckAndBroken() {
 	}
 	stuck.Listeners[0].Pool.Members = b.spec("", b.members[1]).Listeners[0].Pool.Members
 	now, err := b.p.ApplyLoadBalancer(b.ctx, stuck)
-	if err != nil || now.Status.Ready || now.Status.RetryAfter == 0 || !strings.Contains(now.Status.Message, "PENDING_UPDATE") {
+	if err != nil || now.Status.Ready || now.Status.RetryAfter == 0 ||
+		!strings.Contains(now.Status.Message, "PENDING_UPDATE") {
 		b.Errorf("a load balancer that is stuck: %+v %v", now.Status, err)
 	}
 	if err := b.p.DeleteLoadBalancer(b.ctx, made.ID); !sdn.IsPending(err) || sdn.RetryAfterOf(err) == 0 {
@@ -444,7 +477,10 @@ func (b *balancing) stuckAndBroken() {
 // quota is reached, and then raised.
 func (b *balancing) quota() {
 	quota := func(n int) error {
-		return b.lab.Octavia(b.ctx, http.MethodPut, "quotas/"+b.lab.Project(), object{"quota": object{"load_balancer": n}}, nil)
+		return b.lab.Octavia(
+			b.ctx, http.MethodPut, "quotas/"+b.lab.Project(),
+			object{"quota": object{"load_balancer": n}}, nil,
+		)
 	}
 	if err := quota(0); err != nil {
 		b.Fatal(err)
@@ -462,7 +498,10 @@ func (b *balancing) quota() {
 // shared has an operator's load balancer serve two Services, and leaves it as it was.
 func (b *balancing) shared() {
 	var answer struct{ Loadbalancer object }
-	body := object{"loadbalancer": object{"name": "operators", "vip_subnet_id": string(b.subnet), "project_id": b.lab.Project(), "description": "the operator's"}}
+	body := object{"loadbalancer": object{
+		"name": "operators", "vip_subnet_id": string(b.subnet), "project_id": b.lab.Project(),
+		"description": "the operator's",
+	}}
 	if err := b.lab.Octavia(b.ctx, http.MethodPost, "loadbalancers", body, &answer); err != nil {
 		b.Fatal(err)
 	}
@@ -507,7 +546,8 @@ func TestOctaviaAmphoraContract(t *testing.T) {
 // heart are the contract's tests that an SDN's answers matter most for.
 const heart = "^(the_absent|a_VIP_in_use|members_come_and_go)$"
 
-// contractOfBalancers runs tests of the contract's suite of load balancers on a lab's Octavia with one of its providers.
+// contractOfBalancers runs tests of the contract's suite of load balancers on a lab's
+// Octavia with one of its providers.
 func contractOfBalancers(t *testing.T, l *neutronlab.Lab, backend, tests string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // where two processors have much else to do
 	defer cancel()
@@ -519,7 +559,8 @@ func contractOfBalancers(t *testing.T, l *neutronlab.Lab, backend, tests string)
 		"KURYR_NEUTRON_CLOUD="+neutronlab.CloudPassword, "OS_CLIENT_CONFIG_FILE="+l.CloudsFile(),
 		"KURYR_NEUTRON_HOST=h1", "KURYR_NEUTRON_PROJECT="+l.Project(),
 		"KURYR_NEUTRON_EXTERNAL="+external.ID(), "KURYR_NEUTRON_LOAD_BALANCER_PROVIDER="+backend,
-		built(t, "neutron"), "-test.v", "-test.timeout=24m", "-test.parallel=3", "-test.run=^TestContract$/^LoadBalancers$/"+tests)
+		built(t, "neutron"), "-test.v", "-test.timeout=24m", "-test.parallel=3",
+		"-test.run=^TestContract$/^LoadBalancers$/"+tests)
 	t.Log(res.Stdout)
 	if !res.OK() {
 		t.Error(res.Err())

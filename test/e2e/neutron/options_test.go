@@ -28,8 +28,9 @@ vif_plugging_timeout = 30
 default_subnetpool_v4 = kuryr
 `
 
-// Kuryr with nothing but the peer's kuryr.conf, which says by which options it is told of Neutron and that a start waits for the port to be ACTIVE; and
-// the options of networks and containers that no other test uses.
+// Kuryr with nothing but the peer's kuryr.conf, which says by which options it is told of
+// Neutron and that a start waits for the port to be ACTIVE; and the options of networks
+// and containers that no other test uses.
 func TestOptions(t *testing.T) {
 	o := optional{rig: shared(t)}
 	network, subnets := o.ownNetwork("far", "10.121.0.0/24", "fd79::/64")
@@ -44,7 +45,9 @@ func TestOptions(t *testing.T) {
 	o.asThePeer()
 	o.never()
 	o.asThePeer()
-	if text, _ := o.h1.logged(since); !strings.Contains(text, "[neutron] default_subnetpool_v4 is not served") || strings.Contains(text, "capability_scope is") {
+	if text, _ := o.h1.logged(since); !strings.Contains(
+		text, "[neutron] default_subnetpool_v4 is not served",
+	) || strings.Contains(text, "capability_scope is") {
 		t.Errorf("the log does not tell which option of the peer's is passed over, or tells another:\n%s", text)
 	}
 	o.everyOption()
@@ -71,7 +74,8 @@ func (o optional) attach(subnet object) {
 	})
 }
 
-// asThePeer starts the first host's Kuryr anew with the peer's file and what env has besides, until the end of the test.
+// asThePeer starts the first host's Kuryr anew with the peer's file and what env has
+// besides, until the end of the test.
 func (o optional) asThePeer(env ...string) {
 	o.Helper()
 	file := o.h1.Path("/etc/kuryr/kuryr.conf")
@@ -83,12 +87,15 @@ func (o optional) asThePeer(env ...string) {
 			o.Fatal(err)
 		}
 	}
-	if err := errors.Join(o.h1.KillKuryr(syscall.SIGTERM), o.h1.Host.Host.StartKuryr(o.ctx, []string{"docker"}, env)); err != nil {
+	if err := errors.Join(
+		o.h1.KillKuryr(syscall.SIGTERM), o.h1.Host.Host.StartKuryr(o.ctx, []string{"docker"}, env),
+	); err != nil {
 		o.Fatal(err)
 	}
 }
 
-// never: a port that does not become ACTIVE, since nobody on its host carries it, is the end of its container's start, and goes.
+// never: a port that does not become ACTIVE, since nobody on its host carries it, is the
+// end of its container's start, and goes.
 func (o optional) never() {
 	o.asThePeer("KURYR_DOCKER_WAIT_ACTIVE=2s")
 	o.h1.network("never", "--subnet", "10.124.0.0/24", "--gateway", "10.124.0.1")
@@ -102,16 +109,31 @@ func (o optional) never() {
 	o.h1.docker("network", "rm", "never")
 }
 
-// everyOption: a network that is on the operator's router and cut from his pool of IPv6, and a container with a QoS policy and addresses besides its own.
+// everyOption: a network that is on the operator's router and cut from his pool of IPv6,
+// and a container with a QoS policy and addresses besides its own.
 func (o optional) everyOption() {
 	pool := o.create("subnetpools", object{"name": "options6", "prefixes": []string{"fd7a::/48"}, "default_prefixlen": 64})
 	policy := o.create("qos/policies", object{"name": "options"})
-	if _, err := o.api.Create(o.ctx, "qos/policies/"+policy.ID()+"/bandwidth_limit_rules", object{"max_kbps": 100000, "direction": "egress"}); err != nil {
+	if _, err := o.api.Create(o.ctx, "qos/policies/"+policy.ID()+"/bandwidth_limit_rules", object{
+		"max_kbps": 100000, "direction": "egress",
+	}); err != nil {
 		o.Fatal(err)
 	}
-	o.h1.network("near", "--subnet", "10.122.0.0/24", "--gateway", "10.122.0.1", "--ipv6", "--subnet", "fd7a:0:0:7::/64", "--gateway", "fd7a:0:0:7::1",
-		"-o", "neutron.pool.v6.name=options6", "--ipam-opt", "neutron.pool.v6.name=options6", "-o", "kuryr.router="+o.router.ID())
-	a := o.h1.run("near-a", "near", append([]string{"--driver-opt", "kuryr.qos_policy=options", "--driver-opt", "kuryr.allowed_addresses=10.122.0.200 fd7a:0:0:7::200"}, o.group...)...)
+	o.h1.network(
+		"near", "--subnet", "10.122.0.0/24", "--gateway", "10.122.0.1", "--ipv6", "--subnet",
+		"fd7a:0:0:7::/64", "--gateway", "fd7a:0:0:7::1",
+		"-o", "neutron.pool.v6.name=options6", "--ipam-opt", "neutron.pool.v6.name=options6", "-o",
+		"kuryr.router="+o.router.ID())
+	a := o.h1.run(
+		"near-a", "near",
+		append(
+			[]string{
+				"--driver-opt", "kuryr.qos_policy=options", "--driver-opt",
+				"kuryr.allowed_addresses=10.122.0.200 fd7a:0:0:7::200",
+			},
+			o.group...,
+		)...,
+	)
 	b := o.h1.run("near-b", "near", o.group...)
 	seat := a.port()
 	for _, x := range []object{seat, b.port()} {
@@ -171,7 +193,9 @@ func (o optional) mayAlso(a, b box, seat object) {
 			}
 		}
 		// To a datagram the container would answer from its own address.
-		o.until("no way to "+allowed, func(context.Context) error { return asks(b.in, "tcp", netip.MustParseAddr(allowed), port).Err() })
+		o.until("no way to "+allowed, func(context.Context) error {
+			return asks(b.in, "tcp", netip.MustParseAddr(allowed), port).Err()
+		})
 		if b.in("ping", "-n", "-c1", "-W1", forbidden).OK() {
 			o.Errorf("the container answers from %s too", forbidden)
 		}

@@ -44,7 +44,10 @@ func TestParity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "sdn.db"), Host: "here", Logger: slog.New(slog.DiscardHandler)})
+	store, err := local.Open(t.Context(), local.Options{
+		Path: filepath.Join(t.TempDir(), "sdn.db"), Host: "here",
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,13 +37,14 @@ func halves(prefix, id string) []string {
 	return []string{prefix + ".lh:" + id[:32], prefix + ".uh:" + id[32:]}
 }
 
-// The Python kuryr-libnetwork is replaced by Kuryr on a host with a network and running containers of its: they go on, more
-// are started, and all of it is removed in the end.
+// The Python kuryr-libnetwork is replaced by Kuryr on a host with a network and running
+// containers of its: they go on, more are started, and all of it is removed in the end.
 func TestTakeOver(t *testing.T) {
 	r := shared(t)
 	r.h1.network("peer", "--subnet", "10.57.0.0/24", "--gateway", "10.57.0.1")
 	group := r.group("peer", everything...)
-	a, b := r.h1.run("peer-a", "peer", "--driver-opt", "kuryr.security_groups="+group.ID()), r.h1.run("peer-b", "peer", "--driver-opt", "kuryr.security_groups="+group.ID())
+	a, b := r.h1.run("peer-a", "peer", "--driver-opt", "kuryr.security_groups="+group.ID()),
+		r.h1.run("peer-b", "peer", "--driver-opt", "kuryr.security_groups="+group.ID())
 	r.reaches(a.in, b.ip4, a.ip4)
 
 	r.fresh(func(ctx context.Context) error {
@@ -67,7 +68,9 @@ func TestTakeOver(t *testing.T) {
 		end := r.h1.docker("inspect", "-f", "{{.NetworkSettings.Networks.peer.EndpointID}}", x.name)
 		p := x.port()
 		r.asPeers("ports", p, "kuryr-unbound-port", append(halves(idTag, end), "compute:kuryr")...)
-		if _, err := r.api.Update(r.ctx, "ports", p.ID(), object{"device_id": end, "device_owner": "compute:kuryr"}); err != nil {
+		if _, err := r.api.Update(
+			r.ctx, "ports", p.ID(), object{"device_id": end, "device_owner": "compute:kuryr"},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// peer answers a host's engine in Kuryr's stead as kuryr-libnetwork does, so that the engine's networks and endpoints are that one's. It
-// plugs nothing, and what it has in Neutron the test makes by hand.
+// peer answers a host's engine in Kuryr's stead as kuryr-libnetwork does, so that the
+// engine's networks and endpoints are that one's. It plugs nothing, and what it has in
+// Neutron the test makes by hand.
 type peer struct {
 	pools map[string]string // ids of Neutron's subnet pools, by range
 
@@ -108,16 +109,23 @@ func (r *rig) wears(nouns string, o object, want ...string) {
 	})
 }
 
-// What was there before, and the Python kuryr-libnetwork used: a network that two of Docker's are, its subnet, a subnet pool and a port.
-// Kuryr goes on to use all of it, and gives it back in the end as that program would: not renamed, not deleted, without its tags.
+// What was there before, and the Python kuryr-libnetwork used: a network that two of
+// Docker's are, its subnet, a subnet pool and a port. Kuryr goes on to use all of it, and
+// gives it back in the end as that program would: not renamed, not deleted, without its
+// tags.
 func TestTakeOverUsed(t *testing.T) {
 	r := shared(t)
 	const idTag = "kuryr.net.uuid"
 	network, subnets := r.ownNetwork("peers", "10.58.0.0/24")
-	tenants := r.create("subnetpools", object{"name": "tenants", "prefixes": []string{"10.59.0.0/24"}, "default_prefixlen": 24})
+	tenants := r.create("subnetpools", object{
+		"name": "tenants", "prefixes": []string{"10.59.0.0/24"}, "default_prefixlen": 24,
+	})
 	port := r.create("ports", object{"name": "theirs", "description": "a port of somebody's", "network_id": network.ID(),
 		"fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.58.0.20"}}})
-	pool := r.create("subnetpools", object{"name": "kuryrPool-10.58.0.0/24", "prefixes": []string{"10.58.0.0/24"}, "default_prefixlen": 24})
+	pool := r.create("subnetpools", object{
+		"name": "kuryrPool-10.58.0.0/24", "prefixes": []string{"10.58.0.0/24"},
+		"default_prefixlen": 24,
+	})
 	r.tag("subnetpools", pool, subnets[0].ID())
 	r.tag("subnets", subnets[0], pool.ID())
 	r.tag("subnetpools", tenants, "kuryr.subnetpool.existing")
@@ -131,25 +139,37 @@ func TestTakeOverUsed(t *testing.T) {
 	r.h1.underPeer(p, func() {
 		r.h1.use("used-a", network, subnets)
 		r.h1.use("used-b", network, subnets)
-		r.h1.network("pooled", "--subnet", "10.59.0.0/24", "--gateway", "10.59.0.1", "-o", "neutron.pool.uuid="+tenants.ID(), "--ipam-opt", "neutron.pool.uuid="+tenants.ID())
+		r.h1.network(
+			"pooled", "--subnet", "10.59.0.0/24", "--gateway", "10.59.0.1", "-o",
+			"neutron.pool.uuid="+tenants.ID(), "--ipam-opt", "neutron.pool.uuid="+tenants.ID(),
+		)
 		for _, name := range []string{"used-a", "used-b", "pooled"} {
 			ids[name] = r.h1.docker("network", "inspect", "-f", "{{.Id}}", name)
 		}
 		r.tag("networks", network, append(used("used-a"), used("used-b")...)...)
 		made = r.create("networks", object{"name": "kuryr-net-" + ids["pooled"][:8]})
 		r.tag("networks", made, halves(idTag, ids["pooled"])...)
-		subnet := r.create("subnets", object{"name": "kuryr-subnet-10.59.0.0/24", "network_id": made.ID(), "ip_version": 4, "cidr": "10.59.0.0/24",
+		subnet := r.create("subnets", object{
+			"name": "kuryr-subnet-10.59.0.0/24", "network_id": made.ID(), "ip_version": 4,
+			"cidr":          "10.59.0.0/24",
 			"subnetpool_id": tenants.ID(), "gateway_ip": "10.59.0.1"})
 		r.tag("subnets", subnet, tenants.ID())
 
 		r.h1.run("used-theirs", "used-a", "--ip", "10.58.0.20", "--mac-address", port.Text("mac_address"))
-		if _, err := r.api.Update(r.ctx, "ports", port.ID(), object{"device_owner": "compute:kuryr", "device_id": p.last(), "binding:host_id": "h1"}); err != nil {
+		if _, err := r.api.Update(
+			r.ctx, "ports", port.ID(),
+			object{"device_owner": "compute:kuryr", "device_id": p.last(), "binding:host_id": "h1"},
+		); err != nil {
 			t.Fatal(err)
 		}
 		r.tag("ports", port, append(halves(idTag, p.last()), "kuryr.port.existing")...)
 		box := r.h1.run("used-made", "used-a", "--ip", "10.58.0.30")
-		own := r.create("ports", object{"name": "kuryr-unbound-port", "network_id": network.ID(), "device_owner": "compute:kuryr", "device_id": p.last(),
-			"binding:host_id": "h1", "mac_address": box.mac, "fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.58.0.30"}}})
+		own := r.create("ports", object{
+			"name": "kuryr-unbound-port", "network_id": network.ID(),
+			"device_owner": "compute:kuryr", "device_id": p.last(),
+			"binding:host_id": "h1", "mac_address": box.mac, "fixed_ips": []object{
+				{"subnet_id": subnets[0].ID(), "ip_address": "10.58.0.30"},
+			}})
 		r.tag("ports", own, append(halves(idTag, p.last()), "compute:kuryr")...)
 	})
 
@@ -170,7 +190,8 @@ func TestTakeOverUsed(t *testing.T) {
 
 	r.h1.docker("rm", "-f", "used-theirs", "used-made", "pooled-a", "pooled-b")
 	r.wears("ports", port)
-	if now := r.get("ports", port.ID()); now.Text("name") != "theirs" || now.Text("description") != "a port of somebody's" || now.Text("device_id") != "" ||
+	if now := r.get("ports", port.ID()); now.Text("name") != "theirs" ||
+		now.Text("description") != "a port of somebody's" || now.Text("device_id") != "" ||
 		now.Text("device_owner") != "" || now.Text("binding:host_id") != "" {
 		t.Errorf("the port is not as it was: %v", now)
 	}

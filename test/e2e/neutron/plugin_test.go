@@ -84,8 +84,9 @@ func (h host) killPlugin() {
 	}
 }
 
-// A managed plugin on one host, by the configuration in the host's /etc/kuryr, and a Kuryr that is none on the other. The plugin
-// is killed, disabled and replaced; what runs does not notice.
+// A managed plugin on one host, by the configuration in the host's /etc/kuryr, and a
+// Kuryr that is none on the other. The plugin is killed, disabled and replaced; what runs
+// does not notice.
 func TestManagedPlugin(t *testing.T) {
 	t.Parallel()
 	// A boot of its own: on one host the engine runs Kuryr, and no kuryr runs beside it.
@@ -97,7 +98,10 @@ func TestManagedPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, l)
-	file := fmt.Sprintf("provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n", neutronlab.Endpoint, l.Project())
+	file := fmt.Sprintf(
+		"provider: neutron\nneutron:\n  auth_type: none\n  endpoint: %s\n  project: %s\n",
+		neutronlab.Endpoint, l.Project(),
+	)
 	if err := os.WriteFile(r.h1.Path("/etc/kuryr/kuryr.yaml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}

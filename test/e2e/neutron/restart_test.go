@@ -98,14 +98,32 @@ func TestRestarts(t *testing.T) {
 		harmless  bool // for who runs
 		untouched bool // who runs, by OVN too
 	}{
-		{"kuryr killed", func() error { return r.h1.KillKuryr(syscall.SIGKILL) }, func() error { return r.h1.StartKuryr(r.ctx) }, true, true},
-		{"kuryr ended", func() error { return r.h2.KillKuryr(syscall.SIGTERM) }, func() error { return r.h2.StartKuryr(r.ctx) }, true, true},
-		{"neutron killed", func() error { return r.lab.StopNeutron(syscall.SIGKILL) }, func() error { return r.lab.StartNeutron(r.ctx) }, true, true},
+		{
+			"kuryr killed", func() error { return r.h1.KillKuryr(syscall.SIGKILL) },
+			func() error { return r.h1.StartKuryr(r.ctx) }, true, true,
+		},
+		{
+			"kuryr ended", func() error { return r.h2.KillKuryr(syscall.SIGTERM) },
+			func() error { return r.h2.StartKuryr(r.ctx) }, true, true,
+		},
+		{
+			"neutron killed", func() error { return r.lab.StopNeutron(syscall.SIGKILL) },
+			func() error { return r.lab.StartNeutron(r.ctx) }, true, true,
+		},
 		{"neutron paused", r.lab.PauseNeutron, r.lab.ResumeNeutron, true, true},
-		{"ovn killed", func() error { return r.lab.StopOVN(syscall.SIGKILL) }, func() error { return r.lab.StartOVN(r.ctx) }, true, false},
+		{
+			"ovn killed", func() error { return r.lab.StopOVN(syscall.SIGKILL) },
+			func() error { return r.lab.StartOVN(r.ctx) }, true, false,
+		},
 		// What these do to those who run is theirs; but it passes.
-		{"ovn-controller killed", func() error { return r.h1.StopController(syscall.SIGKILL) }, func() error { return r.h1.StartController(r.ctx) }, false, false},
-		{"open vswitch killed", func() error { return r.h2.StopSwitch(syscall.SIGKILL) }, func() error { return r.h2.StartSwitch(r.ctx) }, false, false},
+		{
+			"ovn-controller killed", func() error { return r.h1.StopController(syscall.SIGKILL) },
+			func() error { return r.h1.StartController(r.ctx) }, false, false,
+		},
+		{
+			"open vswitch killed", func() error { return r.h2.StopSwitch(syscall.SIGKILL) },
+			func() error { return r.h2.StartSwitch(r.ctx) }, false, false,
+		},
 	} {
 		p.begin()
 		if err := c.away(); err != nil {
@@ -180,15 +198,16 @@ func TestNeutronAway(t *testing.T) {
 	r.reaches(a.in, b.ip4, a.ip4)
 }
 
-// A host that loses its power comes back with its containers: one on the port that its user made for it, one on a new port, and nothing
-// is left of the old one.
+// A host that loses its power comes back with its containers: one on the port that its
+// user made for it, one on a new port, and nothing is left of the old one.
 func TestReboot(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("reboot", "10.85.0.0/24")
 	group := r.group("reboot", everything...)
 	r.h1.use("reboot", network, subnets)
 	vm := r.vm(r.h2, "reboot-vm", network.ID(), nil)
-	theirs := r.create("ports", object{"name": "reboot", "network_id": network.ID(), "security_groups": []string{group.ID()},
+	theirs := r.create("ports", object{
+		"name": "reboot", "network_id": network.ID(), "security_groups": []string{group.ID()},
 		"fixed_ips": []object{{"ip_address": "10.85.0.77"}}})
 	names := []string{"reboot-new", "reboot-theirs"}
 	for i, args := range [][]string{{"--driver-opt", "kuryr.security_groups=" + group.ID()}, {"--ip", "10.85.0.77"}} {

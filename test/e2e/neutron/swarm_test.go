@@ -21,12 +21,17 @@ func (r *rig) swarm() {
 		if err := os.WriteFile(h.Path("/etc/resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
 			r.Fatal(err)
 		}
-		h.installPlugin("KURYR_PROVIDER=neutron", "KURYR_NEUTRON_AUTH_TYPE=none", "KURYR_NEUTRON_ENDPOINT="+neutronlab.Endpoint,
+		h.installPlugin(
+			"KURYR_PROVIDER=neutron", "KURYR_NEUTRON_AUTH_TYPE=none",
+			"KURYR_NEUTRON_ENDPOINT="+neutronlab.Endpoint,
 			"KURYR_NEUTRON_PROJECT="+r.lab.Project(), "KURYR_INSTALLATION=swarm", "KURYR_DOCKER_CAPABILITY_SCOPE=global",
 			"KURYR_DOCKER_FORGET_AFTER=2s") // much of a swarm's no container has: none of it is forgotten
 	}
 	r.h1.docker("swarm", "init", "--advertise-addr", r.h1.Address().String())
-	r.h2.docker("swarm", "join", "--advertise-addr", r.h2.Address().String(), "--token", r.h1.docker("swarm", "join-token", "-q", "worker"), r.h1.Address().String()+":2377")
+	r.h2.docker(
+		"swarm", "join", "--advertise-addr", r.h2.Address().String(), "--token",
+		r.h1.docker("swarm", "join-token", "-q", "worker"), r.h1.Address().String()+":2377",
+	)
 	r.until("not both nodes are ready", func(context.Context) error {
 		if ready := r.h1.docker("node", "ls", "-q", "--filter", "role=worker"); ready == "" {
 			return fmt.Errorf("no worker")
@@ -55,8 +60,10 @@ func (r *rig) swarm() {
 	})
 }
 
-// tasks waits until a service has n running containers on each host, no more and no less, and looks at them. A task that failed, as where Neutron was slow,
-// has another in its place, and leaves its container until the service goes: where there are to be none, no such must be there.
+// tasks waits until a service has n running containers on each host, no more and no less,
+// and looks at them. A task that failed, as where Neutron was slow, has another in its
+// place, and leaves its container until the service goes: where there are to be none, no
+// such must be there.
 func (r *rig) tasks(service, network string, n int) (boxes []box) {
 	r.Helper()
 	for _, h := range []host{r.h1, r.h2} {
@@ -66,7 +73,9 @@ func (r *rig) tasks(service, network string, n int) (boxes []box) {
 			all := strings.Fields(h.docker(append(of, "-a")...))
 			names = strings.Fields(h.docker(append(of, "--filter", "status=running")...))
 			if len(names) != n || n == 0 && len(all) != 0 {
-				return fmt.Errorf("on %s run %v of %v, want %d\n%s", h.Name, names, all, n, r.h1.sh("docker", "service", "ps", "--no-trunc", service))
+				return fmt.Errorf("on %s run %v of %v, want %d\n%s", h.Name, names, all, n, r.h1.sh(
+					"docker", "service", "ps", "--no-trunc", service,
+				))
 			}
 			return nil
 		})
@@ -77,7 +86,8 @@ func (r *rig) tasks(service, network string, n int) (boxes []box) {
 	return boxes
 }
 
-// A swarm of two hosts: a service's tasks are Neutron ports on either host and reach one another, and what was there for them goes with them.
+// A swarm of two hosts: a service's tasks are Neutron ports on either host and reach one
+// another, and what was there for them goes with them.
 func TestSwarm(t *testing.T) {
 	t.Parallel()
 	// A boot of its own: the engines become a swarm, and Kuryr is a managed plugin in both.
@@ -89,7 +99,9 @@ func TestSwarm(t *testing.T) {
 	r.swarm()
 	r.leavesNothing()
 	r.h1.network("wide", "--attachable", "--subnet", "10.111.0.0/24", "--gateway", "10.111.0.1")
-	r.h1.docker("service", "create", "--detach", "--name", "rr", "--network", "wide", "--endpoint-mode", "dnsrr", "--replicas", "2", "--replicas-max-per-node", "2",
+	r.h1.docker(
+		"service", "create", "--detach", "--name", "rr", "--network", "wide", "--endpoint-mode",
+		"dnsrr", "--replicas", "2", "--replicas-max-per-node", "2",
 		"--no-resolve-image", "--stop-grace-period", "1s", "box", "probe", "serve", fmt.Sprint(port))
 	r.fresh(func(ctx context.Context) error { return r.h1.gone(ctx, "service", "rm", "rr") })
 
@@ -98,7 +110,10 @@ func TestSwarm(t *testing.T) {
 	network := pair[0].port().Text("network_id")
 	for _, b := range pair {
 		p := b.port()
-		for field, want := range map[string]string{"network_id": network, "binding:host_id": b.Name, "device_owner": "compute:kuryr", "status": "ACTIVE"} {
+		for field, want := range map[string]string{
+			"network_id": network, "binding:host_id": b.Name, "device_owner": "compute:kuryr",
+			"status": "ACTIVE",
+		} {
 			if got := p.Text(field); got != want {
 				t.Errorf("the port of %s has %s %q, not %q", b.name, field, got, want)
 			}

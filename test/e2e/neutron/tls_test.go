@@ -39,7 +39,9 @@ type certificate struct {
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
 	a := authority{T: t}
-	a.certificate = a.sign(name, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.certificate = a.sign(name, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
 	return a
 }
 
@@ -79,10 +81,14 @@ func (a authority) client(name string) certificate {
 	return a.sign(name, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// secured is the address of a server before the one at a URL: over TLS, with a certificate of the authority, for clients that have one of it.
+// secured is the address of a server before the one at a URL: over TLS, with a
+// certificate of the authority, for clients that have one of it.
 func (r *rig) secured(before string, by authority) string {
 	r.Helper()
-	own := by.sign("central", &x509.Certificate{IPAddresses: []net.IP{neutronlab.Management.Addr().AsSlice()}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	own := by.sign("central", &x509.Certificate{
+		IPAddresses: []net.IP{neutronlab.Management.Addr().AsSlice()},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	clients := x509.NewCertPool()
 	clients.AddCert(by.leaf)
 	return r.frontOf(before, &tls.Config{
@@ -101,11 +107,13 @@ func (h host) logged(since int) (string, int) {
 	return string(text[since:]), len(text)
 }
 
-// Neutron over TLS, with an authority of its own and for clients that it has signed: Kuryr works with the certificates, says which of them is
-// missing or wrong, and verifies nothing where that is switched off by name.
+// Neutron over TLS, with an authority of its own and for clients that it has signed:
+// Kuryr works with the certificates, says which of them is missing or wrong, and verifies
+// nothing where that is switched off by name.
 func TestTLS(t *testing.T) {
 	r := shared(t)
-	ours, others := newAuthority(t, "ours"), newAuthority(t, "ours") // of one name, so that the wrong one's certificate is sent
+	// of one name, so that the wrong one's certificate is sent
+	ours, others := newAuthority(t, "ours"), newAuthority(t, "ours")
 	mine, strange := ours.client("h1"), others.client("h1")
 	endpoint := "KURYR_NEUTRON_ENDPOINT=" + r.secured(neutronlab.Endpoint, ours)
 	ca := "KURYR_NEUTRON_CA_FILE=" + ours.cert
@@ -122,11 +130,27 @@ func TestTLS(t *testing.T) {
 		env   []string
 	}{
 		{"no authority", []string{"Neutron", "its certificate is of nobody that is trusted", "neutron.ca_file"}, with(mine)},
-		{"another authority", []string{"Neutron", "its certificate is of nobody that is trusted", "neutron.ca_file"}, append(with(mine), "KURYR_NEUTRON_CA_FILE="+others.cert)},
-		{"no client's certificate", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, []string{ca}},
-		{"another's client", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, append(with(strange), ca)},
+		{
+			"another authority",
+			[]string{"Neutron", "its certificate is of nobody that is trusted", "neutron.ca_file"},
+			append(with(mine), "KURYR_NEUTRON_CA_FILE="+others.cert),
+		},
+		{
+			"no client's certificate",
+			[]string{"Neutron", "does not take this host's certificate", "neutron.cert_file"},
+			[]string{ca},
+		},
+		{
+			"another's client",
+			[]string{"Neutron", "does not take this host's certificate", "neutron.cert_file"},
+			append(with(strange), ca),
+		},
 		{"not verified", nil, append(with(mine), "KURYR_NEUTRON_INSECURE=true")},
-		{"not verified but asked for", []string{"Neutron", "does not take this host's certificate", "neutron.cert_file"}, []string{"KURYR_NEUTRON_INSECURE=true"}},
+		{
+			"not verified but asked for",
+			[]string{"Neutron", "does not take this host's certificate", "neutron.cert_file"},
+			[]string{"KURYR_NEUTRON_INSECURE=true"},
+		},
 		{"by OpenStack's variables", nil, []string{"OS_CACERT=" + ours.cert, "OS_CERT=" + mine.cert, "OS_KEY=" + mine.pem}},
 	} {
 		_, since := r.h1.logged(0)
@@ -155,9 +179,13 @@ func (k keys) tls(t *testing.T) {
 	mine, id := ours.client("h1"), k.lab.Identity()
 	keystone := k.secured(strings.TrimSuffix(neutronlab.KeystoneURL, "/v3"), ours)
 	text, neutron := "clouds:\n", k.secured(neutronlab.Endpoint, ours)
-	for name, more := range map[string]string{"verified": "cacert: " + ours.cert, "trusted": "verify: false", "unknown": "verify: true"} {
-		text += fmt.Sprintf("  %s:\n    region_name: RegionOne\n    network_endpoint_override: %s\n    cert: %s\n    key: %s\n    %s\n    auth:\n      auth_url: %s/v3\n"+
-			"      username: %s\n      password: %s\n      project_name: %s\n      user_domain_id: default\n      project_domain_id: default\n",
+	for name, more := range map[string]string{
+		"verified": "cacert: " + ours.cert, "trusted": "verify: false", "unknown": "verify: true",
+	} {
+		text += fmt.Sprintf("  %s:\n    region_name: RegionOne\n    network_endpoint_override: "+
+			"%s\n    cert: %s\n    key: %s\n    %s\n    auth:\n      auth_url: %s/v3\n"+
+			"      username: %s\n      password: %s\n      project_name: %s\n      "+
+			"user_domain_id: default\n      project_domain_id: default\n",
 			name, neutron, mine.cert, mine.pem, more, keystone, id.Name, id.Password, id.Name)
 	}
 	file := filepath.Join(t.TempDir(), "clouds.yaml")

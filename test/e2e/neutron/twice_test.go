@@ -38,8 +38,9 @@ func (h host) call(method string, body object) (answer object, err error) {
 	return answer, nil
 }
 
-// The same endpoint id twice: an engine repeats its calls, several at once, and the engine of another host, which was cloned, has the same
-// ids. Each host has one port for it, and neither takes the other's.
+// The same endpoint id twice: an engine repeats its calls, several at once, and the
+// engine of another host, which was cloned, has the same ids. Each host has one port for
+// it, and neither takes the other's.
 func TestSameEndpointTwice(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("twice", "10.66.0.0/24")
@@ -55,15 +56,24 @@ func TestSameEndpointTwice(t *testing.T) {
 	existing := object{"neutron.net.uuid": network.ID(), "neutron.subnet.uuid": subnets[0].ID()}
 	hosts, pools, interfaces := []host{r.h1, r.h2}, map[string]string{}, map[string]object{}
 	for i, h := range hosts {
-		pools[h.Name] = do(h, "IpamDriver.RequestPool", object{"AddressSpace": "local_scope", "Pool": "10.66.0.0/24", "Options": existing}).Text("PoolID")
-		do(h, "NetworkDriver.CreateNetwork", object{"NetworkID": id, "Options": object{"com.docker.network.generic": existing}, "IPv6Data": []object{},
+		pools[h.Name] = do(h, "IpamDriver.RequestPool", object{
+			"AddressSpace": "local_scope", "Pool": "10.66.0.0/24", "Options": existing,
+		}).Text("PoolID")
+		do(h, "NetworkDriver.CreateNetwork", object{
+			"NetworkID": id, "Options": object{"com.docker.network.generic": existing},
+			"IPv6Data": []object{},
 			"IPv4Data": []object{{"AddressSpace": "local_scope", "Pool": "10.66.0.0/24", "Gateway": "10.66.0.1/24"}}})
 		mac := fmt.Sprintf("02:42:0a:42:00:0%d", i+1)
-		address := do(h, "IpamDriver.RequestAddress", object{"PoolID": pools[h.Name], "Options": object{"com.docker.network.endpoint.macaddress": mac}}).Text("Address")
+		address := do(h, "IpamDriver.RequestAddress", object{
+			"PoolID":  pools[h.Name],
+			"Options": object{"com.docker.network.endpoint.macaddress": mac},
+		}).Text("Address")
 		interfaces[h.Name] = object{"Address": address, "MacAddress": mac}
 	}
 	create := func(h host, with object) error {
-		_, err := h.call("NetworkDriver.CreateEndpoint", object{"NetworkID": id, "EndpointID": endpoint, "Options": object{}, "Interface": with})
+		_, err := h.call("NetworkDriver.CreateEndpoint", object{
+			"NetworkID": id, "EndpointID": endpoint, "Options": object{}, "Interface": with,
+		})
 		return err
 	}
 	results := make(chan error)
@@ -97,7 +107,8 @@ func TestSameEndpointTwice(t *testing.T) {
 			t.Errorf("the port of %s is still there", h.Name)
 		}
 		for _, other := range hosts[i+1:] {
-			if now := r.get("ports", ports[other.Name].ID()); now.Text("device_id") != endpoint || now.Text("binding:host_id") != other.Name {
+			if now := r.get("ports", ports[other.Name].ID()); now.Text("device_id") != endpoint ||
+				now.Text("binding:host_id") != other.Name {
 				t.Errorf("%s lost its port to %s: %v", other.Name, h.Name, now)
 			}
 		}

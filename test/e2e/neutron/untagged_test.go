@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// untagged is the address of a proxy that makes of Neutron one without tags: no extension, attribute, call or filter of theirs.
+// untagged is the address of a proxy that makes of Neutron one without tags: no
+// extension, attribute, call or filter of theirs.
 func (r *rig) untagged() string {
 	r.Helper()
 	return r.front(func(proxy *httputil.ReverseProxy) http.Handler {
@@ -44,9 +45,19 @@ func (r *rig) untagged() string {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			switch {
 			case slices.Contains(strings.Split(req.URL.Path, "/"), "tags"):
-				http.Error(w, `{"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found.", "detail": ""}}`, http.StatusNotFound)
+				http.Error(
+					w,
+					`{"NeutronError": {"type": "HTTPNotFound", "message": "The resource could `+
+						`not be found.", "detail": ""}}`,
+					http.StatusNotFound,
+				)
 			case req.URL.Query().Has("tags"):
-				http.Error(w, `{"NeutronError": {"type": "HTTPBadRequest", "message": "['tags'] is invalid attribute for filtering", "detail": ""}}`, http.StatusBadRequest)
+				http.Error(
+					w,
+					`{"NeutronError": {"type": "HTTPBadRequest", "message": "['tags'] is invalid `+
+						`attribute for filtering", "detail": ""}}`,
+					http.StatusBadRequest,
+				)
 			default:
 				proxy.ServeHTTP(w, req)
 			}
@@ -72,12 +83,15 @@ func withoutTags(value any) any {
 	return value
 }
 
-// A Neutron without the extension of tags: networks and ports of Kuryr's own and networks that are there serve, and what cannot be undone
-// or remembered without tags is refused.
+// A Neutron without the extension of tags: networks and ports of Kuryr's own and networks
+// that are there serve, and what cannot be undone or remembered without tags is refused.
 func TestWithoutTags(t *testing.T) {
 	r := shared(t)
 	network, subnets := r.ownNetwork("untagged", "10.68.0.0/24")
-	theirs := r.create("ports", object{"name": "theirs", "network_id": network.ID(), "fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.68.0.9"}}})
+	theirs := r.create("ports", object{
+		"name": "theirs", "network_id": network.ID(),
+		"fixed_ips": []object{{"subnet_id": subnets[0].ID(), "ip_address": "10.68.0.9"}},
+	})
 	r.restarted(r.h1, "KURYR_NEUTRON_ENDPOINT="+r.untagged())
 	r.h1.network("plain", "--subnet", "10.69.0.0/24", "--gateway", "10.69.0.1")
 	r.h1.use("untagged", network, subnets)
@@ -92,11 +106,18 @@ func TestWithoutTags(t *testing.T) {
 	}
 	c, d := r.h1.run("untagged-c", "untagged"), r.h2.run("untagged-d", "untagged")
 	r.reaches(c.in, d.ip4, c.ip4)
-	r.h1.refused([]string{"tags"}, "run", "--rm", "--network", "untagged", "--ip", "10.68.0.9", "--mac-address", theirs.Text("mac_address"), "box", "true")
+	r.h1.refused(
+		[]string{"tags"}, "run", "--rm", "--network", "untagged", "--ip", "10.68.0.9",
+		"--mac-address", theirs.Text("mac_address"), "box", "true",
+	)
 	for _, option := range []string{"kuryr.router=any", "kuryr.security_groups=default"} {
-		r.h1.refused([]string{"tags"}, "network", "create", "-d", "kuryr", "--ipam-driver", "kuryr", "--subnet", "10.70.0.0/24", "-o", option, "refused")
+		r.h1.refused(
+			[]string{"tags"}, "network", "create", "-d", "kuryr", "--ipam-driver", "kuryr",
+			"--subnet", "10.70.0.0/24", "-o", option, "refused",
+		)
 	}
-	if now := r.get("ports", theirs.ID()); now.Text("device_id") != "" || now.Text("binding:host_id") != "" || now.Text("name") != "theirs" {
+	if now := r.get("ports", theirs.ID()); now.Text("device_id") != "" ||
+		now.Text("binding:host_id") != "" || now.Text("name") != "theirs" {
 		t.Errorf("the port is not as it was: %v", now)
 	}
 	r.h1.docker("rm", "-f", "plain-a", "plain-b", "untagged-c")

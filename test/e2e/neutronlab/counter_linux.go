@@ -75,7 +75,8 @@ func (c *Counter) TakeUnawaited() []string {
 	return calls
 }
 
-// Take returns the calls that were waited for and ended since Take was called last, and for how long at least one was under way.
+// Take returns the calls that were waited for and ended since Take was called last, and
+// for how long at least one was under way.
 func (c *Counter) Take() ([]string, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

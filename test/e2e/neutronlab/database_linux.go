@@ -18,9 +18,12 @@ import (
 const databaseSocket = "/run/mysqld.sock"
 
 // databaseFlags choose speed where a machine that loses power would lose the database: it is a test's.
-var databaseFlags = []string{"--no-defaults", "--user=root", "--skip-networking", "--skip-log-bin", "--skip-name-resolve",
-	"--socket=" + databaseSocket, "--pid-file=/run/mysqld.pid", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0",
-	"--innodb-buffer-pool-size=128M", "--innodb-log-file-size=16M", "--performance-schema=OFF", "--max-connections=300", "--character-set-server=utf8mb3"}
+var databaseFlags = []string{
+	"--no-defaults", "--user=root", "--skip-networking", "--skip-log-bin", "--skip-name-resolve",
+	"--socket=" + databaseSocket, "--pid-file=/run/mysqld.pid",
+	"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0",
+	"--innodb-buffer-pool-size=128M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
+	"--max-connections=300", "--character-set-server=utf8mb3"}
 
 // database is the SQLAlchemy URL of one of MariaDB's databases.
 func database(name string) string {
@@ -29,8 +32,9 @@ func database(name string) string {
 
 func (l *Lab) databaseDir() string { return filepath.Join(l.Central.Dir(), "mysql") }
 
-// startDatabase starts MariaDB with Neutron's (and Keystone's) tables. The migrations that make them take longer than all
-// else, so their outcome is kept, by the versions of all that had a part in it.
+// startDatabase starts MariaDB with Neutron's (and Keystone's) tables. The migrations
+// that make them take longer than all else, so their outcome is kept, by the versions of
+// all that had a part in it.
 func (l *Lab) startDatabase(ctx context.Context) error {
 	cache, err := l.databaseCache(ctx)
 	if err != nil {
@@ -42,7 +46,8 @@ func (l *Lab) startDatabase(ctx context.Context) error {
 		}
 		return l.runDatabase(ctx)
 	}
-	err = run(ctx, l.Central, []string{"mariadb-install-db", "--no-defaults", "--user=root", "--datadir=" + l.databaseDir(),
+	err = run(ctx, l.Central, []string{
+		"mariadb-install-db", "--no-defaults", "--user=root", "--datadir=" + l.databaseDir(),
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"})
 	if err != nil {
 		return err
@@ -79,7 +84,10 @@ func (l *Lab) runDatabase(ctx context.Context) (err error) {
 }
 
 func (l *Lab) createDatabase(ctx context.Context, name string) error {
-	return run(ctx, l.Central, []string{"mariadb", "--no-defaults", "-uroot", "-S", databaseSocket, "-e", "CREATE DATABASE " + name + " CHARACTER SET utf8mb3"})
+	return run(ctx, l.Central, []string{
+		"mariadb", "--no-defaults", "-uroot", "-S", databaseSocket, "-e",
+		"CREATE DATABASE " + name + " CHARACTER SET utf8mb3",
+	})
 }
 
 // databaseCache is the file that keeps the database, whether it is there or not.
@@ -97,11 +105,16 @@ func (l *Lab) databaseCache(ctx context.Context) (string, error) {
 		packages = append(packages, "python3-octavia")
 		extra = octaviaConf
 	}
-	out, err := exec.CommandContext(ctx, "dpkg-query", append([]string{"-W", "-f=${Package} ${Version}\n"}, packages...)...).Output()
+	out, err := exec.CommandContext(
+		ctx, "dpkg-query", append([]string{"-W", "-f=${Package} ${Version}\n"}, packages...)...,
+	).Output()
 	if err != nil {
 		return "", fmt.Errorf("what a lab needs is not installed (hack/deps.sh neutron): %w", err)
 	}
-	sum := sha256.Sum256([]byte(string(out) + strings.Join(databaseFlags, " ") + neutronConf + keystoneConf + keystoneServe + seedEdition + extra))
+	sum := sha256.Sum256([]byte(
+		string(out) + strings.Join(databaseFlags, " ") + neutronConf + keystoneConf +
+			keystoneServe + seedEdition + extra,
+	))
 	return filepath.Join(dir, "kuryr", fmt.Sprintf("neutron-db-%x.tar.gz", sum[:6])), nil
 }
 

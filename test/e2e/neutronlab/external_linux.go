@@ -16,8 +16,10 @@ func (l *Lab) ExternalNetwork(ctx context.Context) (Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = api.Create(ctx, "subnets", Object{"network_id": network.ID(), "ip_version": 4, "cidr": External.Masked().String(), "enable_dhcp": false,
-		"gateway_ip": External.Addr().String(), "project_id": "operator",
+	_, err = api.Create(ctx, "subnets", Object{
+		"network_id": network.ID(), "ip_version": 4, "cidr": External.Masked().String(),
+		"enable_dhcp": false,
+		"gateway_ip":  External.Addr().String(), "project_id": "operator",
 		"allocation_pools": []Object{{"start": "203.0.113.100", "end": "203.0.113.200"}}})
 	return network, err
 }

@@ -21,9 +21,13 @@ type Front struct {
 	server   *http.Server
 }
 
-// NewFront starts a server before the one at a URL, which answers until Close: over TLS with secure, in plain text where that is nil. By wrap it does
-// something else than pass all on; nil does that.
-func (l *Lab) NewFront(ctx context.Context, before string, secure *tls.Config, wrap func(*httputil.ReverseProxy) http.Handler) (*Front, error) {
+// NewFront starts a server before the one at a URL, which answers until Close: over TLS
+// with secure, in plain text where that is nil. By wrap it does something else than pass
+// all on; nil does that.
+func (l *Lab) NewFront(
+	ctx context.Context, before string, secure *tls.Config,
+	wrap func(*httputil.ReverseProxy) http.Handler,
+) (*Front, error) {
 	to, err := url.Parse(before)
 	if err != nil {
 		return nil, err
@@ -44,7 +48,9 @@ func (l *Lab) NewFront(ctx context.Context, before string, secure *tls.Config, w
 		handler = wrap(proxy)
 	}
 	// Clients that hang up are for the tests to notice.
-	f := &Front{server: &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}}
+	f := &Front{server: &http.Server{
+		ReadHeaderTimeout: time.Minute, Handler: handler, ErrorLog: log.New(io.Discard, "", 0),
+	}}
 	proxy.ErrorLog = f.server.ErrorLog
 	scheme := "http"
 	if secure != nil {

@@ -51,8 +51,9 @@ func (h *Host) Reboot(ctx context.Context) error {
 	return h.StartDocker(ctx)
 }
 
-// AddHost starts one more host, which runs what opts say; Booted of opts comes when it has its switch. It is not on the external network, so that no
-// router's gateway is put on it and it may go again before the lab does: RemoveHost.
+// AddHost starts one more host, which runs what opts say; Booted of opts comes when it
+// has its switch. It is not on the external network, so that no router's gateway is put
+// on it and it may go again before the lab does: RemoveHost.
 func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, error) {
 	l.mu.Lock()
 	l.added++
@@ -69,8 +70,9 @@ func (l *Lab) AddHost(ctx context.Context, opts privatehost.Options) (*Host, err
 	return h, nil
 }
 
-// Guest is a compute host that somebody else starts and ends, under the name that is its hostname: Equip makes it one each time that it boots. It is on
-// the external network, as the lab's own are.
+// Guest is a compute host that somebody else starts and ends, under the name that is its
+// hostname: Equip makes it one each time that it boots. It is on the external network, as
+// the lab's own are.
 func (l *Lab) Guest(name string) *Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +80,8 @@ func (l *Lab) Guest(name string) *Host {
 	return &Host{Name: name, lab: l, number: len(l.Hosts) + l.added, gateway: true}
 }
 
-// Equip joins a guest's host to the others and starts its switch, for privatehost.Options.Booted. It returns when OVN knows the host.
+// Equip joins a guest's host to the others and starts its switch, for
+// privatehost.Options.Booted. It returns when OVN knows the host.
 func (h *Host) Equip(ctx context.Context, host *privatehost.Host) error {
 	if err := h.boot(ctx, host); err != nil {
 		return err
@@ -89,7 +92,8 @@ func (h *Host) Equip(ctx context.Context, host *privatehost.Host) error {
 	return h.lab.carryGateways(ctx, h)
 }
 
-// RemoveHost ends a host that AddHost has started. Its controller says goodbye to OVN, so that the others have no tunnel to nowhere.
+// RemoveHost ends a host that AddHost has started. Its controller says goodbye to OVN, so
+// that the others have no tunnel to nowhere.
 func (l *Lab) RemoveHost(h *Host) {
 	_ = h.StopController(syscall.SIGTERM)
 	h.Close()
@@ -164,7 +168,9 @@ const switchdb = "unix:/run/openvswitch/db.sock"
 // ovn-controller on a host without an agent.
 func (h *Host) StartSwitch(ctx context.Context) error {
 	var err error
-	if h.sockets, err = h.lab.startOVSDB(ctx, h.Host, "db", "/run/openvswitch", "/usr/share/openvswitch/vswitch.ovsschema"); err != nil {
+	if h.sockets, err = h.lab.startOVSDB(
+		ctx, h.Host, "db", "/run/openvswitch", "/usr/share/openvswitch/vswitch.ovsschema",
+	); err != nil {
 		return err
 	}
 	encapsulated := h.address(Underlay)
@@ -176,7 +182,10 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 			"external_ids:ovn-bridge-datapath-type=netdev", "external_ids:ovn-bridge="+IntegrationBridge)
 	}
 	if h.gateway && h.agent == "" {
-		settings = append(settings, "external_ids:ovn-bridge-mappings="+externalMapping, "external_ids:ovn-cms-options="+gatewayOption)
+		settings = append(
+			settings, "external_ids:ovn-bridge-mappings="+externalMapping,
+			"external_ids:ovn-cms-options="+gatewayOption,
+		)
 	}
 	// Of an earlier start the database has what the switch could then.
 	forget := []string{"ovs-vsctl", "--no-wait", "clear", "Open_vSwitch", ".", "datapaths"}
@@ -189,23 +198,37 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 		return err
 	}
 	bridge := func(name string, more ...string) []string {
-		return append([]string{"--", "--may-exist", "add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev"}, more...)
+		return append(
+			[]string{
+				"--", "--may-exist", "add-br", name, "--", "set", "Bridge", name,
+				"datapath_type=netdev",
+			},
+			more...,
+		)
 	}
 	argv := append([]string{"ovs-vsctl"}, bridge(IntegrationBridge, "fail_mode=secure")...)
 	argv = append(argv, bridge("br-ex")...)
 	argv = append(argv, bridge("br-phy")...)
-	argv = append(argv, "--", "--may-exist", "add-port", "br-phy", "phy0", "--", "--may-exist", "add-port", "br-ex", "ext0")
+	argv = append(
+		argv, "--", "--may-exist", "add-port", "br-phy", "phy0", "--", "--may-exist", "add-port",
+		"br-ex", "ext0",
+	)
 	if err := run(ctx, h.Host, argv); err != nil {
 		return err
 	}
 	// After a reboot the database has the bridges already, so nobody waits for their interfaces to be made.
 	if err := Until(ctx, func(ctx context.Context) error {
-		return run(ctx, h.Host, []string{"ip", "link", "show", "br-phy"}, []string{"ip", "link", "show", "br-ex"}, []string{"ip", "link", "show", IntegrationBridge})
+		return run(
+			ctx, h.Host, []string{"ip", "link", "show", "br-phy"},
+			[]string{"ip", "link", "show", "br-ex"},
+			[]string{"ip", "link", "show", IntegrationBridge},
+		)
 	}); err != nil {
 		return err
 	}
 	if err := run(ctx, h.Host,
-		[]string{"ip", "addr", "replace", encapsulated.String(), "dev", "br-phy"}, []string{"ip", "link", "set", "br-phy", "up"},
+		[]string{"ip", "addr", "replace", encapsulated.String(), "dev", "br-phy"},
+		[]string{"ip", "link", "set", "br-phy", "up"},
 		[]string{"ip", "link", "set", "br-ex", "up"}, []string{"ip", "link", "set", IntegrationBridge, "up"}); err != nil {
 		return err
 	}

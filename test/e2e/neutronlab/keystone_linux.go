@@ -21,7 +21,8 @@ import (
 // KeystoneURL is Keystone's, as the hosts reach it.
 var KeystoneURL = "http://" + Management.Addr().String() + ":5000/v3"
 
-// Identity is what the lab's Keystone knows: a user "demo" with the roles member and kuryr (see ManualPolicy) in the project "demo".
+// Identity is what the lab's Keystone knows: a user "demo" with the roles member and
+// kuryr (see ManualPolicy) in the project "demo".
 type Identity struct {
 	Project  string // id
 	User     string // id
@@ -48,9 +49,11 @@ const adminPassword = "admin-password"
 // tokenLife is how long Keystone's tokens are valid unless SetTokenLife says otherwise.
 const tokenLife = time.Hour
 
-// SetTokenLife says how long tokens are valid that Keystone gives from its next start on; 0 is an hour. Those of before keep theirs, which matters to Neutron's
-// own: its keystoneauth takes a token with less than two minutes left for ended, and with shorter lives authenticates eight times for each request that it
-// serves, which takes seconds. So Neutron must have got its own, by serving somebody, before lives become short.
+// SetTokenLife says how long tokens are valid that Keystone gives from its next start on;
+// 0 is an hour. Those of before keep theirs, which matters to Neutron's own: its
+// keystoneauth takes a token with less than two minutes left for ended, and with shorter
+// lives authenticates eight times for each request that it serves, which takes seconds.
+// So Neutron must have got its own, by serving somebody, before lives become short.
 func (l *Lab) SetTokenLife(life time.Duration) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -60,7 +63,9 @@ func (l *Lab) SetTokenLife(life time.Duration) {
 func (l *Lab) keystoneFiles() (string, error) {
 	dir := filepath.Join(l.Central.Dir(), "keystone")
 	life := cmp.Or(l.tokenLife, tokenLife)
-	text := strings.NewReplacer("@dir@", dir, "@database@", database("keystone"), "@life@", fmt.Sprint(int(life.Seconds()))).Replace(keystoneConf)
+	text := strings.NewReplacer(
+		"@dir@", dir, "@database@", database("keystone"), "@life@", fmt.Sprint(int(life.Seconds())),
+	).Replace(keystoneConf)
 	if _, err := writeFile(l.Central, "keystone/serve.py", keystoneServe); err != nil {
 		return "", err
 	}
@@ -75,7 +80,9 @@ func (l *Lab) keystoneFiles() (string, error) {
 		if _, err := rand.Read(key); err != nil {
 			return "", err
 		}
-		if _, err := writeFile(l.Central, filepath.Join("keystone", name), base64.URLEncoding.EncodeToString(key)); err != nil {
+		if _, err := writeFile(
+			l.Central, filepath.Join("keystone", name), base64.URLEncoding.EncodeToString(key),
+		); err != nil {
 			return "", err
 		}
 	}
@@ -123,7 +130,9 @@ func (l *Lab) StartKeystone(ctx context.Context) error {
 		return err
 	}
 	dir := filepath.Dir(conf)
-	l.keystone, err = l.Central.StartService(ctx, "keystone", []string{"OS_KEYSTONE_CONFIG_FILES=" + conf, "OS_KEYSTONE_CONFIG_DIR=" + dir},
+	l.keystone, err = l.Central.StartService(
+		ctx, "keystone",
+		[]string{"OS_KEYSTONE_CONFIG_FILES=" + conf, "OS_KEYSTONE_CONFIG_DIR=" + dir},
 		[]string{"/usr/bin/python3", filepath.Join(dir, "serve.py"), Management.Addr().String(), "5000"},
 		listens(l.Central, "tcp", Management.Addr().String()+":5000"))
 	return err
@@ -136,8 +145,10 @@ func (l *Lab) StopKeystone(sig syscall.Signal) error { return l.keystone.Stop(si
 func (l *Lab) Login(ctx context.Context, user, password, project string) (string, error) {
 	domain := Object{"id": "default"}
 	header, err := l.request(ctx, http.MethodPost, KeystoneURL+"/auth/tokens", "", Object{"auth": Object{
-		"identity": Object{"methods": []string{"password"}, "password": Object{"user": Object{"name": user, "password": password, "domain": domain}}},
-		"scope":    Object{"project": Object{"name": project, "domain": domain}},
+		"identity": Object{"methods": []string{"password"}, "password": Object{
+			"user": Object{"name": user, "password": password, "domain": domain},
+		}},
+		"scope": Object{"project": Object{"name": project, "domain": domain}},
 	}}, nil)
 	if err != nil {
 		return "", err
@@ -145,7 +156,8 @@ func (l *Lab) Login(ctx context.Context, user, password, project string) (string
 	return header.Get("X-Subject-Token"), nil
 }
 
-// adminToken is a token of the administrator's that is good for a call. It is used again for a while: Neutron knows it then and need not ask Keystone.
+// adminToken is a token of the administrator's that is good for a call. It is used again
+// for a while: Neutron knows it then and need not ask Keystone.
 func (l *Lab) adminToken(ctx context.Context) (string, error) {
 	l.admin.Lock()
 	defer l.admin.Unlock()
@@ -173,7 +185,10 @@ func (l *Lab) seed(ctx context.Context) error {
 	var failed []error
 	create := func(nouns string, token string, o Object) Object {
 		answer := map[string]Object{}
-		if _, err := l.request(ctx, http.MethodPost, KeystoneURL+"/"+nouns, token, map[string]any{singular(nouns): o}, &answer); err != nil {
+		if _, err := l.request(
+			ctx, http.MethodPost, KeystoneURL+"/"+nouns, token, map[string]any{singular(nouns): o},
+			&answer,
+		); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", nouns, err))
 		}
 		return answer[singular(nouns)]
@@ -197,7 +212,9 @@ func (l *Lab) seed(ctx context.Context) error {
 	}
 	user := func(name, password, project string, in ...string) (string, string) {
 		p := create("projects", token, Object{"name": project, "domain_id": "default"}).ID()
-		u := create("users", token, Object{"name": name, "password": password, "domain_id": "default", "default_project_id": p}).ID()
+		u := create("users", token, Object{
+			"name": name, "password": password, "domain_id": "default", "default_project_id": p,
+		}).ID()
 		for _, r := range in {
 			url := fmt.Sprintf("%s/projects/%s/users/%s/roles/%s", KeystoneURL, p, u, roles[r])
 			if _, err := l.request(ctx, http.MethodPut, url, token, nil, nil); err != nil {
@@ -223,7 +240,9 @@ func (l *Lab) seed(ctx context.Context) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	if id.Credential, id.Secret, err = l.createCredential(ctx, id, "kuryr", append([]string{"member", "kuryr"}, balancing...)...); err != nil {
+	if id.Credential, id.Secret, err = l.createCredential(
+		ctx, id, "kuryr", append([]string{"member", "kuryr"}, balancing...)...,
+	); err != nil {
 		return err
 	}
 	if id.Member, id.MemberSecret, err = l.createCredential(ctx, id, "member", "member"); err != nil {
@@ -232,7 +251,9 @@ func (l *Lab) seed(ctx context.Context) error {
 	return jsonstore.WriteFile(l.identityFile(), id)
 }
 
-func (l *Lab) createCredential(ctx context.Context, of Identity, name string, roles ...string) (id, secret string, err error) {
+func (l *Lab) createCredential(
+	ctx context.Context, of Identity, name string, roles ...string,
+) (id, secret string, err error) {
 	demo, err := l.Login(ctx, of.Name, of.Password, of.Name)
 	if err != nil {
 		return "", "", err
@@ -268,7 +289,9 @@ func (l *Lab) DeleteCredential(ctx context.Context) error {
 // CreateCredential makes another application credential after DeleteCredential and writes it to CloudsFile.
 func (l *Lab) CreateCredential(ctx context.Context) error {
 	var err error
-	if l.identity.Credential, l.identity.Secret, err = l.createCredential(ctx, l.identity, "kuryr", "member", "kuryr"); err != nil {
+	if l.identity.Credential, l.identity.Secret, err = l.createCredential(
+		ctx, l.identity, "kuryr", "member", "kuryr",
+	); err != nil {
 		return err
 	}
 	return l.writeClouds()

@@ -54,10 +54,14 @@ func (h *Host) KuryrEnv() []string {
 	if h.lab.opts.Keystone {
 		return append(env, "KURYR_NEUTRON_CLOUDS_FILE="+h.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD="+CloudPassword)
 	}
-	return append(env, "KURYR_NEUTRON_AUTH_TYPE=none", "KURYR_NEUTRON_ENDPOINT="+Endpoint, "KURYR_NEUTRON_PROJECT="+h.lab.Project())
+	return append(
+		env, "KURYR_NEUTRON_AUTH_TYPE=none", "KURYR_NEUTRON_ENDPOINT="+Endpoint,
+		"KURYR_NEUTRON_PROJECT="+h.lab.Project(),
+	)
 }
 
-// StartKuryr starts kuryr for the host's engine, with env added to KuryrEnv, and returns when its plugin socket answers.
+// StartKuryr starts kuryr for the host's engine, with env added to KuryrEnv, and returns
+// when its plugin socket answers.
 func (h *Host) StartKuryr(ctx context.Context, env ...string) error {
 	return h.Host.StartKuryr(ctx, []string{"docker"}, append(h.KuryrEnv(), env...))
 }

@@ -124,13 +124,19 @@ func (l *Lab) start(ctx context.Context) error {
 	return nil
 }
 
-// central lays the central host's side of the cables. Each bridge has a MAC of its own: else it would take that of another cable when a host goes, and the
-// routers' gateways, which have learnt it, would send to nobody.
+// central lays the central host's side of the cables. Each bridge has a MAC of its own:
+// else it would take that of another cable when a host goes, and the routers' gateways,
+// which have learnt it, would send to nobody.
 func central(ctx context.Context, h *privatehost.Host) error {
 	for _, b := range []struct{ name, mac, address string }{
-		{"mgmt", "0e:00:00:00:00:01", Management.String()}, {"underlay", "0e:00:00:00:00:02", Underlay.String()}, {"external", "0e:00:00:00:00:03", External.String()},
+		{"mgmt", "0e:00:00:00:00:01", Management.String()},
+		{"underlay", "0e:00:00:00:00:02", Underlay.String()},
+		{"external", "0e:00:00:00:00:03", External.String()},
 	} {
-		err := run(ctx, h, []string{"ip", "link", "add", b.name, "address", b.mac, "up", "type", "bridge"}, []string{"ip", "addr", "add", b.address, "dev", b.name})
+		err := run(
+			ctx, h, []string{"ip", "link", "add", b.name, "address", b.mac, "up", "type", "bridge"},
+			[]string{"ip", "addr", "add", b.address, "dev", b.name},
+		)
 		if err != nil {
 			return err
 		}
@@ -189,7 +195,8 @@ func (l *Lab) all() (hosts []*privatehost.Host) {
 // environment variable KURYR_E2E_LOGS names a folder that keeps the whole logs.
 func Start(t privatehost.TB, opts Options) *Lab {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // Octavia's first start migrates, perhaps while two processors have much else to do
+	// Octavia's first start migrates, perhaps while two processors have much else to do
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	l, err := New(ctx, opts)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// Machine is a virtual machine that runs a Docker engine: a private host whose only cable is one Neutron port, plugged into the
-// switch of a compute host. It has no switch of its own, and what it knows of the world it knows by that port.
+// Machine is a virtual machine that runs a Docker engine: a private host whose only cable
+// is one Neutron port, plugged into the switch of a compute host. It has no switch of its
+// own, and what it knows of the world it knows by that port.
 type Machine struct {
 	*Host
 	Port  Object
@@ -22,8 +23,9 @@ type Machine struct {
 	env []string
 }
 
-// NewMachine makes a port on a network, and a machine of this name (10 characters at most) on the host that has it; more are
-// fields of the port, env is for its Kuryr besides KuryrEnv. The network needs a router with a way out: by that the machine
+// NewMachine makes a port on a network, and a machine of this name (10 characters at
+// most) on the host that has it; more are fields of the port, env is for its Kuryr
+// besides KuryrEnv. The network needs a router with a way out: by that the machine
 // reaches Neutron. Remove must be called in the end.
 func (h *Host) NewMachine(ctx context.Context, name, network string, more Object, env ...string) (*Machine, error) {
 	port, err := h.newPort(ctx, name, network, more)
@@ -33,7 +35,8 @@ func (h *Host) NewMachine(ctx context.Context, name, network string, more Object
 	m := &Machine{Host: &Host{Name: name, lab: h.lab}, Port: port, on: h}
 	m.env = append(m.KuryrEnv(), env...)
 	m.Host.Host, err = privatehost.New(ctx, privatehost.Options{
-		Hostname: name, Docker: true, Kuryr: h.lab.opts.Kuryr, KuryrLater: true, KuryrArgs: []string{"docker"}, KuryrEnv: m.env, Booted: m.boot,
+		Hostname: name, Docker: true, Kuryr: h.lab.opts.Kuryr, KuryrLater: true,
+		KuryrArgs: []string{"docker"}, KuryrEnv: m.env, Booted: m.boot,
 	})
 	if err == nil {
 		err = h.lab.WaitActive(ctx, port.ID())
@@ -49,8 +52,9 @@ func (m *Machine) StartKuryr(ctx context.Context, env ...string) error {
 	return m.Host.Host.StartKuryr(ctx, []string{"docker"}, slices.Concat(m.env, env))
 }
 
-// boot replaces the cable to the neighbour, which a machine has not, by that of the port, and waits until it reaches Neutron: a machine's
-// engine starts when its network is online.
+// boot replaces the cable to the neighbour, which a machine has not, by that of the port,
+// and waits until it reaches Neutron: a machine's engine starts when its network is
+// online.
 func (m *Machine) boot(ctx context.Context, host *privatehost.Host) error {
 	if err := run(ctx, host, []string{"ip", "link", "del", privatehost.Uplink}); err != nil {
 		return err
@@ -91,7 +95,8 @@ func (m *Machine) tap() string { return "eth0." + m.Name }
 // Remove ends the machine and deletes its port.
 func (m *Machine) Remove(ctx context.Context) error {
 	err := m.unplug(ctx)
-	// Else the cable would stay, with the machine's namespace, for the minutes that the kernel tries to end connections over it.
+	// Else the cable would stay, with the machine's namespace, for the minutes that the
+	// kernel tries to end connections over it.
 	m.on.Exec(ctx, "ip", "link", "del", m.tap())
 	if m.Host.Host != nil {
 		m.Close()

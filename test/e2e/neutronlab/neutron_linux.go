@@ -38,7 +38,10 @@ func (l *Lab) neutronFiles() (string, error) {
 	}
 	values := []string{"@dir@", dir, "@database@", database("neutron"), "@auth@", auth, "@keystone@", KeystoneURL}
 	if l.opts.Least {
-		values = append(values, "ovn-router,trunk,qos,segments,port_forwarding", "ovn-router", "port_security,qos,dns", "port_security,dns")
+		values = append(
+			values, "ovn-router,trunk,qos,segments,port_forwarding", "ovn-router",
+			"port_security,qos,dns", "port_security,dns",
+		)
 	}
 	if len(l.opts.Agents) > 0 {
 		values = append(values, agentValues...)
@@ -73,7 +76,9 @@ func (l *Lab) StartNeutron(ctx context.Context) error {
 		return err
 	}
 	client := l.HTTP()
-	l.neutron, err = l.Central.StartService(ctx, "neutron", nil, []string{"neutron-server", "--config-file", conf}, func(ctx context.Context) bool {
+	l.neutron, err = l.Central.StartService(ctx, "neutron", nil, []string{
+		"neutron-server", "--config-file", conf,
+	}, func(ctx context.Context) bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, Endpoint+"/v2.0/networks?fields=id", nil)
 		if err != nil {
 			return false

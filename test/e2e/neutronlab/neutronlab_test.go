@@ -54,18 +54,27 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 	network := create("networks", neutronlab.Object{"name": "lab"})
 	subnet := create("subnets", neutronlab.Object{"network_id": network.ID(), "ip_version": 4, "cidr": "10.77.0.0/24"})
 	group := create("security-groups", neutronlab.Object{"name": "lab"})
-	create("security-group-rules", neutronlab.Object{"security_group_id": group.ID(), "direction": "ingress", "protocol": "icmp"})
+	create("security-group-rules", neutronlab.Object{
+		"security_group_id": group.ID(), "direction": "ingress", "protocol": "icmp",
+	})
 	external, err := l.ExternalNetwork(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := create("routers", neutronlab.Object{"name": "lab", "external_gateway_info": neutronlab.Object{"network_id": external.ID()}})
-	if err := api.Act(ctx, "routers/"+router.ID()+"/add_router_interface", neutronlab.Object{"subnet_id": subnet.ID()}); err != nil {
+	router := create("routers", neutronlab.Object{
+		"name": "lab", "external_gateway_info": neutronlab.Object{"network_id": external.ID()},
+	})
+	if err := api.Act(ctx, "routers/"+router.ID()+"/add_router_interface", neutronlab.Object{
+		"subnet_id": subnet.ID(),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	plug := func(host int, name string) *neutronlab.VM {
 		t.Helper()
-		vm, err := l.Hosts[host].NewVM(ctx, name, network.ID(), neutronlab.Object{"project_id": l.Project(), "security_groups": []string{group.ID()}})
+		vm, err := l.Hosts[host].NewVM(
+			ctx, name, network.ID(),
+			neutronlab.Object{"project_id": l.Project(), "security_groups": []string{group.ID()}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +92,9 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 		{a.Exec, neutronlab.External.Addr().String()},
 	} {
 		// The first packets of a way may be lost by design: somebody on it asks for an address first.
-		err := neutronlab.Until(ctx, func(ctx context.Context) error { return way.from(ctx, "ping", "-c1", "-W2", way.to).Err() })
+		err := neutronlab.Until(ctx, func(ctx context.Context) error {
+			return way.from(ctx, "ping", "-c1", "-W2", way.to).Err()
+		})
 		if err == nil {
 			err = way.from(ctx, "ping", "-c3", "-i0.2", "-W5", way.to).Err()
 		}
@@ -92,7 +103,10 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 		}
 	}
 	// A cable more, as a host's that comes and goes, leaves the way out to those who have learnt it.
-	for _, argv := range [][]string{{"ip", "link", "add", "more", "address", "02:00:00:00:00:01", "type", "veth"}, {"ip", "link", "set", "more", "master", "external"}} {
+	for _, argv := range [][]string{
+		{"ip", "link", "add", "more", "address", "02:00:00:00:00:01", "type", "veth"},
+		{"ip", "link", "set", "more", "master", "external"},
+	} {
 		if err := l.Central.Exec(ctx, argv...).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +121,8 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 	}
 }
 
-// A connection whose addresses and ports are those of one that has just ended leaves the switch running (hideZeroSNAT), one that was started again, too.
+// A connection whose addresses and ports are those of one that has just ended leaves the
+// switch running (hideZeroSNAT), one that was started again, too.
 func TestConnectionAgain(t *testing.T) {
 	// A boot of its own: the switch is killed.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1})
@@ -123,9 +138,14 @@ func TestConnectionAgain(t *testing.T) {
 	}
 	project := l.Project()
 	network := create("networks", neutronlab.Object{"name": "again", "project_id": project})
-	create("subnets", neutronlab.Object{"network_id": network, "ip_version": 4, "cidr": "10.78.0.0/24", "project_id": project})
+	create("subnets", neutronlab.Object{
+		"network_id": network, "ip_version": 4, "cidr": "10.78.0.0/24", "project_id": project,
+	})
 	group := create("security-groups", neutronlab.Object{"name": "again", "project_id": project})
-	create("security-group-rules", neutronlab.Object{"security_group_id": group, "direction": "ingress", "protocol": "tcp", "project_id": project})
+	create("security-group-rules", neutronlab.Object{
+		"security_group_id": group, "direction": "ingress", "protocol": "tcp",
+		"project_id": project,
+	})
 	h := l.Hosts[0]
 	vms := map[string]*neutronlab.VM{}
 	for _, name := range []string{"asks", "answers"} {
@@ -136,7 +156,14 @@ func TestConnectionAgain(t *testing.T) {
 		vms[name] = vm
 	}
 	const port = "7001"
-	_, err := h.StartService(ctx, "answers", nil, []string{"nsenter", "--net=/run/netns/answers", "--", "busybox", "nc", "-ll", "-p", port, "-e", "echo", "here"}, nil)
+	_, err := h.StartService(
+		ctx, "answers", nil,
+		[]string{
+			"nsenter", "--net=/run/netns/answers", "--", "busybox", "nc", "-ll", "-p", port, "-e",
+			"echo", "here",
+		},
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

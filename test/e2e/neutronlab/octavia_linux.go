@@ -42,12 +42,16 @@ func (l *Lab) octaviaFiles() (string, error) {
 	if l.opts.Amphora {
 		providers += ",amphora:amphorae without machines"
 		// The authority of amphorae's certificates.
-		if err := tlsfiles.IssueServer(filepath.Join(dir, "certificates"), []string{"octavia"}, time.Now()); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := tlsfiles.IssueServer(
+			filepath.Join(dir, "certificates"), []string{"octavia"}, time.Now(),
+		); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
 	}
 	return writeFile(l.Central, "octavia/octavia.conf", strings.NewReplacer(
-		"@dir@", dir, "@providers@", providers, "@database@", database("octavia"), "@keystone@", KeystoneURL, "@neutron@", Endpoint, "@octavia@", OctaviaURL).Replace(octaviaConf))
+		"@dir@", dir, "@providers@", providers, "@database@", database("octavia"),
+		"@keystone@", KeystoneURL, "@neutron@", Endpoint, "@octavia@", OctaviaURL,
+	).Replace(octaviaConf))
 }
 
 func (l *Lab) migrateOctavia(ctx context.Context) error {
@@ -80,7 +84,10 @@ func (l *Lab) StartOctavia(ctx context.Context) error {
 		_, err := os.Stat(l.Central.Path("/run/octavia/status.sock"))
 		return err == nil
 	}
-	_, err = l.Central.StartService(ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf}, listening)
+	_, err = l.Central.StartService(
+		ctx, "octavia-driver-agent", nil, []string{"octavia-driver-agent", "--config-file", conf},
+		listening,
+	)
 	if err != nil {
 		return err
 	}
@@ -102,7 +109,8 @@ func (l *Lab) Octavia(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// SetState makes a load balancer's state of provisioning another in Octavia's database, which nothing else can: so it is stuck, or broken.
+// SetState makes a load balancer's state of provisioning another in Octavia's database,
+// which nothing else can: so it is stuck, or broken.
 func (l *Lab) SetState(ctx context.Context, balancer, state string) error {
 	return run(ctx, l.Central, []string{"mariadb", "--no-defaults", "-uroot", "-S", databaseSocket, "octavia", "-e",
 		fmt.Sprintf("UPDATE load_balancer SET provisioning_status='%s' WHERE id='%s'", state, balancer)})

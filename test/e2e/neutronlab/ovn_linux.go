@@ -23,7 +23,9 @@ const stopLimit = 30 * time.Second
 // StartOVN starts OVN's two databases and northd, with what they held when they were stopped.
 func (l *Lab) StartOVN(ctx context.Context) error {
 	var err error
-	if l.ovn.north, err = l.startOVSDB(ctx, l.Central, "ovnnb_db", "/run/ovn", "/usr/share/ovn/ovn-nb.ovsschema"); err != nil {
+	if l.ovn.north, err = l.startOVSDB(
+		ctx, l.Central, "ovnnb_db", "/run/ovn", "/usr/share/ovn/ovn-nb.ovsschema",
+	); err != nil {
 		return err
 	}
 	l.ovn.south, err = l.startOVSDB(ctx, l.Central, "ovnsb_db", "/run/ovn", "/usr/share/ovn/ovn-sb.ovsschema",
@@ -34,7 +36,10 @@ func (l *Lab) StartOVN(ctx context.Context) error {
 	if err := run(ctx, l.Central, []string{"ovn-nbctl", "--no-wait", "init"}, []string{"ovn-sbctl", "init"}); err != nil {
 		return err
 	}
-	l.ovn.northd, err = l.Central.StartService(ctx, "ovn-northd", nil, []string{"ovn-northd", "-vsyslog:off", "--pidfile=/run/ovn/ovn-northd.pid"}, nil)
+	l.ovn.northd, err = l.Central.StartService(
+		ctx, "ovn-northd", nil,
+		[]string{"ovn-northd", "-vsyslog:off", "--pidfile=/run/ovn/ovn-northd.pid"}, nil,
+	)
 	return err
 }
 
@@ -49,7 +54,9 @@ func (l *Lab) StopOVN(sig syscall.Signal) error {
 }
 
 // startOVSDB starts a database server, on a file in the host's folder that is made by its schema where it is missing.
-func (l *Lab) startOVSDB(ctx context.Context, h *privatehost.Host, name, dir, schema string, remotes ...string) (*privatehost.Service, error) {
+func (l *Lab) startOVSDB(
+	ctx context.Context, h *privatehost.Host, name, dir, schema string, remotes ...string,
+) (*privatehost.Service, error) {
 	file, socket := filepath.Join(h.Dir(), name), filepath.Join(dir, name+".sock")
 	if _, err := os.Stat(file); os.IsNotExist(err) {
 		if err := run(ctx, h, []string{"ovsdb-tool", "create", file, schema}); err != nil {
@@ -73,26 +80,31 @@ func listens(h *privatehost.Host, network, address string) func(context.Context)
 	}
 }
 
-// carryGateways tells Neutron that a host is on the external network, so that routers' gateways are put there and on no other host. Debian's
-// Neutron reads that where its OVN no longer writes it.
+// carryGateways tells Neutron that a host is on the external network, so that routers'
+// gateways are put there and on no other host. Debian's Neutron reads that where its OVN
+// no longer writes it.
 func (l *Lab) carryGateways(ctx context.Context, h *Host) error {
 	return run(ctx, l.Central, []string{"ovn-sbctl", "set", "Chassis", h.Name,
 		"external_ids:ovn-bridge-mappings=" + externalMapping, "external_ids:ovn-cms-options=" + gatewayOption})
 }
 
-// waitChassis returns when OVN knows the host, and Neutron takes it for alive whatever becomes of it. Debian's Neutron compares the count of NB_Global with what a
-// host told of it, and may never hear what a host tells that it met late: it passes over the first time, which under load may be the only one. A count
-// of nothing, which nobody adds to any more, is behind none.
+// waitChassis returns when OVN knows the host, and Neutron takes it for alive whatever
+// becomes of it. Debian's Neutron compares the count of NB_Global with what a host told
+// of it, and may never hear what a host tells that it met late: it passes over the first
+// time, which under load may be the only one. A count of nothing, which nobody adds to
+// any more, is behind none.
 func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
-	err := run(ctx, l.Central, []string{"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name})
+	err := run(ctx, l.Central, []string{
+		"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name,
+	})
 	if err != nil {
 		return fmt.Errorf("OVN does not know host %s: %w", h.Name, err)
 	}
 	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "set", "NB_Global", ".", "nb_cfg=0"})
 }
 
-// waitDropGroup returns when Neutron has made the port group of what no security group lets pass, which it does once, by a worker of its own, some
-// time after its API answers.
+// waitDropGroup returns when Neutron has made the port group of what no security group
+// lets pass, which it does once, by a worker of its own, some time after its API answers.
 func (l *Lab) waitDropGroup(ctx context.Context) error {
 	const group = "neutron_pg_drop"
 	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "wait-until", "Port_Group", group, "name=" + group})

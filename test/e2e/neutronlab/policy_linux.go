@@ -13,8 +13,9 @@ import (
 // manual is the page that tells what a host may have to do in Neutron beyond a member.
 const manual = "docs/neutron.md"
 
-// ManualPolicy are the lines of the policy.yaml that the manual gives to hosts, of the tree that the caller works in. A lab with
-// Keystone has these and no others, so that what works in it works by the manual.
+// ManualPolicy are the lines of the policy.yaml that the manual gives to hosts, of the
+// tree that the caller works in. A lab with Keystone has these and no others, so that
+// what works in it works by the manual.
 func ManualPolicy() ([]string, error) {
 	section, err := ManualSection("LEAST ROLE AND POLICY")
 	if err != nil {

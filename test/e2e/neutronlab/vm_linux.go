@@ -10,8 +10,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// VM is what a hypervisor would plug for a virtual machine: a namespace with one interface that carries a port's MAC and
-// addresses.
+// VM is what a hypervisor would plug for a virtual machine: a namespace with one
+// interface that carries a port's MAC and addresses.
 type VM struct {
 	Name  string
 	Port  Object
@@ -22,8 +22,8 @@ type VM struct {
 // tap is the name by which the switch knows a port's interface.
 func (vm *VM) tap() string { return "tap" + vm.Port.ID()[:11] }
 
-// NewVM makes a port on a network and plugs a VM of this name into it on the host; more are fields of the port. It returns
-// when Neutron says that the port is active.
+// NewVM makes a port on a network and plugs a VM of this name into it on the host; more
+// are fields of the port. It returns when Neutron says that the port is active.
 func (h *Host) NewVM(ctx context.Context, name, network string, more Object) (*VM, error) {
 	port, err := h.newPort(ctx, name, network, more)
 	if err != nil {
@@ -38,7 +38,10 @@ func (h *Host) NewVM(ctx context.Context, name, network string, more Object) (*V
 
 // newPort makes a port as a hypervisor's on this host.
 func (h *Host) newPort(ctx context.Context, name, network string, more Object) (Object, error) {
-	body := Object{"name": name, "network_id": network, "binding:host_id": h.Name, "device_owner": "compute:nova", "device_id": name}
+	body := Object{
+		"name": name, "network_id": network, "binding:host_id": h.Name,
+		"device_owner": "compute:nova", "device_id": name,
+	}
 	for k, v := range more {
 		body[k] = v
 	}
@@ -67,7 +70,9 @@ func (vm *VM) plug(ctx context.Context) error {
 }
 
 // configure gives a VM's eth0 its port's MAC, MTU, addresses and ways out; in runs a command in the VM.
-func (l *Lab) configure(ctx context.Context, port Object, in func(context.Context, ...string) privatehost.Result) (addrs []netip.Prefix, err error) {
+func (l *Lab) configure(
+	ctx context.Context, port Object, in func(context.Context, ...string) privatehost.Result,
+) (addrs []netip.Prefix, err error) {
 	api := l.API()
 	network, err := api.Get(ctx, "networks", port.Text("network_id"))
 	if err != nil {
@@ -110,8 +115,11 @@ func (l *Lab) configure(ctx context.Context, port Object, in func(context.Contex
 
 // attach makes a link of the host the one by which the switch reaches a VM's port.
 func (h *Host) attach(ctx context.Context, link, vm string, port Object) error {
-	return run(ctx, h.Host, []string{"ovs-vsctl", "--may-exist", "add-port", IntegrationBridge, link, "--", "set", "Interface", link,
-		"external_ids:iface-id=" + port.ID(), "external_ids:iface-status=active", "external_ids:attached-mac=" + port.Text("mac_address"),
+	return run(ctx, h.Host, []string{
+		"ovs-vsctl", "--may-exist", "add-port", IntegrationBridge, link, "--", "set", "Interface",
+		link,
+		"external_ids:iface-id=" + port.ID(), "external_ids:iface-status=active",
+		"external_ids:attached-mac=" + port.Text("mac_address"),
 		"external_ids:vm-id=" + vm})
 }
 
@@ -123,7 +131,10 @@ func (vm *VM) Exec(ctx context.Context, argv ...string) privatehost.Result {
 // Remove unplugs the VM and deletes its port.
 func (vm *VM) Remove(ctx context.Context) error {
 	var errs []error
-	for _, argv := range [][]string{{"ovs-vsctl", "--if-exists", "del-port", IntegrationBridge, vm.tap()}, {"ip", "netns", "del", vm.Name}} {
+	for _, argv := range [][]string{
+		{"ovs-vsctl", "--if-exists", "del-port", IntegrationBridge, vm.tap()},
+		{"ip", "netns", "del", vm.Name},
+	} {
 		errs = append(errs, run(ctx, vm.host.Host, argv))
 	}
 	errs = append(errs, vm.host.lab.API().Delete(ctx, "ports", vm.Port.ID()))
@@ -141,8 +152,9 @@ func (l *Lab) WaitActive(ctx context.Context, port string) error {
 	})
 }
 
-// Until asks again and again, until there is nothing to complain about or ctx ends: then the last complaint is the error.
-// It is for what has no event to wait for, which is all of Neutron.
+// Until asks again and again, until there is nothing to complain about or ctx ends: then
+// the last complaint is the error. It is for what has no event to wait for, which is all
+// of Neutron.
 func Until(ctx context.Context, complaint func(context.Context) error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

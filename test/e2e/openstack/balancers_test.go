@@ -21,7 +21,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 )
 
-// scriptLoadBalancers is everything of "openstack loadbalancer" that the embedded SDN has, and what it says of the rest.
+// scriptLoadBalancers is everything of "openstack loadbalancer" that the embedded SDN
+// has, and what it says of the rest.
 func scriptLoadBalancers(s *session) {
 	if strings.Contains(s.do("loadbalancer provider list"), "endpoint") {
 		s.Skip("this cloud has no load balancers")
@@ -33,11 +34,19 @@ func scriptLoadBalancers(s *session) {
 	s.one("router create --external-gateway bout br1")
 	s.quiet("router add subnet br1 bs1")
 
-	made := s.one("loadbalancer create --name lb1 --description words --vip-subnet-id bs1 --vip-address 10.0.0.50 --tag red --wait")
-	s.is(made, "name", "lb1", "description", "words", "vip_address", "10.0.0.50", "vip_subnet_id", subnet.id(), "provisioning_status", "ACTIVE", "operating_status", "ONLINE", "provider", "kuryr",
+	made := s.one(
+		"loadbalancer create --name lb1 --description words --vip-subnet-id bs1 --vip-address " +
+			"10.0.0.50 --tag red --wait",
+	)
+	s.is(
+		made, "name", "lb1", "description", "words", "vip_address", "10.0.0.50", "vip_subnet_id",
+		subnet.id(), "provisioning_status", "ACTIVE", "operating_status", "ONLINE", "provider",
+		"kuryr",
 		"admin_state_up", true, "availability_zone", nil, "flavor_id", nil)
 	s.is(s.one("loadbalancer show lb1"), "id", made.id())
-	if all := s.list("loadbalancer list --tags red --provisioning-status ACTIVE"); names(all, "name") != "lb1" || all[0].text("vip_address") != "10.0.0.50" {
+	if all := s.list(
+		"loadbalancer list --tags red --provisioning-status ACTIVE",
+	); names(all, "name") != "lb1" || all[0].text("vip_address") != "10.0.0.50" {
 		s.Errorf("load balancers %v", all)
 	}
 	if got := s.list("loadbalancer list --name lb9"); len(got) != 0 {
@@ -48,8 +57,15 @@ func scriptLoadBalancers(s *session) {
 	s.quiet("loadbalancer unset --description --tag red lb2")
 	s.is(s.one("loadbalancer show lb2"), "description", "", "tags", "blue")
 
-	listener := s.one("loadbalancer listener create --name l1 --protocol TCP --protocol-port 80 --allowed-cidr 10.0.0.0/8 --wait lb2")
-	s.is(listener, "protocol", "TCP", "protocol_port", 80, "connection_limit", -1, "default_pool_id", nil, "timeout_client_data", 50000, "loadbalancers", made.id(), "allowed_cidrs", "10.0.0.0/8")
+	listener := s.one(
+		"loadbalancer listener create --name l1 --protocol TCP --protocol-port 80 --allowed-cidr " +
+			"10.0.0.0/8 --wait lb2",
+	)
+	s.is(
+		listener, "protocol", "TCP", "protocol_port", 80, "connection_limit", -1, "default_pool_id",
+		nil, "timeout_client_data", 50000, "loadbalancers", made.id(), "allowed_cidrs",
+		"10.0.0.0/8",
+	)
 	s.quiet("loadbalancer listener set --name l2 --description web l1")
 	s.quiet("loadbalancer listener unset --allowed-cidrs l2")
 	s.is(s.one("loadbalancer listener show l2"), "description", "web", "allowed_cidrs", "")
@@ -57,13 +73,26 @@ func scriptLoadBalancers(s *session) {
 	if got := names(s.list("loadbalancer listener list --loadbalancer lb2"), "name"); got != "l2 dns" && got != "dns l2" {
 		s.Errorf("listeners %s", got)
 	}
-	pool := s.one("loadbalancer pool create --name p1 --listener l2 --protocol TCP --lb-algorithm ROUND_ROBIN --session-persistence type=SOURCE_IP")
-	s.is(pool, "lb_algorithm", "ROUND_ROBIN", "protocol", "TCP", "listeners", listener.id(), "session_persistence", "type=SOURCE_IP\ncookie_name=None\npersistence_timeout=None\npersistence_granularity=None")
+	pool := s.one(
+		"loadbalancer pool create --name p1 --listener l2 --protocol TCP --lb-algorithm " +
+			"ROUND_ROBIN --session-persistence type=SOURCE_IP",
+	)
+	s.is(
+		pool, "lb_algorithm", "ROUND_ROBIN", "protocol", "TCP", "listeners", listener.id(),
+		"session_persistence",
+		"type=SOURCE_IP\ncookie_name=None\npersistence_timeout=None\npersistence_granularity=None",
+	)
 	s.quiet("loadbalancer pool set --name p2 --lb-algorithm SOURCE_IP p1")
 	s.quiet("loadbalancer pool unset --session-persistence p2")
 	s.is(s.one("loadbalancer pool show p2"), "lb_algorithm", "SOURCE_IP", "session_persistence", nil)
-	member := s.one("loadbalancer member create --name m1 --address 10.0.0.5 --protocol-port 8080 --subnet-id bs1 --wait p2")
-	s.is(member, "address", "10.0.0.5", "protocol_port", 8080, "weight", 1, "subnet_id", subnet.id(), "operating_status", "NO_MONITOR")
+	member := s.one(
+		"loadbalancer member create --name m1 --address 10.0.0.5 --protocol-port 8080 " +
+			"--subnet-id bs1 --wait p2",
+	)
+	s.is(
+		member, "address", "10.0.0.5", "protocol_port", 8080, "weight", 1, "subnet_id", subnet.id(),
+		"operating_status", "NO_MONITOR",
+	)
 	s.quiet("loadbalancer member set --weight 0 --name m2 p2 m1")
 	s.is(s.one("loadbalancer member show p2 m2"), "weight", 0, "name", "m2")
 	s.quiet("loadbalancer member unset --weight p2 m2")
@@ -80,13 +109,17 @@ func scriptLoadBalancers(s *session) {
 	s.refused("already allocated", "loadbalancer create --vip-subnet-id bs1 --vip-address 10.0.0.50")
 	s.refused("has children", "loadbalancer delete lb2")
 	s.refused("not counted", "loadbalancer stats show lb2")
-	if said := s.do("loadbalancer status show lb2"); !strings.Contains(said, member.id()) || !strings.Contains(said, `"provisioning_status": "ACTIVE"`) {
+	if said := s.do("loadbalancer status show lb2"); !strings.Contains(said, member.id()) ||
+		!strings.Contains(said, `"provisioning_status": "ACTIVE"`) {
 		s.Errorf("status show: %s", said)
 	}
 	if got := s.list("loadbalancer provider list"); names(got, "name") != "kuryr" {
 		s.Errorf("providers %v", got)
 	}
-	for _, none := range []string{"flavor", "flavorprofile", "availabilityzone", "l7policy", "healthmonitor", "amphora", "provider capability"} {
+	for _, none := range []string{
+		"flavor", "flavorprofile", "availabilityzone", "l7policy", "healthmonitor", "amphora",
+		"provider capability",
+	} {
 		command := "loadbalancer " + none + " list"
 		if none == "provider capability" {
 			command += " kuryr"
@@ -119,7 +152,8 @@ func scriptLoadBalancers(s *session) {
 	s.quiet("network delete bn1 bout")
 }
 
-// Gophercloud makes a whole tree by one call, changes it by parts and all members at once, waits for nothing and takes all away.
+// Gophercloud makes a whole tree by one call, changes it by parts and all members at
+// once, waits for nothing and takes all away.
 func TestGophercloudLoadBalancers(t *testing.T) {
 	s := start(t)
 	if s.free {
@@ -132,7 +166,11 @@ func TestGophercloudLoadBalancers(t *testing.T) {
 	ctx := t.Context()
 	n := made(s.client(t, byPassword(bob, "demo")))(t)
 	network := made(networks.Create(ctx, n, networks.CreateOpts{Name: "blue"}).Extract())(t)
-	subnet := made(subnets.Create(ctx, n, subnets.CreateOpts{NetworkID: network.ID, IPVersion: 4, CIDR: "10.0.0.0/24"}).Extract())(t)
+	subnet := made(
+		subnets.Create(
+			ctx, n, subnets.CreateOpts{NetworkID: network.ID, IPVersion: 4, CIDR: "10.0.0.0/24"},
+		).Extract(),
+	)(t)
 	c := balancers(bob, "demo")
 
 	versions := made(apiversions.ExtractAPIVersions(made(apiversions.List(c).AllPages(ctx))(t)))(t)
@@ -140,38 +178,74 @@ func TestGophercloudLoadBalancers(t *testing.T) {
 		t.Errorf("versions %v", versions)
 	}
 	weight, name := 3, "m"
-	lb := made(loadbalancers.Create(ctx, c, loadbalancers.CreateOpts{Name: "lb", VipSubnetID: subnet.ID, Tags: []string{"a"}, Listeners: []listeners.CreateOpts{{
-		Name: "web", Protocol: listeners.ProtocolTCP, ProtocolPort: 80, AllowedCIDRs: []string{"10.0.0.0/8"},
-		DefaultPool: &pools.CreateOpts{Name: "webs", Protocol: pools.ProtocolTCP, LBMethod: pools.LBMethodRoundRobin, Members: []pools.CreateMemberOpts{{Address: "10.0.0.5", ProtocolPort: 80, Weight: &weight}}},
-	}}}).Extract())(t)
-	if lb.ProvisioningStatus != "ACTIVE" || lb.VipPortID == "" || lb.VipNetworkID != network.ID || len(lb.Listeners) != 1 || len(lb.Pools) != 1 || lb.CreatedAt.IsZero() {
+	lb := made(loadbalancers.Create(ctx, c, loadbalancers.CreateOpts{
+		Name: "lb", VipSubnetID: subnet.ID, Tags: []string{"a"}, Listeners: []listeners.CreateOpts{{
+			Name: "web", Protocol: listeners.ProtocolTCP, ProtocolPort: 80, AllowedCIDRs: []string{"10.0.0.0/8"},
+			DefaultPool: &pools.CreateOpts{
+				Name: "webs", Protocol: pools.ProtocolTCP, LBMethod: pools.LBMethodRoundRobin,
+				Members: []pools.CreateMemberOpts{
+					{Address: "10.0.0.5", ProtocolPort: 80, Weight: &weight},
+				},
+			},
+		}}}).Extract())(t)
+	if lb.ProvisioningStatus != "ACTIVE" || lb.VipPortID == "" || lb.VipNetworkID != network.ID ||
+		len(lb.Listeners) != 1 || len(lb.Pools) != 1 || lb.CreatedAt.IsZero() {
 		t.Errorf("the load balancer is %+v", lb)
 	}
 	pool := made(pools.Get(ctx, c, lb.Pools[0].ID).Extract())(t)
-	must(t, pools.BatchUpdateMembers(ctx, c, pool.ID, []pools.BatchUpdateMemberOpts{{Address: "10.0.0.5", ProtocolPort: 80, Name: &name}, {Address: "10.0.0.6", ProtocolPort: 80}}).ExtractErr())
+	must(
+		t,
+		pools.BatchUpdateMembers(ctx, c, pool.ID, []pools.BatchUpdateMemberOpts{
+			{Address: "10.0.0.5", ProtocolPort: 80, Name: &name},
+			{Address: "10.0.0.6", ProtocolPort: 80},
+		}).ExtractErr(),
+	)
 	members := made(pools.ExtractMembers(made(pools.ListMembers(c, pool.ID, nil).AllPages(ctx))(t)))(t)
 	slices.SortFunc(members, func(a, b pools.Member) int { return strings.Compare(a.Address, b.Address) })
 	if len(members) != 2 || members[0].Weight != 3 || members[0].Name != "m" || members[0].ID != pool.Members[0].ID {
 		t.Errorf("the members are %+v", members)
 	}
-	udp := made(listeners.Create(ctx, c, listeners.CreateOpts{LoadbalancerID: lb.ID, Protocol: listeners.ProtocolUDP, ProtocolPort: 80}).Extract())(t)
-	made(pools.Create(ctx, c, pools.CreateOpts{ListenerID: udp.ID, Protocol: pools.ProtocolUDP, LBMethod: pools.LBMethodRoundRobin, Persistence: &pools.SessionPersistence{Type: "SOURCE_IP"}}).Extract())(t)
+	udp := made(
+		listeners.Create(ctx, c, listeners.CreateOpts{
+			LoadbalancerID: lb.ID, Protocol: listeners.ProtocolUDP, ProtocolPort: 80,
+		}).Extract(),
+	)(t)
+	made(
+		pools.Create(ctx, c, pools.CreateOpts{
+			ListenerID: udp.ID, Protocol: pools.ProtocolUDP, LBMethod: pools.LBMethodRoundRobin,
+			Persistence: &pools.SessionPersistence{Type: "SOURCE_IP"},
+		}).Extract(),
+	)(t)
 	cidrs := []string{"192.0.2.0/24"}
-	if udp = made(listeners.Update(ctx, c, udp.ID, listeners.UpdateOpts{AllowedCIDRs: &cidrs}).Extract())(t); len(udp.AllowedCIDRs) != 1 || udp.DefaultPoolID == "" {
+	if udp = made(
+		listeners.Update(ctx, c, udp.ID, listeners.UpdateOpts{AllowedCIDRs: &cidrs}).Extract(),
+	)(t); len(udp.AllowedCIDRs) != 1 || udp.DefaultPoolID == "" {
 		t.Errorf("the listener is %+v", udp)
 	}
 	tags := []string{"b"}
-	if lb = made(loadbalancers.Update(ctx, c, lb.ID, loadbalancers.UpdateOpts{Name: &name, Tags: &tags}).Extract())(t); lb.Name != "m" || lb.Tags[0] != "b" {
+	if lb = made(
+		loadbalancers.Update(
+			ctx, c, lb.ID, loadbalancers.UpdateOpts{Name: &name, Tags: &tags},
+		).Extract(),
+	)(t); lb.Name != "m" || lb.Tags[0] != "b" {
 		t.Errorf("the load balancer is %+v", lb)
 	}
-	if found := made(loadbalancers.ExtractLoadBalancers(made(loadbalancers.List(c, loadbalancers.ListOpts{VipAddress: lb.VipAddress, Tags: tags}).AllPages(ctx))(t)))(t); len(found) != 1 {
+	if found := made(loadbalancers.ExtractLoadBalancers(
+		made(
+			loadbalancers.List(
+				c, loadbalancers.ListOpts{VipAddress: lb.VipAddress, Tags: tags},
+			).AllPages(ctx),
+		)(t),
+	))(t); len(found) != 1 {
 		t.Errorf("%d are found", len(found))
 	}
 	tree := made(loadbalancers.GetStatuses(ctx, c, lb.ID).Extract())(t)
 	if len(tree.Loadbalancer.Listeners) != 2 || len(tree.Loadbalancer.Listeners[0].Pools[0].Members) == 0 {
 		t.Errorf("the statuses are %+v", tree.Loadbalancer)
 	}
-	if got := made(providers.ExtractProviders(made(providers.List(c, nil).AllPages(ctx))(t)))(t); len(got) != 1 || got[0].Name != "kuryr" {
+	if got := made(
+		providers.ExtractProviders(made(providers.List(c, nil).AllPages(ctx))(t)),
+	)(t); len(got) != 1 || got[0].Name != "kuryr" {
 		t.Errorf("the providers are %v", got)
 	}
 	if got := made(flavors.ExtractFlavors(made(flavors.List(c, nil).AllPages(ctx))(t)))(t); len(got) != 0 {
@@ -179,19 +253,29 @@ func TestGophercloudLoadBalancers(t *testing.T) {
 	}
 	one := 1
 	operator := balancers(alice, "demo")
-	if q := made(quotas.Update(ctx, operator, "demo", quotas.UpdateOpts{Loadbalancer: &one}).Extract())(t); q.Loadbalancer != 1 {
+	if q := made(
+		quotas.Update(ctx, operator, "demo", quotas.UpdateOpts{Loadbalancer: &one}).Extract(),
+	)(t); q.Loadbalancer != 1 {
 		t.Errorf("the quota is %+v", q)
 	}
-	if _, err := loadbalancers.Create(ctx, c, loadbalancers.CreateOpts{VipSubnetID: subnet.ID}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
+	if _, err := loadbalancers.Create(
+		ctx, c, loadbalancers.CreateOpts{VipSubnetID: subnet.ID},
+	).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
 		t.Errorf("over quota: %v", err)
 	}
-	if _, err := loadbalancers.Get(ctx, balancers(carol, "other"), lb.ID).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
+	if _, err := loadbalancers.Get(
+		ctx, balancers(carol, "other"), lb.ID,
+	).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		t.Errorf("another project's load balancer: %v", err)
 	}
-	if err := loadbalancers.Delete(ctx, balancers(ruth, "demo"), lb.ID, loadbalancers.DeleteOpts{Cascade: true}).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
+	if err := loadbalancers.Delete(
+		ctx, balancers(ruth, "demo"), lb.ID, loadbalancers.DeleteOpts{Cascade: true},
+	).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
 		t.Errorf("a reader's change: %v", err)
 	}
-	if err := loadbalancers.Delete(ctx, c, lb.ID, nil).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusBadRequest) {
+	if err := loadbalancers.Delete(ctx, c, lb.ID, nil).ExtractErr(); !gophercloud.ResponseCodeIs(
+		err, http.StatusBadRequest,
+	) {
 		t.Errorf("one with children: %v", err)
 	}
 	must(t, loadbalancers.Delete(ctx, c, lb.ID, loadbalancers.DeleteOpts{Cascade: true}).ExtractErr())

@@ -45,7 +45,9 @@ func (s *server) provider(t *testing.T, options gophercloud.AuthOptions) (*gophe
 	options.IdentityEndpoint = s.url + "/v3"
 	provider, err := openstack.NewClient(options.IdentityEndpoint)
 	must(t, err)
-	provider.HTTPClient = http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	provider.HTTPClient = http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}}
 	t.Cleanup(provider.HTTPClient.CloseIdleConnections)
 	return provider, openstack.Authenticate(t.Context(), provider, options)
 }
@@ -60,45 +62,94 @@ func TestGophercloud(t *testing.T) {
 	if s.free {
 		t.Skip("this API wants no credentials")
 	}
-	operator, err := s.client(t, gophercloud.AuthOptions{TokenID: s.token, Scope: &gophercloud.AuthScope{ProjectName: "demo", DomainName: "Default"}})
+	operator, err := s.client(t, gophercloud.AuthOptions{
+		TokenID: s.token, Scope: &gophercloud.AuthScope{ProjectName: "demo", DomainName: "Default"},
+	})
 	must(t, err)
 	outside := made(networks.Create(t.Context(), operator, external{networks.CreateOpts{Name: "outside"}}).Extract())(t)
-	made(subnets.Create(t.Context(), operator, subnets.CreateOpts{NetworkID: outside.ID, IPVersion: 4, CIDR: "198.51.100.0/24"}).Extract())(t)
+	made(
+		subnets.Create(
+			t.Context(), operator,
+			subnets.CreateOpts{NetworkID: outside.ID, IPVersion: 4, CIDR: "198.51.100.0/24"},
+		).Extract(),
+	)(t)
 
 	c, err := s.client(t, byPassword(bob, "demo"))
 	must(t, err)
 	ctx := t.Context()
 	network := made(networks.Create(ctx, c, networks.CreateOpts{Name: "blue"}).Extract())(t)
-	subnet := made(subnets.Create(ctx, c, subnets.CreateOpts{NetworkID: network.ID, IPVersion: 4, CIDR: "10.0.0.0/24"}).Extract())(t)
+	subnet := made(
+		subnets.Create(
+			ctx, c, subnets.CreateOpts{NetworkID: network.ID, IPVersion: 4, CIDR: "10.0.0.0/24"},
+		).Extract(),
+	)(t)
 	group := made(groups.Create(ctx, c, groups.CreateOpts{Name: "web"}).Extract())(t)
-	made(rules.Create(ctx, c, rules.CreateOpts{SecGroupID: group.ID, Direction: rules.DirIngress, EtherType: rules.EtherType4, Protocol: rules.ProtocolTCP, PortRangeMin: 80, PortRangeMax: 80}).Extract())(t)
-	addresses := made(addressgroups.Create(ctx, c, addressgroups.CreateOpts{Name: "us", Addresses: []string{"192.0.2.0/24"}}).Extract())(t)
-	made(addressgroups.AddAddresses(ctx, c, addresses.ID, addressgroups.UpdateAddressesOpts{Addresses: []string{"198.51.100.0/24"}}).Extract())(t)
-	port := made(ports.Create(ctx, c, ports.CreateOpts{NetworkID: network.ID, SecurityGroups: &[]string{group.ID}}).Extract())(t)
+	made(
+		rules.Create(ctx, c, rules.CreateOpts{
+			SecGroupID: group.ID, Direction: rules.DirIngress, EtherType: rules.EtherType4,
+			Protocol: rules.ProtocolTCP, PortRangeMin: 80, PortRangeMax: 80,
+		}).Extract(),
+	)(t)
+	addresses := made(
+		addressgroups.Create(
+			ctx, c, addressgroups.CreateOpts{Name: "us", Addresses: []string{"192.0.2.0/24"}},
+		).Extract(),
+	)(t)
+	made(
+		addressgroups.AddAddresses(ctx, c, addresses.ID, addressgroups.UpdateAddressesOpts{
+			Addresses: []string{"198.51.100.0/24"},
+		}).Extract(),
+	)(t)
+	port := made(
+		ports.Create(
+			ctx, c, ports.CreateOpts{NetworkID: network.ID, SecurityGroups: &[]string{group.ID}},
+		).Extract(),
+	)(t)
 	name := "renamed"
 	revision := port.RevisionNumber
 	port = made(ports.Update(ctx, c, port.ID, ports.UpdateOpts{Name: &name, RevisionNumber: &revision}).Extract())(t)
-	if _, err := ports.Update(ctx, c, port.ID, ports.UpdateOpts{Name: &name, RevisionNumber: &revision}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusPreconditionFailed) {
+	if _, err := ports.Update(
+		ctx, c, port.ID, ports.UpdateOpts{Name: &name, RevisionNumber: &revision},
+	).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusPreconditionFailed) {
 		t.Errorf("a change at a revision that is gone: %v", err)
 	}
-	if tags := made(attributestags.ReplaceAll(ctx, c, "ports", port.ID, attributestags.ReplaceAllOpts{Tags: []string{"a", "b"}}).Extract())(t); len(tags) != 2 {
+	if tags := made(
+		attributestags.ReplaceAll(
+			ctx, c, "ports", port.ID, attributestags.ReplaceAllOpts{Tags: []string{"a", "b"}},
+		).Extract(),
+	)(t); len(tags) != 2 {
 		t.Errorf("tags %v", tags)
 	}
-	router := made(routers.Create(ctx, c, routers.CreateOpts{Name: "r", GatewayInfo: &routers.GatewayInfo{NetworkID: outside.ID}}).Extract())(t)
+	router := made(
+		routers.Create(ctx, c, routers.CreateOpts{
+			Name: "r", GatewayInfo: &routers.GatewayInfo{NetworkID: outside.ID},
+		}).Extract(),
+	)(t)
 	made(routers.AddInterface(ctx, c, router.ID, routers.AddInterfaceOpts{SubnetID: subnet.ID}).Extract())(t)
-	fip := made(floatingips.Create(ctx, c, floatingips.CreateOpts{FloatingNetworkID: outside.ID, PortID: port.ID}).Extract())(t)
+	fip := made(
+		floatingips.Create(
+			ctx, c, floatingips.CreateOpts{FloatingNetworkID: outside.ID, PortID: port.ID},
+		).Extract(),
+	)(t)
 	if fip.FixedIP != port.FixedIPs[0].IPAddress {
 		t.Errorf("the floating IP leads to %s", fip.FixedIP)
 	}
 	made(floatingips.Update(ctx, c, fip.ID, floatingips.UpdateOpts{PortID: new(string)}).Extract())(t)
-	forward := made(portforwarding.Create(ctx, c, fip.ID, portforwarding.CreateOpts{Protocol: "tcp", InternalPort: 80, ExternalPort: 8080, InternalPortID: port.ID, InternalIPAddress: fip.FixedIP}).Extract())(t)
+	forward := made(
+		portforwarding.Create(ctx, c, fip.ID, portforwarding.CreateOpts{
+			Protocol: "tcp", InternalPort: 80, ExternalPort: 8080, InternalPortID: port.ID,
+			InternalIPAddress: fip.FixedIP,
+		}).Extract(),
+	)(t)
 	must(t, portforwarding.Delete(ctx, c, fip.ID, forward.ID).ExtractErr())
 
 	for range 7 {
 		made(ports.Create(ctx, c, ports.CreateOpts{NetworkID: network.ID}).Extract())(t)
 	}
 	pages, found := 0, map[string]bool{}
-	must(t, ports.List(c, ports.ListOpts{NetworkID: network.ID, Limit: 3}).EachPage(ctx, func(_ context.Context, page pagination.Page) (bool, error) {
+	must(t, ports.List(
+		c, ports.ListOpts{NetworkID: network.ID, Limit: 3},
+	).EachPage(ctx, func(_ context.Context, page pagination.Page) (bool, error) {
 		pages++
 		all, err := ports.ExtractPorts(page)
 		for _, p := range all {
@@ -118,7 +169,9 @@ func TestGophercloud(t *testing.T) {
 	reader, err := s.client(t, byPassword(ruth, "demo"))
 	must(t, err)
 	made(networks.Get(ctx, reader, network.ID).Extract())(t)
-	if err := networks.Delete(ctx, reader, network.ID).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
+	if err := networks.Delete(ctx, reader, network.ID).ExtractErr(); !gophercloud.ResponseCodeIs(
+		err, http.StatusForbidden,
+	) {
 		t.Errorf("a reader's change: %v", err)
 	}
 	wrong := byPassword(bob, "demo")

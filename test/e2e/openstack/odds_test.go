@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// scriptMissing checks what the command says of what the embedded SDN without a kernel has not: a sentence that tells what it is.
+// scriptMissing checks what the command says of what the embedded SDN without a kernel
+// has not: a sentence that tells what it is.
 func scriptMissing(s *session) {
 	s.one("network create jn1")
 	s.one("port create --network jn1 --no-fixed-ip jp1")
@@ -86,7 +87,8 @@ func scriptExtensions(s *session) {
 		aliases[x.text("Alias")] = true
 	}
 	for _, want := range []string{
-		"router", "ext-gw-mode", "extraroute", "security-group", "quotas", "standard-attr-tag", "standard-attr-revisions", "subnet_allocation", "external-net", "port-security",
+		"router", "ext-gw-mode", "extraroute", "security-group", "quotas", "standard-attr-tag",
+		"standard-attr-revisions", "subnet_allocation", "external-net", "port-security",
 		"allowed-address-pairs", "floating-ip-port-forwarding", "address-group", "pagination", "sorting", "qos", "trunk",
 	} {
 		if !aliases[want] {

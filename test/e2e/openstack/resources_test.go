@@ -4,16 +4,20 @@ package openstack_test
 
 import "testing"
 
-// Every resource of the network API that the command knows and the embedded SDN has, made, shown, listed, changed and deleted. The steps of a noun build on
-// each other; the nouns do not.
+// Every resource of the network API that the command knows and the embedded SDN has,
+// made, shown, listed, changed and deleted. The steps of a noun build on each other; the
+// nouns do not.
 func TestResources(t *testing.T) {
 	s := open(t, start(t).admin()...)
 	for _, noun := range []struct {
 		name string
 		run  func(*session)
 	}{
-		{"network", scriptNetworks}, {"subnet", scriptSubnets}, {"subnet pool", scriptSubnetPools}, {"port", scriptPorts}, {"router", scriptRouters}, {"floating ip", scriptFloatingIPs},
-		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups}, {"qos policy", scriptPolicies}, {"trunk", scriptTrunks}, {"missing", scriptMissing}, {"quota", scriptQuotas}, {"extension", scriptExtensions},
+		{"network", scriptNetworks}, {"subnet", scriptSubnets}, {"subnet pool", scriptSubnetPools},
+		{"port", scriptPorts}, {"router", scriptRouters}, {"floating ip", scriptFloatingIPs},
+		{"security group", scriptSecurityGroups}, {"address group", scriptAddressGroups},
+		{"qos policy", scriptPolicies}, {"trunk", scriptTrunks}, {"missing", scriptMissing},
+		{"quota", scriptQuotas}, {"extension", scriptExtensions},
 		{"many", scriptMany}, {"load balancer", scriptLoadBalancers},
 	} {
 		s.sub(noun.name, noun.run)
@@ -22,25 +26,36 @@ func TestResources(t *testing.T) {
 
 func scriptNetworks(s *session) {
 	made := s.one("network create --description people --mtu 1400 --disable-port-security --tag red --tag blue n1")
-	s.is(made, "name", "n1", "description", "people", "mtu", 1400, "port_security_enabled", false, "admin_state_up", true, "status", "ACTIVE",
+	s.is(
+		made, "name", "n1", "description", "people", "mtu", 1400, "port_security_enabled", false,
+		"admin_state_up", true, "status", "ACTIVE",
 		"tags", []string{"blue", "red"}, "router:external", false, "shared", false, "subnets", []string{})
 	s.is(s.one("network show n1"), "id", made.id(), "project_id", made.text("project_id"))
 	s.quiet("network set --name n2 --description other --mtu 1300 --enable-port-security --tag green n1")
-	s.is(s.one("network show %s", made.id()), "name", "n2", "description", "other", "mtu", 1300, "port_security_enabled", true, "tags", []string{"blue", "green", "red"})
+	s.is(
+		s.one("network show %s", made.id()), "name", "n2", "description", "other", "mtu", 1300,
+		"port_security_enabled", true, "tags", []string{"blue", "green", "red"},
+	)
 	s.quiet("network unset --tag red n2")
 	s.is(s.one("network show n2"), "tags", []string{"blue", "green"})
 	second := s.one("network create --external n3")
 	s.is(second, "router:external", true)
 	for filter, want := range map[string]string{
-		"--name n2": "n2", "--tags blue,green": "n2", "--tags blue,red": "", "--any-tags red,green": "n2", "--not-tags blue --name n2": "", "--not-any-tags red --name n2": "n2",
-		"--external --name n3": "n3", "--internal --name n3": "", "--status ACTIVE --name n2": "n2", "--no-share --name n2": "n2", "--enable --name n2": "n2", "--disable --name n2": "",
+		"--name n2": "n2", "--tags blue,green": "n2", "--tags blue,red": "",
+		"--any-tags red,green": "n2", "--not-tags blue --name n2": "",
+		"--not-any-tags red --name n2": "n2",
+		"--external --name n3":         "n3", "--internal --name n3": "", "--status ACTIVE --name n2": "n2",
+		"--no-share --name n2": "n2", "--enable --name n2": "n2", "--disable --name n2": "",
 	} {
 		if got := names(s.list("network list %s", filter), "Name"); got != want {
 			s.Errorf("network list %s: %q, want %q", filter, got, want)
 		}
 	}
 	long := s.list("network list --long --name n2")
-	s.is(long[0], "ID", made.id(), "Status", "ACTIVE", "State", true, "Shared", false, "Router Type", false, "Tags", []string{"blue", "green"})
+	s.is(
+		long[0], "ID", made.id(), "Status", "ACTIVE", "State", true, "Shared", false, "Router Type",
+		false, "Tags", []string{"blue", "green"},
+	)
 	if all := s.list("network list --name n2 --name n3"); len(all) == 0 {
 		s.Error("no network was found by two names")
 	}
@@ -57,19 +72,34 @@ func scriptNetworks(s *session) {
 
 func scriptSubnets(s *session) {
 	s.one("network create bn1")
-	made := s.one("subnet create --network bn1 --subnet-range 10.0.0.0/24 --gateway 10.0.0.1 --allocation-pool start=10.0.0.10,end=10.0.0.20" +
-		" --dns-nameserver 9.9.9.9 --host-route destination=192.0.2.0/24,gateway=10.0.0.9 --no-dhcp --description words --tag red s1")
-	s.is(made, "name", "s1", "cidr", "10.0.0.0/24", "gateway_ip", "10.0.0.1", "ip_version", 4, "enable_dhcp", false, "dns_nameservers", []string{"9.9.9.9"},
-		"allocation_pools", []object{{"start": "10.0.0.10", "end": "10.0.0.20"}}, "host_routes", []object{{"destination": "192.0.2.0/24", "nexthop": "10.0.0.9"}},
+	made := s.one("subnet create --network bn1 --subnet-range 10.0.0.0/24 --gateway 10.0.0.1 " +
+		"--allocation-pool start=10.0.0.10,end=10.0.0.20" +
+		" --dns-nameserver 9.9.9.9 --host-route destination=192.0.2.0/24,gateway=10.0.0.9 " +
+		"--no-dhcp --description words --tag red s1")
+	s.is(
+		made, "name", "s1", "cidr", "10.0.0.0/24", "gateway_ip", "10.0.0.1", "ip_version", 4,
+		"enable_dhcp", false, "dns_nameservers", []string{"9.9.9.9"},
+		"allocation_pools", []object{{"start": "10.0.0.10", "end": "10.0.0.20"}}, "host_routes",
+		[]object{{"destination": "192.0.2.0/24", "nexthop": "10.0.0.9"}},
 		"description", "words", "tags", []string{"red"})
-	s.quiet("subnet set --name s2 --dhcp --dns-nameserver 8.8.8.8 --allocation-pool start=10.0.0.30,end=10.0.0.40 --host-route destination=198.51.100.0/24,gateway=10.0.0.8 --tag blue s1")
+	s.quiet(
+		"subnet set --name s2 --dhcp --dns-nameserver 8.8.8.8 --allocation-pool " +
+			"start=10.0.0.30,end=10.0.0.40 --host-route " +
+			"destination=198.51.100.0/24,gateway=10.0.0.8 --tag blue s1",
+	)
 	now := s.one("subnet show s2")
 	s.is(now, "enable_dhcp", true, "tags", []string{"blue", "red"})
 	if pools, _ := now["allocation_pools"].([]any); len(pools) != 2 {
 		s.Errorf("allocation pools: %v", pools)
 	}
-	s.quiet("subnet unset --allocation-pool start=10.0.0.30,end=10.0.0.40 --host-route destination=198.51.100.0/24,gateway=10.0.0.8 --dns-nameserver 8.8.8.8 --tag red s2")
-	s.is(s.one("subnet show s2"), "allocation_pools", []object{{"start": "10.0.0.10", "end": "10.0.0.20"}}, "dns_nameservers", []string{"9.9.9.9"},
+	s.quiet(
+		"subnet unset --allocation-pool start=10.0.0.30,end=10.0.0.40 --host-route " +
+			"destination=198.51.100.0/24,gateway=10.0.0.8 --dns-nameserver 8.8.8.8 --tag red s2",
+	)
+	s.is(
+		s.one("subnet show s2"), "allocation_pools",
+		[]object{{"start": "10.0.0.10", "end": "10.0.0.20"}}, "dns_nameservers",
+		[]string{"9.9.9.9"},
 		"host_routes", []object{{"destination": "192.0.2.0/24", "nexthop": "10.0.0.9"}}, "tags", []string{"blue"})
 	s.quiet("subnet set --gateway 10.0.0.2 s2")
 	s.is(s.one("subnet show s2"), "gateway_ip", "10.0.0.2")
@@ -78,14 +108,19 @@ func scriptSubnets(s *session) {
 	six := s.one("subnet create --network bn1 --ip-version 6 --subnet-range fd00:1::/64 six")
 	s.is(six, "ip_version", 6, "cidr", "fd00:1::/64")
 	for filter, want := range map[string]string{
-		"--ip-version 6 --network bn1": "six", "--ip-version 4 --network bn1": "s2", "--subnet-range 10.0.0.0/24 --network bn1": "s2", "--dhcp --name s2": "s2", "--no-dhcp --name s2": "",
+		"--ip-version 6 --network bn1": "six", "--ip-version 4 --network bn1": "s2",
+		"--subnet-range 10.0.0.0/24 --network bn1": "s2", "--dhcp --name s2": "s2",
+		"--no-dhcp --name s2": "",
 		"--gateway 10.0.0.77": "", "--tags blue": "s2", "--name six": "six",
 	} {
 		if got := names(s.list("subnet list %s", filter), "Name"); got != want {
 			s.Errorf("subnet list %s: %q, want %q", filter, got, want)
 		}
 	}
-	s.is(s.list("subnet list --long --name s2")[0], "Subnet", "10.0.0.0/24", "DHCP", true, "IP Version", 4, "Name Servers", []string{"9.9.9.9"})
+	s.is(
+		s.list("subnet list --long --name s2")[0], "Subnet", "10.0.0.0/24", "DHCP", true,
+		"IP Version", 4, "Name Servers", []string{"9.9.9.9"},
+	)
 	s.refused("overlap", "subnet create --network bn1 --subnet-range 10.0.0.0/25 s9")
 	s.refused("nvalid", "subnet create --network bn1 --subnet-range 10.1.0.0/33 s9")
 	s.refused("No Network found", "subnet create --network bn9 --subnet-range 10.1.0.0/24 s9")
@@ -97,10 +132,20 @@ func scriptSubnets(s *session) {
 }
 
 func scriptSubnetPools(s *session) {
-	made := s.one("subnet pool create --pool-prefix 10.20.0.0/16 --default-prefix-length 24 --min-prefix-length 20 --max-prefix-length 28 --description words --tag red pool1")
-	s.is(made, "name", "pool1", "prefixes", []string{"10.20.0.0/16"}, "default_prefixlen", 24, "min_prefixlen", 20, "max_prefixlen", 28, "ip_version", 4, "shared", false, "tags", []string{"red"})
+	made := s.one(
+		"subnet pool create --pool-prefix 10.20.0.0/16 --default-prefix-length 24 " +
+			"--min-prefix-length 20 --max-prefix-length 28 --description words --tag red pool1",
+	)
+	s.is(
+		made, "name", "pool1", "prefixes", []string{"10.20.0.0/16"}, "default_prefixlen", 24,
+		"min_prefixlen", 20, "max_prefixlen", 28, "ip_version", 4, "shared", false, "tags",
+		[]string{"red"},
+	)
 	s.quiet("subnet pool set --name pool2 --pool-prefix 10.21.0.0/16 --default-prefix-length 26 --tag blue pool1")
-	s.is(s.one("subnet pool show pool2"), "prefixes", []string{"10.20.0.0/15"}, "default_prefixlen", 26, "tags", []string{"blue", "red"})
+	s.is(
+		s.one("subnet pool show pool2"), "prefixes", []string{"10.20.0.0/15"}, "default_prefixlen",
+		26, "tags", []string{"blue", "red"},
+	)
 	s.quiet("subnet pool unset --tag red pool2")
 	s.one("network create cn1")
 	cut := s.one("subnet create --network cn1 --subnet-pool pool2 --prefix-length 24 s1")
@@ -109,7 +154,10 @@ func scriptSubnetPools(s *session) {
 	if got := names(s.list("subnet list --subnet-pool pool2 --name s1"), "Name"); got != "s1" {
 		s.Errorf("found by the pool: %q", got)
 	}
-	for filter, want := range map[string]string{"--name pool2": "pool2", "--tags blue": "pool2", "--no-share --name pool2": "pool2", "--share --name pool2": ""} {
+	for filter, want := range map[string]string{
+		"--name pool2": "pool2", "--tags blue": "pool2", "--no-share --name pool2": "pool2",
+		"--share --name pool2": "",
+	} {
 		if got := names(s.list("subnet pool list %s", filter), "Name"); got != want {
 			s.Errorf("subnet pool list %s: %q, want %q", filter, got, want)
 		}
@@ -125,38 +173,63 @@ func scriptSubnetPools(s *session) {
 func scriptPorts(s *session) {
 	network := s.one("network create dn1")
 	subnet := s.one("subnet create --network dn1 --subnet-range 10.0.0.0/24 s1")
-	made := s.one("port create --network dn1 --fixed-ip subnet=s1,ip-address=10.0.0.9 --mac-address 02:00:00:00:00:09 --device dev-1 --device-owner compute:kuryr" +
+	made := s.one("port create --network dn1 --fixed-ip subnet=s1,ip-address=10.0.0.9 " +
+		"--mac-address 02:00:00:00:00:09 --device dev-1 --device-owner compute:kuryr" +
 		" --allowed-address ip-address=10.0.0.100 --description words --tag red p1")
-	s.is(made, "name", "p1", "network_id", network.id(), "mac_address", "02:00:00:00:00:09", "fixed_ips", []object{{"subnet_id": subnet.id(), "ip_address": "10.0.0.9"}},
-		"device_id", "dev-1", "device_owner", "compute:kuryr", "tags", []string{"red"}, "admin_state_up", true, "port_security_enabled", true,
+	s.is(
+		made, "name", "p1", "network_id", network.id(), "mac_address", "02:00:00:00:00:09",
+		"fixed_ips", []object{{"subnet_id": subnet.id(), "ip_address": "10.0.0.9"}},
+		"device_id", "dev-1", "device_owner", "compute:kuryr", "tags", []string{"red"},
+		"admin_state_up", true, "port_security_enabled", true,
 		"allowed_address_pairs", []object{{"ip_address": "10.0.0.100", "mac_address": "02:00:00:00:00:09"}})
-	s.quiet("port set --name p2 --device dev-2 --fixed-ip subnet=s1,ip-address=10.0.0.10 --allowed-address ip-address=10.0.0.101 --tag blue p1")
+	s.quiet(
+		"port set --name p2 --device dev-2 --fixed-ip subnet=s1,ip-address=10.0.0.10 " +
+			"--allowed-address ip-address=10.0.0.101 --tag blue p1",
+	)
 	now := s.one("port show p2")
 	s.is(now, "device_id", "dev-2", "tags", []string{"blue", "red"})
 	if ips, _ := now["fixed_ips"].([]any); len(ips) != 2 {
 		s.Errorf("addresses: %v", ips)
 	}
-	s.quiet("port unset --fixed-ip subnet=s1,ip-address=10.0.0.9 --allowed-address ip-address=10.0.0.101,mac-address=02:00:00:00:00:09 --tag red p2")
-	s.is(s.one("port show p2"), "fixed_ips", []object{{"subnet_id": subnet.id(), "ip_address": "10.0.0.10"}}, "tags", []string{"blue"})
+	s.quiet(
+		"port unset --fixed-ip subnet=s1,ip-address=10.0.0.9 --allowed-address " +
+			"ip-address=10.0.0.101,mac-address=02:00:00:00:00:09 --tag red p2",
+	)
+	s.is(
+		s.one("port show p2"), "fixed_ips",
+		[]object{{"subnet_id": subnet.id(), "ip_address": "10.0.0.10"}}, "tags", []string{"blue"},
+	)
 	s.one("security group create g1")
 	s.quiet("port set --security-group g1 p2")
 	s.quiet("port unset --security-group g1 p2")
 	s.quiet("port set --no-security-group --no-allowed-address --disable-port-security p2")
-	s.is(s.one("port show p2"), "port_security_enabled", false, "security_group_ids", []string{}, "allowed_address_pairs", []string{})
+	s.is(
+		s.one("port show p2"), "port_security_enabled", false, "security_group_ids", []string{},
+		"allowed_address_pairs", []string{},
+	)
 	s.quiet("port set --enable-port-security --security-group g1 p2")
 	for filter, want := range map[string]string{
-		"--network dn1": "p2", "--device-id dev-2": "p2", "--device-owner compute:kuryr --network dn1": "p2", "--mac-address 02:00:00:00:00:09": "p2", "--fixed-ip ip-address=10.0.0.10": "p2",
-		"--fixed-ip subnet=s1": "p2", "--tags blue": "p2", "--tags red": "", "--name p2": "p2", "--fixed-ip ip-substring=10.0.0.1 --network dn1": "p2",
+		"--network dn1": "p2", "--device-id dev-2": "p2",
+		"--device-owner compute:kuryr --network dn1": "p2", "--mac-address 02:00:00:00:00:09": "p2",
+		"--fixed-ip ip-address=10.0.0.10": "p2",
+		"--fixed-ip subnet=s1":            "p2", "--tags blue": "p2", "--tags red": "", "--name p2": "p2",
+		"--fixed-ip ip-substring=10.0.0.1 --network dn1": "p2",
 	} {
 		if got := names(s.list("port list %s", filter), "Name"); got != want {
 			s.Errorf("port list %s: %q, want %q", filter, got, want)
 		}
 	}
-	s.is(s.list("port list --long --name p2")[0], "MAC Address", "02:00:00:00:00:09", "Device Owner", "compute:kuryr", "Tags", []string{"blue"})
+	s.is(
+		s.list("port list --long --name p2")[0], "MAC Address", "02:00:00:00:00:09", "Device Owner",
+		"compute:kuryr", "Tags", []string{"blue"},
+	)
 	s.refused("409", "port create --network dn1 --fixed-ip ip-address=10.0.0.10 p9")
 	s.refused("409", "port create --network dn1 --mac-address 02:00:00:00:00:09 p9")
 	s.refused("400", "port create --network dn1 --fixed-ip ip-address=10.9.0.10 p9")
-	s.is(s.one("port create --network dn1 --no-fixed-ip --no-security-group bare"), "fixed_ips", []string{}, "security_group_ids", []string{})
+	s.is(
+		s.one("port create --network dn1 --no-fixed-ip --no-security-group bare"), "fixed_ips",
+		[]string{}, "security_group_ids", []string{},
+	)
 	s.quiet("port delete p2 bare")
 	s.quiet("security group delete g1")
 	s.quiet("network delete dn1")
@@ -169,7 +242,10 @@ func scriptRouters(s *session) {
 	subnet := s.one("subnet create --network en1 --subnet-range 10.0.0.0/24 s1")
 	s.one("subnet create --network en1 --subnet-range 10.0.1.0/24 s2")
 	made := s.one("router create --description words --tag red r1")
-	s.is(made, "name", "r1", "external_gateway_info", nil, "routes", []string{}, "admin_state_up", true, "status", "ACTIVE", "tags", []string{"red"})
+	s.is(
+		made, "name", "r1", "external_gateway_info", nil, "routes", []string{}, "admin_state_up",
+		true, "status", "ACTIVE", "tags", []string{"red"},
+	)
 	s.quiet("router add subnet r1 s1")
 	s.quiet("router set --external-gateway eout --name r2 --route destination=192.0.2.0/24,gateway=10.0.0.9 --tag blue r1")
 	now := s.one("router show r2")
@@ -179,7 +255,8 @@ func scriptRouters(s *session) {
 		s.Errorf("the gateway is %v", gateway)
 	}
 	legs, _ := now["interfaces_info"].([]any)
-	if len(legs) != 1 || legs[0].(map[string]any)["subnet_id"] != subnet.id() || legs[0].(map[string]any)["ip_address"] != "10.0.0.1" {
+	if len(legs) != 1 || legs[0].(map[string]any)["subnet_id"] != subnet.id() ||
+		legs[0].(map[string]any)["ip_address"] != "10.0.0.1" {
 		s.Errorf("the legs are %v", legs)
 	}
 	port := s.one("port create --network en1 --fixed-ip subnet=s2,ip-address=10.0.1.5 leg")
@@ -193,7 +270,10 @@ func scriptRouters(s *session) {
 	s.quiet("router unset --route destination=192.0.2.0/24,gateway=10.0.0.9 --tag red r2")
 	s.is(s.one("router show r2"), "routes", []string{}, "tags", []string{"blue"})
 	s.refused("409", "router delete r2")
-	for filter, want := range map[string]string{"--name r2": "r2", "--tags blue": "r2", "--tags red": "", "--enable --name r2": "r2", "--disable --name r2": ""} {
+	for filter, want := range map[string]string{
+		"--name r2": "r2", "--tags blue": "r2", "--tags red": "", "--enable --name r2": "r2",
+		"--disable --name r2": "",
+	} {
 		if got := names(s.list("router list %s", filter), "Name"); got != want {
 			s.Errorf("router list %s: %q, want %q", filter, got, want)
 		}
@@ -215,12 +295,20 @@ func scriptFloatingIPs(s *session) {
 	s.quiet("router add subnet r1 s1")
 	port := s.one("port create --network fn1 --fixed-ip ip-address=10.0.0.9 p1")
 	made := s.one("floating ip create --floating-ip-address 198.51.100.50 --description words --tag red fout")
-	s.is(made, "floating_ip_address", "198.51.100.50", "floating_network_id", outside.id(), "port_id", nil, "fixed_ip_address", nil, "status", "DOWN", "tags", []string{"red"})
+	s.is(
+		made, "floating_ip_address", "198.51.100.50", "floating_network_id", outside.id(),
+		"port_id", nil, "fixed_ip_address", nil, "status", "DOWN", "tags", []string{"red"},
+	)
 	s.quiet("floating ip set --port p1 --tag blue 198.51.100.50")
-	s.is(s.one("floating ip show 198.51.100.50"), "port_id", port.id(), "fixed_ip_address", "10.0.0.9", "tags", []string{"blue", "red"})
+	s.is(
+		s.one("floating ip show 198.51.100.50"), "port_id", port.id(), "fixed_ip_address",
+		"10.0.0.9", "tags", []string{"blue", "red"},
+	)
 	for filter, want := range map[string]string{
-		"--port p1": "198.51.100.50", "--fixed-ip-address 10.0.0.9": "198.51.100.50", "--floating-ip-address 198.51.100.50": "198.51.100.50", "--network fout": "198.51.100.50",
-		"--router r1": "198.51.100.50", "--tags blue": "198.51.100.50", "--tags green": "", "--status ACTIVE --tags green": "",
+		"--port p1": "198.51.100.50", "--fixed-ip-address 10.0.0.9": "198.51.100.50",
+		"--floating-ip-address 198.51.100.50": "198.51.100.50", "--network fout": "198.51.100.50",
+		"--router r1": "198.51.100.50", "--tags blue": "198.51.100.50", "--tags green": "",
+		"--status ACTIVE --tags green": "",
 	} {
 		if got := names(s.list("floating ip list %s", filter), "Floating IP Address"); got != want {
 			s.Errorf("floating ip list %s: %q, want %q", filter, got, want)
@@ -230,11 +318,23 @@ func scriptFloatingIPs(s *session) {
 	s.refused("409", "router unset --external-gateway r1")
 	s.quiet("floating ip unset --port --tag red 198.51.100.50")
 	s.is(s.one("floating ip show 198.51.100.50"), "port_id", nil, "tags", []string{"blue"})
-	forward := s.one("floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 --internal-protocol-port 80 --external-protocol-port 8080 --protocol tcp 198.51.100.50")
-	s.is(forward, "internal_port_id", port.id(), "internal_port", 80, "external_port", 8080, "protocol", "tcp", "internal_ip_address", "10.0.0.9")
+	forward := s.one(
+		"floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 " +
+			"--internal-protocol-port 80 --external-protocol-port 8080 --protocol tcp " +
+			"198.51.100.50",
+	)
+	s.is(
+		forward, "internal_port_id", port.id(), "internal_port", 80, "external_port", 8080,
+		"protocol", "tcp", "internal_ip_address", "10.0.0.9",
+	)
 	s.quiet("floating ip port forwarding set --external-protocol-port 8081 198.51.100.50 %s", forward.id())
 	s.is(s.one("floating ip port forwarding show 198.51.100.50 %s", forward.id()), "external_port", 8081)
-	s.refused("400", "floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 --internal-protocol-port 81 --external-protocol-port 8081 --protocol tcp 198.51.100.50")
+	s.refused(
+		"400",
+		"floating ip port forwarding create --internal-ip-address 10.0.0.9 --port p1 "+
+			"--internal-protocol-port 81 --external-protocol-port 8081 --protocol tcp "+
+			"198.51.100.50",
+	)
 	if got := len(s.list("floating ip port forwarding list --external-protocol-port 8081 198.51.100.50")); got != 1 {
 		s.Errorf("%d forwardings were found", got)
 	}
@@ -255,10 +355,25 @@ func scriptSecurityGroups(s *session) {
 	s.quiet("security group set --name g2 --description other --tag blue g1")
 	s.is(s.one("security group show g2"), "description", "other", "tags", []string{"blue", "red"})
 	s.quiet("security group unset --tag red g2")
-	web := s.one("security group rule create --protocol tcp --dst-port 80:90 --remote-ip 192.0.2.0/24 --description web g2")
-	s.is(web, "direction", "ingress", "protocol", "tcp", "port_range_min", 80, "port_range_max", 90, "remote_ip_prefix", "192.0.2.0/24", "ether_type", "IPv4", "security_group_id", made.id(), "description", "web")
-	s.is(s.one("security group rule create --protocol icmp --icmp-type 8 --icmp-code 0 --egress g2"), "direction", "egress", "port_range_min", 8, "port_range_max", 0)
-	s.is(s.one("security group rule create --ethertype IPv6 --protocol ipv6-icmp --remote-group g2 g2"), "remote_group_id", made.id(), "ether_type", "IPv6")
+	web := s.one(
+		"security group rule create --protocol tcp --dst-port 80:90 --remote-ip 192.0.2.0/24 " +
+			"--description web g2",
+	)
+	s.is(
+		web, "direction", "ingress", "protocol", "tcp", "port_range_min", 80, "port_range_max", 90,
+		"remote_ip_prefix", "192.0.2.0/24", "ether_type", "IPv4", "security_group_id", made.id(),
+		"description", "web",
+	)
+	s.is(
+		s.one("security group rule create --protocol icmp --icmp-type 8 --icmp-code 0 --egress g2"),
+		"direction", "egress", "port_range_min", 8, "port_range_max", 0,
+	)
+	s.is(
+		s.one(
+			"security group rule create --ethertype IPv6 --protocol ipv6-icmp --remote-group g2 g2",
+		),
+		"remote_group_id", made.id(), "ether_type", "IPv6",
+	)
 	s.is(s.one("security group rule create --protocol gre g2"), "protocol", "gre")
 	s.is(s.one("security group rule show %s", web.id()), "id", web.id(), "protocol", "tcp")
 	s.refused("already exists", "security group rule create --protocol tcp --dst-port 80:90 --remote-ip 192.0.2.0/24 g2")
@@ -268,7 +383,10 @@ func scriptSecurityGroups(s *session) {
 			s.Errorf("security group rule list %s: %d, want %d", filter, got, want)
 		}
 	}
-	s.is(s.list("security group rule list --protocol tcp g2")[0], "Direction", "ingress", "Port Range", "80:90", "IP Range", "192.0.2.0/24")
+	s.is(
+		s.list("security group rule list --protocol tcp g2")[0], "Direction", "ingress",
+		"Port Range", "80:90", "IP Range", "192.0.2.0/24",
+	)
 	s.quiet("security group rule delete %s", web.id())
 	s.refused("No SecurityGroupRule found", "security group rule show %s", web.id())
 	if got := names(s.list("security group list --tags blue"), "Name"); got != "g2" {
@@ -292,7 +410,12 @@ func scriptAddressGroups(s *session) {
 		s.Errorf("found by the name: %q", got)
 	}
 	s.one("security group create g1")
-	s.is(s.one("security group rule create --protocol tcp --dst-port 22 --remote-address-group a2 g1"), "remote_address_group_id", made.id())
+	s.is(
+		s.one(
+			"security group rule create --protocol tcp --dst-port 22 --remote-address-group a2 g1",
+		),
+		"remote_address_group_id", made.id(),
+	)
 	s.refused("409", "address group delete a2")
 	s.quiet("security group delete g1")
 	s.quiet("address group delete a2")

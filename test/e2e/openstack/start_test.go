@@ -1,10 +1,13 @@
 //go:build e2e
 
-// Package openstack_test drives the embedded SDN's API with clients that know nothing of Kuryr: Debian's openstack command and gophercloud, by TLS, with
-// tokens and passwords. It owns the daemons it starts, which touch nothing of the kernel's, and must not look into Kuryr but through its API.
+// Package openstack_test drives the embedded SDN's API with clients that know nothing of
+// Kuryr: Debian's openstack command and gophercloud, by TLS, with tokens and passwords.
+// It owns the daemons it starts, which touch nothing of the kernel's, and must not look
+// into Kuryr but through its API.
 //
-// KURYR_BIN names the program to test (bin/kuryr). With KURYR_OPENSTACK_ENDPOINT the resources are made on the Neutron at that address instead, which wants no
-// token: so the script itself is checked.
+// KURYR_BIN names the program to test (bin/kuryr). With KURYR_OPENSTACK_ENDPOINT the
+// resources are made on the Neutron at that address instead, which wants no token: so the
+// script itself is checked.
 package openstack_test
 
 import (
@@ -70,8 +73,12 @@ func start(t *testing.T) *server {
 	must(t, err)
 	defer ready.Close()
 	s := &server{url: "https://" + freeAddress(t), ca: filepath.Join(dir, "tls", "ca.pem"), token: strings.Fields(line)[1]}
-	cmd := exec.Command(kuryr, "sdn", "--store-only", "--state-dir", filepath.Join(dir, "s"), "--run-dir", filepath.Join(dir, "r"), "--sdn-rate", "0",
-		"--sdn-listen", strings.TrimPrefix(s.url, "https://"), "--sdn-tls-cert", filepath.Join(dir, "tls", "server.pem"), "--sdn-tls-key", filepath.Join(dir, "tls", "server-key.pem"),
+	cmd := exec.Command(
+		kuryr, "sdn", "--store-only", "--state-dir", filepath.Join(dir, "s"), "--run-dir",
+		filepath.Join(dir, "r"), "--sdn-rate", "0",
+		"--sdn-listen", strings.TrimPrefix(s.url, "https://"), "--sdn-tls-cert",
+		filepath.Join(dir, "tls", "server.pem"), "--sdn-tls-key",
+		filepath.Join(dir, "tls", "server-key.pem"),
 		"--sdn-tokens", filepath.Join(dir, "tokens"))
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+filepath.Join(dir, "n"))
 	logFile, err := os.Create(filepath.Join(dir, "log"))
@@ -114,8 +121,11 @@ func (s *server) as(user, project string) []string {
 	if s.free {
 		return []string{"OS_AUTH_TYPE=none", "OS_ENDPOINT=" + s.url}
 	}
-	return []string{"OS_AUTH_URL=" + s.url + "/v3", "OS_CACERT=" + s.ca, "OS_USERNAME=" + user, "OS_PASSWORD=" + password, "OS_PROJECT_NAME=" + project,
-		"OS_USER_DOMAIN_NAME=Default", "OS_PROJECT_DOMAIN_NAME=Default", "OS_IDENTITY_API_VERSION=3", "OS_REGION_NAME=RegionOne"}
+	return []string{
+		"OS_AUTH_URL=" + s.url + "/v3", "OS_CACERT=" + s.ca, "OS_USERNAME=" + user,
+		"OS_PASSWORD=" + password, "OS_PROJECT_NAME=" + project,
+		"OS_USER_DOMAIN_NAME=Default", "OS_PROJECT_DOMAIN_NAME=Default",
+		"OS_IDENTITY_API_VERSION=3", "OS_REGION_NAME=RegionOne"}
 }
 
 // admin is the environment of an administrator of demo.
