@@ -46,7 +46,8 @@ func (r *rig) ping(t *testing.T, ns, to string) {
 	r.must(t, "ip", "netns", "exec", ns, "ping", "-c", "1", "-W", "5", to)
 }
 
-// Two containers talk in both families; one has the address and MAC that were asked for; CHECK sees what is changed by hand; nothing is left.
+// Two containers talk in both families; one has the address and MAC that were asked for;
+// CHECK sees what is changed by hand; nothing is left.
 func TestCnitool(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -54,7 +55,11 @@ func TestCnitool(t *testing.T) {
 	r.must(t, "ip", "netns", "add", "b")
 	before := r.snapshot(t)
 	first := r.add(t, "a")
-	second := r.add(t, "b", `CAP_ARGS={"ips": ["10.1.0.77/24", "fd00:1::77"], "mac": "02:00:00:00:00:77", "bandwidth": {"ingressRate": 80000000, "egressRate": 80000000}}`)
+	second := r.add(
+		t, "b",
+		`CAP_ARGS={"ips": ["10.1.0.77/24", "fd00:1::77"], "mac": "02:00:00:00:00:77", `+
+			`"bandwidth": {"ingressRate": 80000000, "egressRate": 80000000}}`,
+	)
 	if got := second.IPs[0].Address.String(); got != "10.1.0.77/24" || second.IPs[1].Address.IP.String() != "fd00:1::77" {
 		t.Errorf("the addresses asked for are not those given: %+v", second.IPs)
 	}
@@ -130,7 +135,13 @@ func capabilities(env []string) string {
 // plugin runs kuryr-cni itself for a container named as the namespace, and gives the exit status and what it printed.
 func (r *rig) plugin(t *testing.T, verb, ns, more string, env ...string) (int, string) {
 	t.Helper()
-	vars := append([]string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + ns, "CNI_NETNS=/run/netns/" + ns, "CNI_IFNAME=eth0", "CNI_PATH=" + plugins}, env...)
+	vars := append(
+		[]string{
+			"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + ns, "CNI_NETNS=/run/netns/" + ns,
+			"CNI_IFNAME=eth0", "CNI_PATH=" + plugins,
+		},
+		env...,
+	)
 	config := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "blue", "type": "kuryr", %s}`, more)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	defer cancel()
@@ -138,7 +149,8 @@ func (r *rig) plugin(t *testing.T, verb, ns, more string, env ...string) (int, s
 	return out.Code, out.Stdout + out.Stderr
 }
 
-// A daemon that is killed loses nothing; what is taken away while there is none is taken away when it is back; GC takes what nobody has.
+// A daemon that is killed loses nothing; what is taken away while there is none is taken
+// away when it is back; GC takes what nobody has.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,7 +17,8 @@ func (r *rig) dying(t *testing.T, step string) {
 	r.start(t, "KURYR_FAILPOINT="+step)
 }
 
-// killedAdd has the daemon killed at a step of an ADD: repeated on the next daemon it ends with what was asked for, and after a DEL there is nothing.
+// killedAdd has the daemon killed at a step of an ADD: repeated on the next daemon it
+// ends with what was asked for, and after a DEL there is nothing.
 func (r *rig) killedAdd(t *testing.T, step, want string, env ...string) {
 	t.Helper()
 	r.dying(t, step)
@@ -47,7 +48,8 @@ func (r *rig) killedDel(t *testing.T, step, want string, env ...string) {
 	r.start(t)
 }
 
-// Killed at each step of an ADD and of a DEL, the daemon comes back and ends with what was asked for: after a DEL, nothing.
+// Killed at each step of an ADD and of a DEL, the daemon comes back and ends with what
+// was asked for: after a DEL, nothing.
 func TestFailpoints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -64,7 +66,10 @@ func TestFailpoints(t *testing.T) {
 	r.must(t, "ip", "-n", "a", "link", "del", "eth0")
 	r.start(t)
 	r.clean(t, before)
-	for _, step := range []string{"agent.network.port", "agent.network.policy", "agent.add.claimed", "bind.plug.configured", "agent.add.plugged"} {
+	for _, step := range []string{
+		"agent.network.port", "agent.network.policy", "agent.add.claimed", "bind.plug.configured",
+		"agent.add.plugged",
+	} {
 		r.killedAdd(t, step, limited)
 		r.clean(t, before)
 	}

@@ -1,7 +1,9 @@
 //go:build e2e
 
-// Package cni_test has real runtimes of CNI (cnitool, podman, containerd) put containers on networks of `kuryr node`, on private hosts, and checks packets,
-// what CNI is told, and that nothing is left in the SDN and the kernel. It looks into Kuryr only through its programs and the SDN's API.
+// Package cni_test has real runtimes of CNI (cnitool, podman, containerd) put containers
+// on networks of `kuryr node`, on private hosts, and checks packets, what CNI is told,
+// and that nothing is left in the SDN and the kernel. It looks into Kuryr only through
+// its programs and the SDN's API.
 //
 // KURYR_BIN names the program to test (bin/kuryr); kuryr-cni is beside it.
 //

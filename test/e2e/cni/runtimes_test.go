@@ -10,11 +10,13 @@ import (
 	"testing"
 )
 
-// root makes the root file system of a container from the machine's static busybox, since a private host reaches no registry.
+// root makes the root file system of a container from the machine's static busybox, since
+// a private host reaches no registry.
 func (r *rig) root(t *testing.T, name string) string {
 	t.Helper()
 	dir := "/run/roots/" + name
-	r.must(t, "sh", "-c", "mkdir -p "+dir+"/bin "+dir+"/etc "+dir+"/proc "+dir+"/sys "+dir+"/dev "+dir+"/tmp "+dir+"/run && cp $(command -v busybox) "+dir+
+	r.must(t, "sh", "-c", "mkdir -p "+dir+"/bin "+dir+"/etc "+dir+"/proc "+dir+"/sys "+dir+"/dev "+
+		dir+"/tmp "+dir+"/run && cp $(command -v busybox) "+dir+
 		"/bin/ && chroot "+dir+" /bin/busybox --install -s /bin")
 	return dir
 }
@@ -43,7 +45,11 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 `)
-	r.write(t, "/etc/containers/storage.conf", "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = \"/var/lib/containers/storage\"\n")
+	r.write(
+		t, "/etc/containers/storage.conf",
+		"[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = "+
+			"\"/var/lib/containers/storage\"\n",
+	)
 	return r
 }
 
@@ -73,7 +79,8 @@ func (r *rig) addressOf(t *testing.T, name string) string {
 	return all[0].NetworkSettings.Networks["blue"].IPAddress
 }
 
-// podman's containers talk, one at the address that it was to have; a container that is started anew while the daemon was away has a network again; nothing is left.
+// podman's containers talk, one at the address that it was to have; a container that is
+// started anew while the daemon was away has a network again; nothing is left.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	r := newPodman(t)
@@ -106,7 +113,9 @@ root = "/var/lib/containerd-e2e"
 state = "/run/containerd"
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
 `)
-	_, err := r.StartService(ctx, "containerd", nil, []string{"containerd", "--config", "/etc/containerd/e2e.toml"}, func(ctx context.Context) bool {
+	_, err := r.StartService(ctx, "containerd", nil, []string{
+		"containerd", "--config", "/etc/containerd/e2e.toml",
+	}, func(ctx context.Context) bool {
 		return r.Exec(ctx, "ctr", "version").OK()
 	})
 	if err != nil {

@@ -13,9 +13,11 @@ import (
 )
 
 // givenArgs name a port that nobody else knows.
-const givenArgs = "CNI_ARGS=K8S_POD_NAME=nginx;PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6,IPV4=10.9.0.15/16,GW=10.9.0.1,PORT_TYPE=tap"
+const givenArgs = "CNI_ARGS=K8S_POD_NAME=nginx;PORT_UUID=a28c7404-7495-4557-b7fc-3e293508dbc6," +
+	"IPV4=10.9.0.15/16,GW=10.9.0.1,PORT_TYPE=tap"
 
-// What CNI_ARGS say is bound without a daemon and with one, which knows what was bound without it; the interface's own MAC stays the same.
+// What CNI_ARGS say is bound without a daemon and with one, which knows what was bound
+// without it; the interface's own MAC stays the same.
 func TestGiven(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -106,7 +108,9 @@ func (r *rig) routed(t *testing.T) {
 	if len(external.Networks) != 1 {
 		t.Fatalf("external networks: %+v", external)
 	}
-	router := r.create(t, "routers", fmt.Sprintf(`{"router": {"external_gateway_info": {"network_id": %q}}}`, external.Networks[0].ID))
+	router := r.create(t, "routers", fmt.Sprintf(
+		`{"router": {"external_gateway_info": {"network_id": %q}}}`, external.Networks[0].ID,
+	))
 	var subnets struct{ Subnets []struct{ ID string } }
 	r.api(t, http.MethodGet, "subnets?network_id="+r.network, "", &subnets)
 	for _, s := range subnets.Subnets {
@@ -114,7 +118,8 @@ func (r *rig) routed(t *testing.T) {
 	}
 }
 
-// A port of the host leads to the container, from the outside, also after the daemon was killed; it is free again afterwards.
+// A port of the host leads to the container, from the outside, also after the daemon was
+// killed; it is free again afterwards.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -125,12 +130,20 @@ func TestPublished(t *testing.T) {
 	before := r.snapshot(t)
 	mapping := `CAP_ARGS={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}`
 	r.add(t, "a", mapping)
-	_, err := r.StartService(t.Context(), "web", nil, []string{"ip", "netns", "exec", "a", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc"}, nil)
+	_, err := r.StartService(
+		t.Context(), "web", nil,
+		[]string{"ip", "netns", "exec", "a", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc"},
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	get := func() bool {
-		script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET /debian_version HTTP/1.0\r\n\r\n' >&3 && read -r line <&3 && [ -n "$line" ]`, privatehost.HostIPv4.Addr())
+		script := fmt.Sprintf(
+			`exec 3<>/dev/tcp/%s/8080 && printf 'GET /debian_version HTTP/1.0\r\n\r\n' >&3 && `+
+				`read -r line <&3 && [ -n "$line" ]`,
+			privatehost.HostIPv4.Addr(),
+		)
 		return r.Outside(t.Context(), "timeout", "5", "bash", "-c", script).OK()
 	}
 	r.eventually(t, get)

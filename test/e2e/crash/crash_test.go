@@ -1,8 +1,10 @@
 //go:build e2e
 
-// Package crash_test kills Kuryr at each of its failpoints and looks at what the next start and the user's next try make of
-// it. It plays the Docker engine itself (engine_test.go), on private hosts without one, with a Kuryr that was built with
-// the tag "failpoints"; store and kernel are compared by "kuryr sdn check" and, independently, by ip and nft.
+// Package crash_test kills Kuryr at each of its failpoints and looks at what the next
+// start and the user's next try make of it. It plays the Docker engine itself
+// (engine_test.go), on private hosts without one, with a Kuryr that was built with the
+// tag "failpoints"; store and kernel are compared by "kuryr sdn check" and,
+// independently, by ip and nft.
 //
 // KURYR_BIN names the program (bin/kuryr-crash), KURYR_CRASH_ONLY the failpoints to try alone,
 // with commas between, and KURYR_CRASH_VISITS how many visits of each are tried at most.
@@ -101,7 +103,8 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// mostVisits tells how often a process passed each failpoint, of the one that passed it most often: each start counts anew.
+// mostVisits tells how often a process passed each failpoint, of the one that passed it
+// most often: each start counts anew.
 func mostVisits(t *testing.T, file string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -184,13 +187,18 @@ func killAt(t *testing.T, target string) bool {
 	return x.died
 }
 
-// firewall sets up what a Docker engine's presence means to packets: forwarding is forbidden, but for what the chain that is
-// meant for others lets pass. What the host looks like then is what Kuryr has to leave behind.
+// firewall sets up what a Docker engine's presence means to packets: forwarding is
+// forbidden, but for what the chain that is meant for others lets pass. What the host
+// looks like then is what Kuryr has to leave behind.
 func (x *trial) firewall() {
 	x.t.Helper()
 	script := "set -e\n"
 	for _, tool := range []string{"iptables", "ip6tables"} {
-		script += strings.ReplaceAll("T -N DOCKER-USER\nT -A DOCKER-USER -j RETURN\nT -I FORWARD -j DOCKER-USER\nT -P FORWARD DROP\n", "T ", tool+" ")
+		script += strings.ReplaceAll(
+			"T -N DOCKER-USER\nT -A DOCKER-USER -j RETURN\nT -I FORWARD -j DOCKER-USER\nT -P "+
+				"FORWARD DROP\n",
+			"T ", tool+" ",
+		)
 	}
 	if r := x.host("sh", "-c", script); !r.OK() {
 		x.t.Fatal(r)
@@ -330,7 +338,8 @@ func (x *trial) purge() {
 	x.same("after kuryr down --purge", nil)
 }
 
-// check asks Kuryr whether store and kernel agree. Links are deleted behind the callers' backs, so it may take a moment.
+// check asks Kuryr whether store and kernel agree. Links are deleted behind the callers'
+// backs, so it may take a moment.
 func (x *trial) check(when string) {
 	x.t.Helper()
 	var r privatehost.Result

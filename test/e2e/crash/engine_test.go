@@ -23,9 +23,11 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// engine behaves towards the plugin as a Docker engine does, as far as kills are concerned: it makes the calls of a command in
-// the engine's order, repeats a call whose connection broke with an empty body (Docker has consumed its buffer by then),
-// rolls back what Docker rolls back and no more, ignores the errors of cleaning calls, and never repeats those.
+// engine behaves towards the plugin as a Docker engine does, as far as kills are
+// concerned: it makes the calls of a command in the engine's order, repeats a call whose
+// connection broke with an empty body (Docker has consumed its buffer by then), rolls
+// back what Docker rolls back and no more, ignores the errors of cleaning calls, and
+// never repeats those.
 type engine struct {
 	t       *testing.T
 	h       *privatehost.Host
@@ -175,7 +177,14 @@ func (e *engine) create(n *network) (err error) {
 			p.gateway = netip.PrefixFrom(p.cidr.Addr().Next(), p.cidr.Bits()).String()
 		} else {
 			var got struct{ PoolID, Pool string }
-			if err := e.call("IpamDriver.RequestPool", m{"AddressSpace": "local_scope", "Pool": subnet, "SubPool": "", "Options": nil, "V6": v6}, &got); err != nil {
+			if err := e.call(
+				"IpamDriver.RequestPool",
+				m{
+					"AddressSpace": "local_scope", "Pool": subnet, "SubPool": "", "Options": nil,
+					"V6": v6,
+				},
+				&got,
+			); err != nil {
 				return err
 			}
 			if p.cidr, err = netip.ParsePrefix(got.Pool); err != nil {
@@ -184,7 +193,13 @@ func (e *engine) create(n *network) (err error) {
 			p.id = got.PoolID
 			n.pools = append(n.pools, p)
 			var addr struct{ Address string }
-			if err := e.call("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": "", "Options": m{"RequestAddressType": "com.docker.network.gateway"}}, &addr); err != nil {
+			if err := e.call(
+				"IpamDriver.RequestAddress",
+				m{"PoolID": p.id, "Address": "", "Options": m{
+					"RequestAddressType": "com.docker.network.gateway",
+				}},
+				&addr,
+			); err != nil {
 				return err
 			}
 			p.gateway = addr.Address
@@ -204,7 +219,11 @@ func (e *engine) create(n *network) (err error) {
 	if n.internal {
 		options["com.docker.network.internal"] = true
 	}
-	return e.call("NetworkDriver.CreateNetwork", m{"NetworkID": n.id, "Options": options, "IPv4Data": data[false], "IPv6Data": data[true]}, nil)
+	return e.call(
+		"NetworkDriver.CreateNetwork",
+		m{"NetworkID": n.id, "Options": options, "IPv4Data": data[false], "IPv6Data": data[true]},
+		nil,
+	)
 }
 
 func (e *engine) releasePools(n *network) {
@@ -282,7 +301,9 @@ func (e *engine) run(c *container) (err error) {
 		var got struct{ Address string }
 		if c.on.foreign {
 			got.Address = netip.PrefixFrom(p.cidr.Addr().Next().Next(), p.cidr.Bits()).String()
-		} else if err := e.call("IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": want, "Options": nil}, &got); err != nil {
+		} else if err := e.call(
+			"IpamDriver.RequestAddress", m{"PoolID": p.id, "Address": want, "Options": nil}, &got,
+		); err != nil {
 			return err
 		}
 		addr, err := netip.ParsePrefix(got.Address)
@@ -307,7 +328,10 @@ func (e *engine) run(c *container) (err error) {
 		}
 	}
 	if c.port != 0 { // also on one address, through the same router
-		ports = append(ports, m{"Proto": 17, "IP": "", "Port": c.port, "HostIP": "127.0.0.1", "HostPort": c.port, "HostPortEnd": c.port})
+		ports = append(ports, m{
+			"Proto": 17, "IP": "", "Port": c.port, "HostIP": "127.0.0.1", "HostPort": c.port,
+			"HostPortEnd": c.port,
+		})
 	}
 	options := m{"com.docker.network.endpoint.exposedports": exposed, "com.docker.network.portmap": ports}
 	endpointOptions := options
@@ -399,7 +423,11 @@ func (e *engine) releaseAddresses(c *container) {
 func (e *engine) makeSandbox(c *container) {
 	e.t.Helper()
 	c.sandbox = "/run/docker/netns/" + id(6)
-	if r := e.host("sh", "-c", "mkdir -p /run/docker/netns && touch "+c.sandbox+" && unshare --net="+c.sandbox+" ip link set lo up"); !r.OK() {
+	if r := e.host(
+		"sh", "-c",
+		"mkdir -p /run/docker/netns && touch "+c.sandbox+" && unshare --net="+c.sandbox+
+			" ip link set lo up",
+	); !r.OK() {
 		e.t.Fatal(r)
 	}
 }
@@ -416,7 +444,11 @@ func (e *engine) dropSandbox(c *container) {
 // plug is the engine's part of Join.
 func (e *engine) plug(c *container, mac, gateway, gateway6 string) error {
 	e.t.Helper()
-	script := fmt.Sprintf("set -e; ip link set %s netns %s\nat() { nsenter --net=%s ip \"$@\"; }\nat link set %s name eth0\n", c.src, c.sandbox, c.sandbox, c.src)
+	script := fmt.Sprintf(
+		"set -e; ip link set %s netns %s\nat() { nsenter --net=%s ip \"$@\"; }\nat link set %s "+
+			"name eth0\n",
+		c.src, c.sandbox, c.sandbox, c.src,
+	)
 	if mac != "" {
 		script += "at link set eth0 address " + mac + "\n"
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// On a disk that takes a tenth of a second for each write, forty containers start at once, what runs goes on, and what writes nothing is answered.
+// On a disk that takes a tenth of a second for each write, forty containers start at
+// once, what runs goes on, and what writes nothing is answered.
 func TestSlowDisk(t *testing.T) {
 	r := newRig(t)
 	r.docker(create("slow", "10.71.0.0/24")...)
@@ -24,7 +25,10 @@ func TestSlowDisk(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			results[i] = r.sh("docker", "run", "-d", "--name", fmt.Sprintf("slow-%d", i), "--network", "slow", "busybox", "sleep", "1000000")
+			results[i] = r.sh(
+				"docker", "run", "-d", "--name", fmt.Sprintf("slow-%d", i), "--network", "slow",
+				"busybox", "sleep", "1000000",
+			)
 		})
 	}
 	done := make(chan struct{})
@@ -62,8 +66,9 @@ const (
 	free = "rm %s/filler"
 )
 
-// On a full disk nothing new can be made, and the message says why and where; what runs goes on, what goes is remembered, and when there is room
-// again all is well without a restart.
+// On a full disk nothing new can be made, and the message says why and where; what runs
+// goes on, what goes is remembered, and when there is room again all is well without a
+// restart.
 func TestFullDisk(t *testing.T) {
 	r := newRig(t, smallState)
 	r.docker(create("full", "10.72.0.0/24")...)
@@ -74,7 +79,12 @@ func TestFullDisk(t *testing.T) {
 	// The store has some pages of its own left.
 	made := 0
 	for ; made < 200; made++ {
-		if !r.sh(append([]string{"docker"}, create(fmt.Sprintf("more-%d", made), fmt.Sprintf("10.73.%d.0/24", made))...)...).OK() {
+		if !r.sh(
+			append(
+				[]string{"docker"},
+				create(fmt.Sprintf("more-%d", made), fmt.Sprintf("10.73.%d.0/24", made))...,
+			)...,
+		).OK() {
 			break
 		}
 	}
@@ -125,8 +135,9 @@ func TestFullRun(t *testing.T) {
 	r.empty()
 }
 
-// A disk that fails, or a file system that the kernel has made read-only: reads go on, writes are refused with the reason, nothing is half made, and
-// the store and the kernel are one whatever reached the disk.
+// A disk that fails, or a file system that the kernel has made read-only: reads go on,
+// writes are refused with the reason, nothing is half made, and the store and the kernel
+// are one whatever reached the disk.
 func TestFailingDisk(t *testing.T) {
 	for name, fault := range map[string]struct{ inject, says string }{
 		"EIO at fdatasync":       {"fdatasync,fsync:error=EIO", "input/output error"},
@@ -162,7 +173,9 @@ func TestFailingDisk(t *testing.T) {
 	}
 }
 
-// takesOver makes again what was refused on a bad disk, of which something may be left. Where not even its end could be written down the range is held for a minute, and the message says so.
+// takesOver makes again what was refused on a bad disk, of which something may be left.
+// Where not even its end could be written down the range is held for a minute, and the
+// message says so.
 func (r rig) takesOver(create []string) {
 	r.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {

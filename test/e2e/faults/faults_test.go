@@ -1,8 +1,10 @@
 //go:build e2e
 
-// Package faults_test gives a running Kuryr what goes wrong on real machines: a slow disk, a full one, one that fails, a full /run, a
-// read-only file system, callers that flood its sockets, daemons that stop, start and wait in the wrong order. Each test has a private host with a
-// real Docker engine. It must not look into Kuryr but through its commands and sockets.
+// Package faults_test gives a running Kuryr what goes wrong on real machines: a slow
+// disk, a full one, one that fails, a full /run, a read-only file system, callers that
+// flood its sockets, daemons that stop, start and wait in the wrong order. Each test has
+// a private host with a real Docker engine. It must not look into Kuryr but through its
+// commands and sockets.
 //
 // Every test boots a host of its own: after a fault of the disk Kuryr keeps unconfirmed
 // ports for longer than a test can wait, so the host is not as it was.
@@ -111,7 +113,15 @@ func create(name, subnet string) []string {
 // run starts a container and returns its process and its address on the network.
 func (r rig) run(name, network string, args ...string) (pid, address string) {
 	r.t.Helper()
-	r.docker(append(append([]string{"run", "-d", "--name", name, "--network", network, "--stop-timeout", "0"}, args...), "busybox", "sleep", "1000000")...)
+	r.docker(
+		append(
+			append(
+				[]string{"run", "-d", "--name", name, "--network", network, "--stop-timeout", "0"},
+				args...,
+			),
+			"busybox", "sleep", "1000000",
+		)...,
+	)
 	return r.look(name)
 }
 
@@ -125,7 +135,9 @@ func (r rig) look(name string) (pid, address string) {
 // pings checks that the container of the process reaches an address.
 func (r rig) pings(pid, to string) {
 	r.t.Helper()
-	if res := r.sh("nsenter", "-t", pid, "-n", "--", "ping", "-n", "-c", "2", "-i", "0.2", "-W", "2", to); !strings.Contains(res.Stdout, "bytes from") {
+	if res := r.sh(
+		"nsenter", "-t", pid, "-n", "--", "ping", "-n", "-c", "2", "-i", "0.2", "-W", "2", to,
+	); !strings.Contains(res.Stdout, "bytes from") {
 		r.t.Errorf("no ping: %s", res)
 	}
 }
@@ -189,7 +201,10 @@ func (r rig) empty() {
 func (r rig) inject(what string) (stop func()) {
 	r.t.Helper()
 	calls, _, _ := strings.Cut(what, ":")
-	cmd := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", "trace="+calls, "-e", "inject="+what, "-p", fmt.Sprint(r.KuryrPid()))
+	cmd := exec.Command(
+		"strace", "-f", "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", "trace="+calls, "-e",
+		"inject="+what, "-p", fmt.Sprint(r.KuryrPid()),
+	)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
 )
 
-// mostMemory is what Kuryr may hold while it is flooded: a generous bound, many times what it holds when it is left alone.
+// mostMemory is what Kuryr may hold while it is flooded: a generous bound, many times
+// what it holds when it is left alone.
 const mostMemory = 256 << 20
 
 // pss is a process's share of memory.
@@ -67,7 +68,9 @@ var floods = map[string]struct {
 }
 
 func body(said, sent int) string {
-	return fmt.Sprintf("POST /NetworkDriver.Join HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", said) + strings.Repeat(" ", sent)
+	return fmt.Sprintf(
+		"POST /NetworkDriver.Join HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", said,
+	) + strings.Repeat(" ", sent)
 }
 
 // Whatever comes in at the sockets, memory stays bounded, and the engine's own calls end.

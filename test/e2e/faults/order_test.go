@@ -24,8 +24,10 @@ func TestKuryrAfterTheEngine(t *testing.T) {
 	r.empty()
 }
 
-// The engine restarts while Kuryr is away, with networks and containers of Kuryr's: it comes up, and when Kuryr is back all can be used. That holds
-// for a restart and for a boot in the wrong order. The engine waits for the plugin as long as it always does, which takes most of the time here.
+// The engine restarts while Kuryr is away, with networks and containers of Kuryr's: it
+// comes up, and when Kuryr is back all can be used. That holds for a restart and for a
+// boot in the wrong order. The engine waits for the plugin as long as it always does,
+// which takes most of the time here.
 func TestEngineRestartsWithoutKuryr(t *testing.T) {
 	for name, restart := range map[string]func(rig){
 		"SIGTERM": func(r rig) { r.restartDocker(syscall.SIGTERM) },

@@ -25,8 +25,10 @@ func blue(image, more string) string {
 
 func file(name string) string { return "file://" + beside("images/"+name) }
 
-// The specification's own example, and the SDN's network beside it, on both runtimes: pods by the hook, with and without a list of networks, talk with one another, the host and the outside;
-// they outlive the daemon; and nothing is left of them, nor in the end of the networks.
+// The specification's own example, and the SDN's network beside it, on both runtimes:
+// pods by the hook, with and without a list of networks, talk with one another, the host
+// and the outside; they outlive the daemon; and nothing is left of them, nor in the end
+// of the networks.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
 	for _, runtime := range []string{"runc", "crun"} {
@@ -38,7 +40,8 @@ func TestNetworks(t *testing.T) {
 			idle := r.sight()
 			a, b := r.mustLaunch("a", nil), r.mustLaunch("b", map[string]string{"kurma.io/networks": "blue,mynet"})
 			c := r.mustLaunch("c", map[string]string{"kurma.io/networks": "blue"})
-			if len(a.Attachments) != 1 || len(b.Attachments) != 2 || b.Attachments[0].Interface != "sdn0" || b.Attachments[1].Interface != "eth1" {
+			if len(a.Attachments) != 1 || len(b.Attachments) != 2 ||
+				b.Attachments[0].Interface != "sdn0" || b.Attachments[1].Interface != "eth1" {
 				t.Errorf("pods %+v and %+v", a, b)
 			}
 			r.ping("a", b.address(t, "mynet"))
@@ -87,7 +90,10 @@ func TestNetworks(t *testing.T) {
 			r.start()
 			r.eventually("no network is left", func() bool { return len(r.networks()) == 0 })
 			r.stop(syscall.SIGTERM)
-			r.same(r.bare, privatehost.Links, privatehost.Addresses, privatehost.Rules, privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports")
+			r.same(
+				r.bare, privatehost.Links, privatehost.Addresses, privatehost.Rules,
+				privatehost.Namespaces, "mounts", "containers", "pins", "leases", "ports",
+			)
 			if rules := r.do("sh", "-c", "nft list ruleset | grep CNI-").Out(); rules != "" { // a chain of each pod's own
 				t.Errorf("rules of pods are left:\n%s", rules)
 			}
@@ -132,19 +138,35 @@ func TestForty(t *testing.T) {
 // Containers of podman by annotation. One that is not granted a network is not created, whatever its user.
 func TestPodman(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "runc", mynet(file("cni-netplugin.aci")), blue(file("kuryr-netplugin.aci"), `, "addresses": ["10.1.0.50"]`))
+	r := newRig(
+		t, "runc", mynet(file("cni-netplugin.aci")),
+		blue(file("kuryr-netplugin.aci"), `, "addresses": ["10.1.0.50"]`),
+	)
 	r.write("/etc/kuryr/kuryr.yaml", "kurma:\n  grants: [blue=1000+cgroup:/blue]\n")
 	r.start()
 	r.running()
 	idle := r.sight()
-	r.write("/etc/containers/containers.conf", "[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n")
-	r.write("/etc/containers/storage.conf", "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = \"/var/lib/containers/storage\"\n")
+	r.write(
+		"/etc/containers/containers.conf",
+		"[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n",
+	)
+	r.write(
+		"/etc/containers/storage.conf",
+		"[storage]\ndriver = \"vfs\"\nrunroot = \"/run/containers/storage\"\ngraphroot = "+
+			"\"/var/lib/containers/storage\"\n",
+	)
 	r.must(kuryr, "kurma", "hook", "--program", beside("kuryr-oci-hook"), "--folder", "/run/hooks.d")
 	podman := func(args ...string) privatehost.Result {
 		return r.do(append([]string{"env", "-u", "DOCKER_CONFIG", "podman", "--hooks-dir", "/run/hooks.d"}, args...)...)
 	}
 	run := func(name, networks string, more ...string) privatehost.Result {
-		argv := append([]string{"run", "-d", "--name", name, "--network", "none", "--annotation", "kurma.io/networks=" + networks}, more...)
+		argv := append(
+			[]string{
+				"run", "-d", "--name", name, "--network", "none", "--annotation",
+				"kurma.io/networks=" + networks,
+			},
+			more...,
+		)
 		return podman(append(argv, "--rootfs", r.root(name), "sleep", "3600")...)
 	}
 	for _, result := range []privatehost.Result{

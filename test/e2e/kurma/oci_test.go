@@ -14,7 +14,12 @@ import (
 func (r *rig) root(name string) string {
 	r.t.Helper()
 	dir := "/run/bundles/" + name + "/rootfs"
-	r.must("sh", "-c", "mkdir -p "+dir+"/bin "+dir+"/etc "+dir+"/proc "+dir+"/sys "+dir+"/dev "+dir+"/tmp && cp $(command -v busybox) "+dir+"/bin/ && for a in sh sleep ip ping; do ln -sf busybox "+dir+"/bin/$a; done")
+	r.must(
+		"sh", "-c",
+		"mkdir -p "+dir+"/bin "+dir+"/etc "+dir+"/proc "+dir+"/sys "+dir+"/dev "+dir+
+			"/tmp && cp $(command -v busybox) "+dir+
+			"/bin/ && for a in sh sleep ip ping; do ln -sf busybox "+dir+"/bin/$a; done",
+	)
 	return dir
 }
 
@@ -23,15 +28,22 @@ func (r *rig) bundle(name string, user int, annotations map[string]string) strin
 	r.t.Helper()
 	r.root(name)
 	var hooks map[string]any
-	if err := json.Unmarshal([]byte(r.must(kuryr, "kurma", "hook", "--program", beside("kuryr-oci-hook"))), &hooks); err != nil {
+	if err := json.Unmarshal(
+		[]byte(r.must(kuryr, "kurma", "hook", "--program", beside("kuryr-oci-hook"))), &hooks,
+	); err != nil {
 		r.t.Fatal(err)
 	}
 	spec := map[string]any{
 		"ociVersion": "1.0.2", "root": map[string]any{"path": "rootfs"}, "annotations": annotations,
-		"process": map[string]any{"args": []string{"/bin/sleep", "3600"}, "cwd": "/", "env": []string{"PATH=/bin"}, "user": map[string]any{"uid": user, "gid": user}},
-		"mounts":  []any{map[string]any{"destination": "/proc", "type": "proc", "source": "proc"}},
+		"process": map[string]any{
+			"args": []string{"/bin/sleep", "3600"}, "cwd": "/", "env": []string{"PATH=/bin"},
+			"user": map[string]any{"uid": user, "gid": user},
+		},
+		"mounts": []any{map[string]any{"destination": "/proc", "type": "proc", "source": "proc"}},
 		"linux": map[string]any{"namespaces": []any{
-			map[string]any{"type": "pid"}, map[string]any{"type": "network"}, map[string]any{"type": "mount"}, map[string]any{"type": "ipc"}, map[string]any{"type": "uts"},
+			map[string]any{"type": "pid"}, map[string]any{"type": "network"},
+			map[string]any{"type": "mount"}, map[string]any{"type": "ipc"},
+			map[string]any{"type": "uts"},
 		}},
 	}
 	if r.mapped > 0 {
@@ -50,11 +62,16 @@ func (r *rig) bundle(name string, user int, annotations map[string]string) strin
 	return "/run/bundles/" + name
 }
 
-// oci is a command line of the runtime. Where control groups of both versions are mounted crun 1.8 refuses to work, so it sees those of version 2 alone.
+// oci is a command line of the runtime. Where control groups of both versions are mounted
+// crun 1.8 refuses to work, so it sees those of version 2 alone.
 func (r *rig) oci(args ...string) []string {
 	line := r.runtime + " " + strings.Join(args, " ")
 	if r.runtime == "crun" {
-		return []string{"unshare", "-m", "sh", "-c", "mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled " + strings.Join(args, " ")}
+		return []string{
+			"unshare", "-m", "sh", "-c",
+			"mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled " +
+				strings.Join(args, " "),
+		}
 	}
 	return []string{"sh", "-c", line}
 }

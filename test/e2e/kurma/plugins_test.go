@@ -64,7 +64,11 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry := func(name, image, bridge, subnet string) string {
-		return fmt.Sprintf(`{"name": %q, "aci": %q, "containerInterface": "eth{{num}}", "type": "bridge", "bridge": %q, "isGateway": true, "ipam": {"type": "host-local", "subnet": %q}}`, name, image, bridge, subnet)
+		return fmt.Sprintf(
+			`{"name": %q, "aci": %q, "containerInterface": "eth{{num}}", "type": "bridge", `+
+				`"bridge": %q, "isGateway": true, "ipam": {"type": "host-local", "subnet": %q}}`,
+			name, image, bridge, subnet,
+		)
 	}
 	r.configure(
 		entry("registry", "docker://"+tag.String(), "registry0", "10.20.0.0/16"),
@@ -86,7 +90,8 @@ func TestImages(t *testing.T) {
 		}
 		return false
 	})
-	if refused := r.do(kuryr, "kurma", "add", "--network", "unverified"); refused.OK() || !strings.Contains(refused.String(), "unverified") {
+	if refused := r.do(kuryr, "kurma", "add", "--network", "unverified"); refused.OK() ||
+		!strings.Contains(refused.String(), "unverified") {
 		t.Errorf("a network without an image took a pod: %s", refused)
 	}
 	r.must(kuryr, "kurma", "del", "146d7cef-fbf6-41da-a2f8-eba218597f9c")
@@ -141,8 +146,10 @@ func script(t *testing.T, dir, name, main, add string) string {
 	return "file://" + path
 }
 
-// What is wrong with one plugin is told, undone, and no other network's affair: one that refuses, crashes, answers nonsense or too much, leaves a child, or whose main executable ends;
-// and one that hangs, whose call is ended with its children after a minute.
+// What is wrong with one plugin is told, undone, and no other network's affair: one that
+// refuses, crashes, answers nonsense or too much, leaves a child, or whose main
+// executable ends; and one that hangs, whose call is ended with its children after a
+// minute.
 func TestIllBehaved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,7 +167,11 @@ func TestIllBehaved(t *testing.T) {
 	for name, b := range bad {
 		entries = append(entries, fmt.Sprintf(`{"name": %q, "aci": %q}`, name, script(t, dir, name, b.main, b.add)))
 	}
-	orphan := script(t, dir, "orphan", stay, `busybox setsid busybox sleep 98764 >/dev/null 2>&1 & echo '{"ip4": {"ip": "10.9.0.2/24"}}'`)
+	orphan := script(
+		t, dir, "orphan", stay,
+		`busybox setsid busybox sleep 98764 >/dev/null 2>&1 & echo '{"ip4": {"ip": `+
+			`"10.9.0.2/24"}}'`,
+	)
 	entries = append(entries, fmt.Sprintf(`{"name": "orphan", "aci": %q}`, orphan))
 	r := newRig(t, "crun", entries...)
 	r.start()
@@ -179,12 +190,16 @@ func TestIllBehaved(t *testing.T) {
 	}
 	const uuid = "146d7cef-fbf6-41da-a2f8-eba218597f9c"
 	r.must(kuryr, "kurma", "add", uuid, "--network", "mynet,orphan")
-	r.eventually("the child of a call that has ended is gone", func() bool { return !r.do("pgrep", "-f", "sleep 98764").OK() })
+	r.eventually("the child of a call that has ended is gone", func() bool {
+		return !r.do("pgrep", "-f", "sleep 98764").OK()
+	})
 	r.must(kuryr, "kurma", "del", uuid)
 	if said := <-hung; !strings.Contains(said, "hangs") || !strings.Contains(said, "1m0s") {
 		t.Errorf("a call that hangs: %s", said)
 	}
-	r.eventually("a call that hung is gone with its children", func() bool { return !r.do("pgrep", "-f", "sleep 98765").OK() })
+	r.eventually("a call that hung is gone with its children", func() bool {
+		return !r.do("pgrep", "-f", "sleep 98765").OK()
+	})
 	for _, n := range r.networks() {
 		if n.Name != "ends" && n.State != "running" {
 			t.Errorf("network %s: %s, %s", n.Name, n.State, n.Reason)
@@ -200,15 +215,18 @@ func (r *rig) ExecLong(within time.Duration, argv ...string) string {
 	return r.Exec(ctx, argv...).String()
 }
 
-// An image that wants to write past its root is refused, and nothing of it is left; the other networks run. A device in an
-// image is not made.
+// An image that wants to write past its root is refused, and nothing of it is left; the
+// other networks run. A device in an image is not made.
 func TestHostileImages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	const manifest = `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "evil.example/plugin", "app": {"exec": ["/bin/main"], "user": "0", "group": "0"}}`
+	const manifest = `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": ` +
+		`"evil.example/plugin", "app": {"exec": ["/bin/main"], "user": "0", "group": "0"}}`
 	entries := []string{mynet(file("cni-netplugin.aci"))}
 	for name, members := range map[string][]tar.Header{
-		"link":    {{Typeflag: tar.TypeSymlink, Name: "rootfs/etc", Linkname: "/etc"}, {Typeflag: tar.TypeReg, Name: "rootfs/etc/kuryr-evil", Size: 4}},
+		"link": {{Typeflag: tar.TypeSymlink, Name: "rootfs/etc", Linkname: "/etc"}, {
+			Typeflag: tar.TypeReg, Name: "rootfs/etc/kuryr-evil", Size: 4,
+		}},
 		"dotdot":  {{Typeflag: tar.TypeReg, Name: "rootfs/../../../../../../etc/kuryr-evil", Size: 4}},
 		"device":  {{Typeflag: tar.TypeBlock, Name: "rootfs/dev/disk", Devmajor: 8}},
 		"huge":    {{Typeflag: tar.TypeReg, Name: "rootfs/huge", Size: 1 << 50}},
@@ -220,7 +238,10 @@ func TestHostileImages(t *testing.T) {
 		if name == "nothing" {
 			text = `{"acKind": "PodManifest"}`
 		}
-		for _, h := range append([]tar.Header{{Typeflag: tar.TypeReg, Name: "manifest", Size: int64(len(text))}}, members...) {
+		for _, h := range append(
+			[]tar.Header{{Typeflag: tar.TypeReg, Name: "manifest", Size: int64(len(text))}},
+			members...,
+		) {
 			h.Mode = 0o755
 			if err := w.WriteHeader(&h); err != nil {
 				t.Fatal(err)

@@ -1,7 +1,10 @@
 //go:build e2e
 
-// Package kurma_test has real OCI runtimes (crun, runc, podman) put containers on networks of `kuryr kurma`, on private hosts, whose plugins are the two images of `make kurma-images` and some
-// that are ill-behaved. It checks packets, what users are told, and that nothing is left in SDN, kernel and files. It looks into Kuryr only through its programs and APIs.
+// Package kurma_test has real OCI runtimes (crun, runc, podman) put containers on
+// networks of `kuryr kurma`, on private hosts, whose plugins are the two images of `make
+// kurma-images` and some that are ill-behaved. It checks packets, what users are told,
+// and that nothing is left in SDN, kernel and files. It looks into Kuryr only through its
+// programs and APIs.
 //
 // Every test boots a host of its own. A host without an engine boots in 0.2 seconds, so a
 // pool would save nothing. The end of each test checks that nothing is left (end).
@@ -109,7 +112,9 @@ func (r *rig) start(env ...string) {
 }
 
 func (r *rig) tryStart(env ...string) (err error) {
-	r.kurma, err = r.serve("kuryr-kurma", env, kurmaSocket, "/healthz", r.program, "kurma", "--kurma-config", config, "--kurma-runtime", r.runtime,
+	r.kurma, err = r.serve(
+		"kuryr-kurma", env, kurmaSocket, "/healthz", r.program, "kurma", "--kurma-config", config,
+		"--kurma-runtime", r.runtime,
 		"--kurma-volumes", "blue:/run/kuryr=/run/kuryr,blue:/etc/kuryr=/etc/kuryr:ro,blue:/run/openvswitch=/run/openvswitch")
 	return err
 }
@@ -286,15 +291,22 @@ func (r *rig) sight() privatehost.Snapshot {
 	}
 	// A daemon's own mounts, those of containers, and what they keep.
 	for section, argv := range map[string][]string{
-		"mounts":     {"sh", "-c", "cut -d' ' -f5 /proc/self/mountinfo | grep -E '/kurma|/kuryr/kurma' || true"},
-		"containers": {"sh", "-c", "find /run/kuryr/kurma/plugins /run/crun /run/runc -mindepth 1 -maxdepth 1 2>/dev/null || true"},
-		"pins":       {"sh", "-c", "ls /run/kuryr/kurma/netns 2>/dev/null || true"},
-		"leases":     {"sh", "-c", "find /var/lib/kuryr/kurma -path '*networks*' -name '10.*' 2>/dev/null || true"},
+		"mounts": {"sh", "-c", "cut -d' ' -f5 /proc/self/mountinfo | grep -E '/kurma|/kuryr/kurma' || true"},
+		"containers": {
+			"sh", "-c",
+			"find /run/kuryr/kurma/plugins /run/crun /run/runc -mindepth 1 -maxdepth 1 " +
+				"2>/dev/null || true",
+		},
+		"pins":   {"sh", "-c", "ls /run/kuryr/kurma/netns 2>/dev/null || true"},
+		"leases": {"sh", "-c", "find /var/lib/kuryr/kurma -path '*networks*' -name '10.*' 2>/dev/null || true"},
 	} {
 		s[section] = strings.Fields(r.must(argv...))
 	}
 	// The namespace of the SDN's network stays with the network.
-	s[privatehost.Namespaces] = slices.DeleteFunc(s[privatehost.Namespaces], func(path string) bool { return strings.HasPrefix(path, "/run/kuryr/netns/") })
+	s[privatehost.Namespaces] = slices.DeleteFunc(
+		s[privatehost.Namespaces],
+		func(path string) bool { return strings.HasPrefix(path, "/run/kuryr/netns/") },
+	)
 	// The folder of the pins is a mount of its own, which stays: pins made later must be seen through it.
 	s["mounts"] = slices.DeleteFunc(s["mounts"], func(path string) bool { return path == "/run/kuryr/kurma/netns" })
 	s["ports"] = r.ports()
@@ -319,5 +331,6 @@ func (r *rig) same(before privatehost.Snapshot, sections ...string) {
 	}
 }
 
-// podsGone are the sections of a sight that pods must leave as they were while networks run: a bridge of CNI's stays, and gets the address of its gateway.
+// podsGone are the sections of a sight that pods must leave as they were while networks
+// run: a bridge of CNI's stays, and gets the address of its gateway.
 var podsGone = []string{"pins", "leases", "ports", privatehost.Namespaces}

@@ -59,7 +59,10 @@ func (d *daemon) ready(ctx context.Context, answers func(context.Context) bool) 
 		select {
 		case <-tick.C:
 		case <-d.gone:
-			return fmt.Errorf("%s ended before it was ready: %s; the end of its log:\n%s", d.cmd.Args[0], d.cmd.ProcessState, lastLines(d.log, 10))
+			return fmt.Errorf(
+				"%s ended before it was ready: %s; the end of its log:\n%s", d.cmd.Args[0],
+				d.cmd.ProcessState, lastLines(d.log, 10),
+			)
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", d.cmd.Args[0], ctx.Err())
 		}
@@ -142,8 +145,9 @@ func (h *Host) forgetEnginePids() {
 // StopDocker ends the engine: with SIGTERM it stops its containers first, with SIGKILL it has no time to.
 func (h *Host) StopDocker(sig syscall.Signal) error { return h.docker.stop(sig, 60*time.Second) }
 
-// StartKuryr starts kuryr with args and env added, and returns when its plugin socket answers. Where args are empty they are the host's (Options.KuryrArgs and
-// KuryrEnv), else "up".
+// StartKuryr starts kuryr with args and env added, and returns when its plugin socket
+// answers. Where args are empty they are the host's (Options.KuryrArgs and KuryrEnv),
+// else "up".
 func (h *Host) StartKuryr(ctx context.Context, args, env []string) error {
 	d, err := h.spawnKuryr(args, env)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Group is the control group, of every hierarchy, under which the host's daemons put their containers. Close and Reboot remove it.
+// Group is the control group, of every hierarchy, under which the host's daemons put
+// their containers. Close and Reboot remove it.
 func (h *Host) Group() string { return "kuryr-e2e-" + filepath.Base(h.dir) }
 
 // MakeGroup makes Group where the host's daemons do not do so themselves. That it is there already is no error.

@@ -85,7 +85,9 @@ func (h *Host) start(ctx context.Context) error {
 		}
 	}
 	var err error
-	h.outside, err = startNode(settings{Hostname: "neighbour", Keep: h.opts.Keep, Scratch: filepath.Join(h.dir, "scratch-outside")})
+	h.outside, err = startNode(settings{
+		Hostname: "neighbour", Keep: h.opts.Keep, Scratch: filepath.Join(h.dir, "scratch-outside"),
+	})
 	if err != nil {
 		return err
 	}
@@ -198,8 +200,9 @@ func (h *Host) link() error {
 	return nil
 }
 
-// settled waits until a link that was set up has all that the kernel gives it a little later: its carrier, its link-local
-// address, and the routes of both. What a test sees of the host then changes by what the test does only.
+// settled waits until a link that was set up has all that the kernel gives it a little
+// later: its carrier, its link-local address, and the routes of both. What a test sees of
+// the host then changes by what the test does only.
 func settled(handle *netlink.Handle, name string) error {
 	for range 250 {
 		link, err := handle.LinkByName(name)
@@ -213,7 +216,9 @@ func settled(handle *netlink.Handle, name string) error {
 		local := slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
 			return a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0
 		})
-		routes, err := handle.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, LinkIndex: link.Attrs().Index},
+		routes, err := handle.RouteListFiltered(unix.AF_INET6, &netlink.Route{
+			Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, LinkIndex: link.Attrs().Index,
+		},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_OIF)
 		if err != nil {
 			return err

@@ -36,7 +36,9 @@ func (h *Host) ImportImage(ctx context.Context, name string, programs map[string
 		if err != nil {
 			return err
 		}
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "bin/" + name, Mode: 0o755, Size: int64(len(data))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: "bin/" + name, Mode: 0o755, Size: int64(len(data)),
+		}); err != nil {
 			return err
 		}
 		if _, err := tw.Write(data); err != nil {
@@ -47,7 +49,9 @@ func (h *Host) ImportImage(ctx context.Context, name string, programs map[string
 		if _, taken := files[applet]; taken {
 			continue
 		}
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox"}); err != nil {
+		if err := tw.WriteHeader(
+			&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox"},
+		); err != nil {
 			return err
 		}
 	}

@@ -106,7 +106,10 @@ func (s settings) prepare() error {
 		}
 	}
 	// Nor are addresses held back for a second until no one else answers to them: here no one does.
-	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/all/accept_dad", "ipv6/conf/default/accept_dad"} {
+	for _, name := range []string{
+		"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv6/conf/all/accept_dad",
+		"ipv6/conf/default/accept_dad",
+	} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte("0"), 0); err != nil {
 			return err
 		}
@@ -143,11 +146,16 @@ func (s settings) folders() error {
 				return err
 			}
 		}
-		if err := mount("overlay", dir, "overlay", fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
+		if err := mount("overlay", dir, "overlay", fmt.Sprintf(
+			"lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work,
+		)); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{"/etc/docker", "/etc/kuryr", "/var/lib/kuryr", "/run/netns", "/run/lock", "/run/docker/plugins", "/run/kuryr"} {
+	for _, dir := range []string{
+		"/etc/docker", "/etc/kuryr", "/var/lib/kuryr", "/run/netns", "/run/lock",
+		"/run/docker/plugins", "/run/kuryr",
+	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Join makes one more cable of the host: a veth whose end here is called name and whose other end, called
-// name.HOSTNAME, is a port of a bridge on another host, or of nothing where bridge is empty. Both ends are up; neither has an address. It
-// ends with either host, so Booted is where to call it.
+// Join makes one more cable of the host: a veth whose end here is called name and whose
+// other end, called name.HOSTNAME, is a port of a bridge on another host, or of nothing
+// where bridge is empty. Both ends are up; neither has an address. It ends with either
+// host, so Booted is where to call it.
 func (h *Host) Join(name string, to *Host, bridge string) error {
 	there, err := handleOf(to.host.pid)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"os/exec"
 )
 
-// Main is the main function of a command of this name: it is Init, and ends with the status that run gives, or with 125 and its error.
+// Main is the main function of a command of this name: it is Init, and ends with the
+// status that run gives, or with 125 and its error.
 func Main(name string, run func() (int, error)) {
 	Init()
 	code, err := run()

@@ -135,7 +135,13 @@ func (n *node) command(ctx context.Context, env, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, lookPath(argv[0]), argv[1:]...)
 	cmd.Args[0] = argv[0]
 	cmd.Dir = "/"
-	cmd.Env = append(append(environment(), "PATH="+searchPath, "HOME=/root", "DOCKER_CONFIG=/run/docker-config", "LC_ALL=C"), env...)
+	cmd.Env = append(
+		append(
+			environment(), "PATH="+searchPath, "HOME=/root", "DOCKER_CONFIG=/run/docker-config",
+			"LC_ALL=C",
+		),
+		env...,
+	)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second // for output that a left-behind child holds open

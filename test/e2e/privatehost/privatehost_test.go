@@ -91,13 +91,19 @@ func TestPrivateHost(t *testing.T) {
 	want(h.Exec(ctx, "ping", "-c1", "-W2", privatehost.NeighbourIPv6.Addr().String()))
 	want(h.Outside(ctx, "ping", "-c1", "-W2", privatehost.HostIPv4.Addr().String()))
 	want(h.Docker(ctx, "network", "create", "own"))
-	want(h.Docker(ctx, "run", "-d", "--init=false", "--network", "own", "--restart", "always", "--name", "stays", "busybox", "sleep", "1000"))
+	want(h.Docker(
+		ctx, "run", "-d", "--init=false", "--network", "own", "--restart", "always", "--name",
+		"stays", "busybox", "sleep", "1000",
+	))
 	want(h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W2", out))
 	after, err := h.Snapshot(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := strings.Join(before.Diff(after, privatehost.Links, privatehost.Firewall), "\n"); !strings.Contains(diff, "+ links: veth") || !strings.Contains(diff, "MASQUERADE") && !strings.Contains(diff, "masquerade") {
+	if diff := strings.Join(
+		before.Diff(after, privatehost.Links, privatehost.Firewall), "\n",
+	); !strings.Contains(diff, "+ links: veth") ||
+		!strings.Contains(diff, "MASQUERADE") && !strings.Contains(diff, "masquerade") {
 		t.Errorf("the difference does not show Docker's network:\n%s", diff)
 	}
 	if r := h.Exec(ctx, "false"); r.Code != 1 {

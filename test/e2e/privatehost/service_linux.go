@@ -16,7 +16,9 @@ type Service struct{ *daemon }
 
 // StartService starts argv on the host, with env added and its output in the log name.log, and returns when ready says
 // yes; a nil ready is no wait. A service that ended before it was ready is an error that tells its name.
-func (h *Host) StartService(ctx context.Context, name string, env, argv []string, ready func(context.Context) bool) (*Service, error) {
+func (h *Host) StartService(
+	ctx context.Context, name string, env, argv []string, ready func(context.Context) bool,
+) (*Service, error) {
 	d, err := h.spawn(name+".log", env, argv)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,9 @@ const (
 	Forwarding = "forwarding"
 )
 
-var volatile = regexp.MustCompile(` (expires|\[expires) \S+| ?# handle \d+| linkdown|@if\d+| link-netns\S* \S+| fe80::\S+`)
+var volatile = regexp.MustCompile(
+	` (expires|\[expires) \S+| ?# handle \d+| linkdown|@if\d+| link-netns\S* \S+| fe80::\S+`,
+)
 
 // Snapshot looks at the host. Namespaces are those that a mount pins, but for the engine's sandboxes.
 func (h *Host) Snapshot(ctx context.Context) (Snapshot, error) {

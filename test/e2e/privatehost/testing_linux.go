@@ -23,8 +23,9 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Program is the first thing of a TestMain: it is Init, and gives the Kuryr to test, which KURYR_BIN names, else that at path. Where there is none it ends the
-// process with the command that makes it.
+// Program is the first thing of a TestMain: it is Init, and gives the Kuryr to test,
+// which KURYR_BIN names, else that at path. Where there is none it ends the process with
+// the command that makes it.
 func Program(path, made string) string {
 	Init()
 	if name := os.Getenv("KURYR_BIN"); name != "" {

@@ -18,8 +18,8 @@ type verdict struct {
 	store  *store
 	kernel *kernel
 	wrong  []string
-	// forgotten is what Docker's API does not know any more: the engine ignores that its cleaning calls fail when a daemon is killed
-	// in them. By noun, ids.
+	// forgotten is what Docker's API does not know any more: the engine ignores that its
+	// cleaning calls fail when a daemon is killed in them. By noun, ids.
 	forgotten map[string][]string
 	// contradicted are endpoints of Kuryr's that a running container has, and Docker has not, or not consistently.
 	contradicted map[string]bool
@@ -36,7 +36,8 @@ func (v *verdict) forget(noun string, o object) {
 // patience is longer than it takes until a network that no engine was seen to have may be removed.
 const patience = 3 * time.Minute
 
-// agree compares until nothing differs: links are deleted behind the callers' backs, and what Docker has forgotten goes after a grace.
+// agree compares until nothing differs: links are deleted behind the callers' backs, and
+// what Docker has forgotten goes after a grace.
 func (s *soak) agree(when string) {
 	s.t.Helper()
 	var v *verdict
@@ -62,8 +63,11 @@ func (s *soak) agree(when string) {
 			s.bad("%s: Docker does not know %s %s", when, noun, id)
 		}
 	}
-	s.t.Logf("%s: after %s Docker knows %d endpoints, %d networks, %d published ports, Kuryr has plugged %d; contradictions %d, of them on endpoints %d",
-		when, time.Since(start).Round(time.Second), len(v.engine.endpoints), len(v.engine.networks), len(v.engine.published), len(v.kernel.taps),
+	s.t.Logf(
+		"%s: after %s Docker knows %d endpoints, %d networks, %d published ports, Kuryr has "+
+			"plugged %d; contradictions %d, of them on endpoints %d",
+		when, time.Since(start).Round(time.Second), len(v.engine.endpoints), len(v.engine.networks),
+		len(v.engine.published), len(v.kernel.taps),
 		len(v.engine.contradictions), len(v.contradicted))
 	for _, c := range v.engine.contradictions {
 		s.t.Logf("Docker contradicts itself about %s", c)
@@ -77,7 +81,11 @@ func (s *soak) doctor(when string, v *verdict) {
 	text := s.sh(kuryr, "doctor").Stdout
 	for endpoint := range v.contradicted {
 		if !v.engine.denied[endpoint] && !strings.Contains(text, endpoint) {
-			s.bad("%s: kuryr doctor does not name endpoint %s, which a container has and Docker has not:\n%s", when, endpoint, text)
+			s.bad(
+				"%s: kuryr doctor does not name endpoint %s, which a container has and Docker "+
+					"has not:\n%s",
+				when, endpoint, text,
+			)
 		}
 	}
 	if len(v.contradicted) == 0 && strings.Contains(text, "is forgotten") || strings.Contains(text, "should be gone") {
@@ -98,8 +106,8 @@ func (s *soak) compare() (*verdict, error) {
 		return nil, err
 	}
 	for _, c := range v.engine.contradictions {
-		// An engine that was killed may have a container run whose endpoint it has forgotten: the container keeps it, and nothing can be
-		// compared with that.
+		// An engine that was killed may have a container run whose endpoint it has
+		// forgotten: the container keeps it, and nothing can be compared with that.
 		if s.calm {
 			v.bad("Docker contradicts itself about %s", c)
 		}
@@ -280,8 +288,9 @@ func (s *soak) ports(v *verdict) {
 	}
 }
 
-// contradicts tells whether a port that Docker's networks do not know is a running container's, by what Docker says of the container: it
-// names the endpoint, or it names none on a network where it has the interface.
+// contradicts tells whether a port that Docker's networks do not know is a running
+// container's, by what Docker says of the container: it names the endpoint, or it names
+// none on a network where it has the interface.
 func (s *soak) contradicts(v *verdict, p object) bool {
 	if v.engine.denied[p.text("device_id")] {
 		return true

@@ -14,15 +14,21 @@ import (
 // attempts is how often what Docker refuses to remove is asked for again.
 const attempts = 4
 
-// removeAll removes every container and network, as a user would who asks again. An engine that was killed many times may refuse at first: it
-// misses the end of a container, or counts endpoints of a network that it has not. It mends both when it starts.
+// removeAll removes every container and network, as a user would who asks again. An
+// engine that was killed many times may refuse at first: it misses the end of a
+// container, or counts endpoints of a network that it has not. It mends both when it
+// starts.
 func (s *soak) removeAll() {
 	s.t.Helper()
 	s.insist("remove all containers", func() privatehost.Result {
 		return s.sh("sh", "-c", "docker ps -aq | xargs -r docker rm -f && test -z \"$(docker ps -aq)\"")
 	})
 	s.insist("remove all networks", func() privatehost.Result {
-		return s.sh("sh", "-c", "docker network ls -q --filter driver=kuryr | xargs -r docker network rm && test -z \"$(docker network ls -q --filter driver=kuryr)\"")
+		return s.sh(
+			"sh", "-c",
+			"docker network ls -q --filter driver=kuryr | xargs -r docker network rm && test -z "+
+				"\"$(docker network ls -q --filter driver=kuryr)\"",
+		)
 	})
 }
 

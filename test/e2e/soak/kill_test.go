@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// killing kills the two daemons, at random and in turns, until ctx ends, and leaves both running. It counts what it did.
+// killing kills the two daemons, at random and in turns, until ctx ends, and leaves both
+// running. It counts what it did.
 func (s *soak) killing(ctx context.Context) map[string]int {
 	random := rand.New(rand.NewPCG(s.seed, 1<<32))
 	kills := map[string]int{}

@@ -1,13 +1,16 @@
 //go:build e2e
 
-// Package soak_test lets forty users at once start, stop, connect and remove containers on a private host while Kuryr and the
-// Docker engine are killed at random, and then compares, object by object, what Docker's API, Kuryr's store and the kernel say.
-// It must not look into Kuryr but through its commands and its plugin socket.
+// Package soak_test lets forty users at once start, stop, connect and remove containers
+// on a private host while Kuryr and the Docker engine are killed at random, and then
+// compares, object by object, what Docker's API, Kuryr's store and the kernel say. It
+// must not look into Kuryr but through its commands and its plugin socket.
 //
-// Kuryr removes by itself what Docker has forgotten, after a docker.forget_after of seconds: in the end nothing may differ. Only what Docker's
-// own API contradicts itself about is counted instead, as long as the container is there.
+// Kuryr removes by itself what Docker has forgotten, after a docker.forget_after of
+// seconds: in the end nothing may differ. Only what Docker's own API contradicts itself
+// about is counted instead, as long as the container is there.
 //
-// SOAK is how long (60s), KURYR_SOAK_SEED repeats the choices of an earlier run (not their timing), KURYR_BIN names the program.
+// SOAK is how long (60s), KURYR_SOAK_SEED repeats the choices of an earlier run (not
+// their timing), KURYR_BIN names the program.
 package soak_test
 
 import (
@@ -36,7 +39,8 @@ const limit = 4 * time.Minute
 
 const users = 40
 
-// forgetful is Kuryr's environment: a grace that a test can wait for, and long enough that Docker is done with what it has begun.
+// forgetful is Kuryr's environment: a grace that a test can wait for, and long enough
+// that Docker is done with what it has begun.
 var forgetful = []string{"KURYR_DOCKER_FORGET_AFTER=5s"}
 
 // soak is one host and what is known of it.
@@ -116,7 +120,10 @@ var shared = []struct {
 	args []string
 }{
 	{"soak-a", []string{"--ipam-driver", "kuryr", "--subnet", "10.81.0.0/22", "-o", "kuryr.router=soak"}},
-	{"soak-b", []string{"--ipam-driver", "kuryr", "--ipv6", "--subnet", "10.82.0.0/22", "--subnet", "fd82::/64", "-o", "kuryr.router=soak"}},
+	{"soak-b", []string{
+		"--ipam-driver", "kuryr", "--ipv6", "--subnet", "10.82.0.0/22", "--subnet", "fd82::/64",
+		"-o", "kuryr.router=soak",
+	}},
 	{"soak-c", []string{"--ipam-driver", "kuryr", "--subnet", "10.83.0.0/22"}},
 	{"soak-d", []string{"--ipam-driver", "kuryr", "--internal", "--subnet", "10.84.0.0/22"}},
 	{"soak-e", []string{"--subnet", "10.85.0.0/22"}}, // addresses by Docker's own IPAM driver

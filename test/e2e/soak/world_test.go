@@ -69,8 +69,10 @@ func told(err error, r privatehost.Result) error { return errors.Join(err, error
 
 // askEngine reads Docker's view.
 func (s *soak) askEngine() (*engineWorld, error) {
-	w := &engineWorld{networks: map[string]string{}, ranges: map[string]int{}, endpoints: map[string]endpoint{}, published: map[string]bool{},
-		denied: map[string]bool{}, bereft: map[string][]int{}}
+	w := &engineWorld{
+		networks: map[string]string{}, ranges: map[string]int{}, endpoints: map[string]endpoint{},
+		published: map[string]bool{},
+		denied:    map[string]bool{}, bereft: map[string][]int{}}
 	var networks []struct{ ID, Name, Driver string }
 	if err := s.get("/networks", &networks); err != nil {
 		return nil, err
@@ -184,7 +186,8 @@ type store struct {
 func (s *soak) askStore() (*store, error) {
 	w := &store{}
 	for noun, into := range map[string]*map[string]object{
-		"network": &w.networks, "subnet": &w.subnets, "port": &w.ports, "router": &w.routers, "subnetpool": &w.pools, "floatingip": &w.floating,
+		"network": &w.networks, "subnet": &w.subnets, "port": &w.ports, "router": &w.routers,
+		"subnetpool": &w.pools, "floatingip": &w.floating,
 	} {
 		r := s.sh(kuryr, noun, "list", "-o", "json")
 		var list []object
@@ -220,7 +223,10 @@ type kernel struct {
 }
 
 func (s *soak) askKernel() (*kernel, error) {
-	k := &kernel{namespaces: map[string]bool{}, taps: map[string]string{}, published: map[string][]string{}, guarded: map[string]bool{}}
+	k := &kernel{
+		namespaces: map[string]bool{}, taps: map[string]string{}, published: map[string][]string{},
+		guarded: map[string]bool{},
+	}
 	links := func(prefix string, argv ...string) (names []string, err error) {
 		r := s.sh(append(argv, "ip", "-j", "link")...)
 		var list []struct{ Ifname string }

@@ -67,7 +67,10 @@ func (a *asker) forever(every time.Duration) error {
 	for i := 0; ; i++ {
 		began := time.Now()
 		if _, err := a.ask(i); err != nil {
-			fmt.Printf("failed %s after %s: %v\n", time.Now().UTC().Format("15:04:05.000"), time.Since(began).Round(time.Millisecond), err)
+			fmt.Printf(
+				"failed %s after %s: %v\n", time.Now().UTC().Format("15:04:05.000"),
+				time.Since(began).Round(time.Millisecond), err,
+			)
 		} else {
 			good++
 		}
@@ -116,7 +119,8 @@ func (a *asker) ask(i int) (string, error) {
 	return answer, err
 }
 
-// hear waits for the answer to a question. By UDP the question is sent again each second, as every client of UDP does, and late answers to earlier ones are passed over.
+// hear waits for the answer to a question. By UDP the question is sent again each second,
+// as every client of UDP does, and late answers to earlier ones are passed over.
 func (a *asker) hear(question string) (string, error) {
 	end := time.Now().Add(a.timeout)
 	for {
@@ -179,7 +183,8 @@ func (a *asker) close() {
 // word is what went wrong, in one.
 func word(err error) string {
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPERM): // the latter where the own kernel's filter refuses what is being sent
+	// the latter where the own kernel's filter refuses what is being sent
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPERM):
 		return "refused"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "timeout"

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wantDestination has the kernel tell with each datagram which address it was for. See IP_PKTINFO in ip(7), IPV6_RECVPKTINFO in ipv6(7).
+// wantDestination has the kernel tell with each datagram which address it was for. See
+// IP_PKTINFO in ip(7), IPV6_RECVPKTINFO in ipv6(7).
 func wantDestination(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -25,7 +25,9 @@ func get(args []string) error {
 	if !pool.AppendCertsFromPEM(authority) {
 		return fmt.Errorf("%s has no certificate", args[0])
 	}
-	client := http.Client{Timeout: 5 * second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	client := http.Client{Timeout: 5 * second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}}
 	resp, err := client.Get(args[1])
 	if err != nil {
 		return err

@@ -1,8 +1,11 @@
-// Command talk is both ends of a conversation, for tests of what stands between them: static, so that it runs in a container as well as on a host.
+// Command talk is both ends of a conversation, for tests of what stands between them:
+// static, so that it runs in a container as well as on a host.
 //
-// "talk serve" answers each line with its name, the client's address as it sees it, and the line; "talk ask" sends lines and prints what comes, one result a
-// line, where an error is a word: refused, timeout, unreachable. It owns no state but one file, by which "talk ready" says whether the server is to be taken
-// for ready. It must know nothing of who runs it.
+// "talk serve" answers each line with its name, the client's address as it sees it, and
+// the line; "talk ask" sends lines and prints what comes, one result a line, where an
+// error is a word: refused, timeout, unreachable. It owns no state but one file, by which
+// "talk ready" says whether the server is to be taken for ready. It must know nothing of
+// who runs it.
 package main
 
 import (

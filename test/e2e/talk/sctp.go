@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// SCTP goes by raw packets, as most kernels have no sockets of it. Who asks begins an association, and who is asked has his answer in the cookie of the second packet, after which
-// nobody goes on.
+// SCTP goes by raw packets, as most kernels have no sockets of it. Who asks begins an
+// association, and who is asked has his answer in the cookie of the second packet, after
+// which nobody goes on.
 
 // Chunks and parameters of RFC 9260, sections 3.3.2 and 3.3.3.
 const (
@@ -58,7 +59,10 @@ func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < fixed {
 		return p, false
 	}
-	p = sctpPacket{from: binary.BigEndian.Uint16(b), to: binary.BigEndian.Uint16(b[2:]), tag: binary.BigEndian.Uint32(b[4:]), chunk: b[12], own: binary.BigEndian.Uint32(b[16:])}
+	p = sctpPacket{
+		from: binary.BigEndian.Uint16(b), to: binary.BigEndian.Uint16(b[2:]),
+		tag: binary.BigEndian.Uint32(b[4:]), chunk: b[12], own: binary.BigEndian.Uint32(b[16:]),
+	}
 	if rest := b[fixed:]; len(rest) >= 4 && binary.BigEndian.Uint16(rest) == sctpCookie {
 		if n := int(binary.BigEndian.Uint16(rest[2:])); n >= 4 && n <= len(rest) {
 			p.cookie = string(rest[4:n])
@@ -109,7 +113,10 @@ func (a *asker) associate() (string, error) {
 	if err := c.SetDeadline(time.Now().Add(a.timeout)); err != nil {
 		return "", err
 	}
-	question := sctpPacket{from: cmp.Or(uint16(a.from), uint16(1024+rand.IntN(60000))), to: uint16(port), chunk: sctpInit, own: rand.Uint32() | 1}
+	question := sctpPacket{
+		from: cmp.Or(uint16(a.from), uint16(1024+rand.IntN(60000))), to: uint16(port),
+		chunk: sctpInit, own: rand.Uint32() | 1,
+	}
 	if _, err := c.Write(question.bytes()); err != nil {
 		return "", err
 	}

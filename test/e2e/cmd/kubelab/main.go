@@ -4,9 +4,11 @@
 //
 //	kubelab [-nodes N] [-reference] [-api-only] -- COMMAND [ARGUMENT…]
 //
-// The command runs in the central host's network with KUBECONFIG set, and the cluster ends with it. KURYR_LAB_central, KURYR_LAB_node1, … are the hosts'
-// first processes, so "nsenter -a -t $KURYR_LAB_node1" is a shell on node1. Without -reference the nodes have no CNI plugin but what the command brings. It
-// only wires package kubelab to the command line.
+// The command runs in the central host's network with KUBECONFIG set, and the cluster
+// ends with it. KURYR_LAB_central, KURYR_LAB_node1, … are the hosts' first processes, so
+// "nsenter -a -t $KURYR_LAB_node1" is a shell on node1. Without -reference the nodes have
+// no CNI plugin but what the command brings. It only wires package kubelab to the command
+// line.
 package main
 
 import (

@@ -4,8 +4,9 @@
 //
 //	neutronlab [-hosts N] [-docker=false] [-keystone] [-kuryr PATH] -- COMMAND [ARGUMENT…]
 //
-// The command runs in the central host's network, where Neutron answers at the address that OS_ENDPOINT tells, and the
-// lab ends with it. KURYR_LAB_central, KURYR_LAB_h1, … are the hosts' first processes, so "nsenter -a -t $KURYR_LAB_h1" is a shell on h1. It
+// The command runs in the central host's network, where Neutron answers at the address
+// that OS_ENDPOINT tells, and the lab ends with it. KURYR_LAB_central, KURYR_LAB_h1, …
+// are the hosts' first processes, so "nsenter -a -t $KURYR_LAB_h1" is a shell on h1. It
 // only wires package neutronlab to the command line.
 package main
 

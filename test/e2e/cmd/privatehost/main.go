@@ -71,7 +71,12 @@ func run() (int, error) {
 		fmt.Fprint(os.Stderr, h.Logs(20))
 	}
 	if opts.Keep {
-		fmt.Fprintf(os.Stderr, "the host is kept: a shell in it is `nsenter -a -t %d`, its end is `privatehost -stop %s`\n", h.Pid(), h.Dir())
+		fmt.Fprintf(
+			os.Stderr,
+			"the host is kept: a shell in it is `nsenter -a -t %d`, its end is `privatehost "+
+				"-stop %s`\n",
+			h.Pid(), h.Dir(),
+		)
 		return code, errors.Join(err, h.Detach())
 	}
 	h.Close()

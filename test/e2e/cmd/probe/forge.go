@@ -54,7 +54,10 @@ func forge(kind string, args []string) error {
 	var payload []byte
 	switch kind {
 	case "udp":
-		etherType, payload = datagram(netip.AddrPortFrom(s, uint16(*srcPort)), netip.AddrPortFrom(d, uint16(*port)), []byte(*text))
+		etherType, payload = datagram(
+			netip.AddrPortFrom(s, uint16(*srcPort)), netip.AddrPortFrom(d, uint16(*port)),
+			[]byte(*text),
+		)
 	case "arp":
 		etherType, payload = unix.ETH_P_ARP, arpReply(from, to, s, d)
 	case "na":

@@ -33,7 +33,8 @@ func icmp6(src, dst netip.Addr, message []byte) []byte {
 	return append(header6(src, dst, unix.IPPROTO_ICMPV6, 255, len(message)), message...)
 }
 
-// behind puts an empty hop-by-hop header between an IPv6 packet's header and what follows, where a hasty filter does not look.
+// behind puts an empty hop-by-hop header between an IPv6 packet's header and what
+// follows, where a hasty filter does not look.
 func behind(packet []byte) []byte {
 	header, rest := packet[:40], packet[40:]
 	options := []byte{header[6], 0, 1, 4, 0, 0, 0, 0}

@@ -58,8 +58,8 @@ func run(args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// serve answers until it is killed. It opens sockets per family, since an answer from a wildcard socket of both families
-// would show IPv4 callers as mapped addresses.
+// serve answers until it is killed. It opens sockets per family, since an answer from a
+// wildcard socket of both families would show IPv4 callers as mapped addresses.
 func serve(port, name string) error {
 	failed := make(chan error)
 	answer := func(a net.Addr) string { return strings.TrimSpace(host(a)+" "+name) + "\n" }
