@@ -323,10 +323,21 @@ func (s *Service) forgetPool(p poolRow) {
 	delete(s.issued, p.Key)
 }
 
-// lockRange keeps other calls from changing what pools of the range are used for.
-func (s *Service) lockRange(ctx context.Context, p PoolSpec) (unlock func(), err error) {
-	return s.locks.Lock(ctx, "range/"+p.Space+"/"+p.CIDR.String())
+// LockRanges keeps other calls from changing what pools of the ranges are used for: CreateNetwork
+// does not tell pools of one range apart.
+func (s *Service) LockRanges(ctx context.Context, ranges ...*api.IPAMData) (unlock func(), err error) {
+	var names []string
+	for _, r := range ranges {
+		names = append(names, rangeLock(r.Pool))
+	}
+	return s.locks.LockAll(ctx, names...)
 }
+
+func (s *Service) lockRange(ctx context.Context, p PoolSpec) (unlock func(), err error) {
+	return s.locks.Lock(ctx, rangeLock(p.CIDR))
+}
+
+func rangeLock(cidr netip.Prefix) string { return "range/" + cidr.String() }
 
 // takeGateway notes the gateway of a pool that has no network yet, also the default one: a pool without
 // it is given to the next request of its range after a kill. No port is made: the router's interface
@@ -499,28 +510,17 @@ func (s *Service) IsReleased(nonce string) bool {
 	return ok && p.Phase == reconcile.Deleting
 }
 
-// TagLater writes the tags of pools that a network was made of, for which CreateNetwork does not
-// wait, and stores which existing subnets stand for ranges.
+// TagLater writes the tags of pools that a network was made of, whose ranges are locked, and stores
+// which existing subnets stand for ranges. CreateNetwork does not wait for the tags.
 func (s *Service) TagLater(ctx context.Context, nonces ...string) error {
 	for _, nonce := range nonces {
-		p, ok := s.pools.Get(nonce)
-		if !ok {
-			continue
-		}
-		unlock, err := s.lockRange(ctx, p.Spec)
-		if err != nil {
-			return err
-		}
-		err = s.tagLater(ctx, nonce)
-		unlock()
-		if err != nil {
+		if err := s.tagLater(ctx, nonce); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tagLater is TagLater of a pool whose range is locked.
 func (s *Service) tagLater(ctx context.Context, nonce string) error {
 	p, ok := s.pools.Get(nonce)
 	if !ok || p.Phase != reconcile.Wanted {

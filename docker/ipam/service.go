@@ -91,7 +91,7 @@ type Service struct {
 	hidden    *reconcile.Kind[HiddenSpec, HiddenState]
 	addresses *reconcile.Kind[AddressSpec, AddressState]
 
-	// locks are taken in this order: "automatic", "range/SPACE/CIDR", "unanswered",
+	// locks are taken in this order: "automatic", "range/CIDR" (LockRanges), "unanswered",
 	// "mac/NETWORK/MAC" or "address/KEY", "poolid/ID". Those of Networks come before them:
 	// RequestAddress holds a network from before "range", and ReleaseAddress has none of these when it
 	// calls Emptied.

@@ -26,15 +26,16 @@ type plan struct {
 // Create makes the network of the pools that were requested for its ranges. A repeated call
 // finishes what an earlier one left. After an error nothing of this call is left.
 func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error {
-	names := []string{lockNetwork + r.NetworkID}
-	for _, data := range r.Ranges {
-		names = append(names, lockRange+data.AddressSpace+"/"+data.Pool.String())
-	}
-	unlock, err := s.locks.LockAll(ctx, names...)
+	unlock, err := s.locks.Lock(ctx, lockNetwork+r.NetworkID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	unlockRanges, err := s.pools.LockRanges(ctx, r.Ranges...)
+	if err != nil {
+		return err
+	}
+	defer unlockRanges()
 	old, existed := s.networks.Get(r.NetworkID)
 	p, err := s.plan(ctx, r)
 	if err != nil {

@@ -55,8 +55,8 @@ type Service struct {
 	deleteEmpty  bool
 	log          *slog.Logger
 
-	// locks are taken in the order pool, network, range, tagged. A lock of a pool is held while its subnet
-	// is deleted or made again; that of a network while its spec is changed.
+	// locks are taken in the order pool, network, tagged. A lock of a pool is held while its subnet is
+	// deleted or made again; that of a network while its spec is changed. Package ipam locks ranges.
 	locks    keymutex.Mutex
 	mu       sync.Mutex
 	holds    map[string]hold // by pool
@@ -73,7 +73,6 @@ type (
 const (
 	lockPool    = "pool/"
 	lockNetwork = "network/"
-	lockRange   = "range/"
 	lockTagged  = "tagged/"
 	claimPool   = "network-of-pool/"
 )
