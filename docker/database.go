@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 )
+
+// maxBackoff is the longest wait between two attempts, as while the SDN is unavailable.
+const maxBackoff = time.Minute
 
 // DatabasePath returns the file in which a Driver with this state folder keeps its intents.
 func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "docker.db") }
@@ -41,6 +45,7 @@ func (d *Driver) startServices(c Config) error {
 	ctx := context.Background()
 	d.records = folderIn(c.RunDir, endpointsFolder)
 	d.newServices(c.Engine)
+	d.newRecovery()
 	d.earlier = &upgrade{
 		sdn: d.sdn, names: d.names, host: d.host, stateDir: c.StateDir, runDir: c.RunDir,
 		endpoints: d.endpoints, addresses: d.ipam, networks: d.networks, swarm: d.swarm, log: d.log,

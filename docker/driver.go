@@ -136,8 +136,8 @@ type Driver struct {
 	swarm     *swarm.Service // nil in the local scope
 	endpoints *endpoints.Service
 	earlier   *upgrade
+	recovery  *reconcile.Kind[struct{}, []string]
 	engine    engine.Source // nil: nothing is compared
-	answered  chan struct{} // full: the SDN has served a call
 }
 
 // New makes a Driver. It asks nothing of the provider. What an earlier process published by its proxy is published again. Close it when done.
@@ -206,7 +206,7 @@ func New(c Config) (*Driver, error) {
 		log: c.Logger, metrics: m, timeout: c.CallTimeout, slots: make(chan struct{}, c.MaxCalls),
 		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, waitActive: c.WaitActive,
 		large: semaphore.NewWeighted(largeBodies), proxy: proxy,
-		external: c.ProcessExternalConnectivity, engine: c.Engine, answered: make(chan struct{}, 1),
+		external: c.ProcessExternalConnectivity, engine: c.Engine,
 	}
 	if err := d.openDatabase(c); err != nil {
 		proxy.Close()

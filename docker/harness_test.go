@@ -184,7 +184,8 @@ func (b *box) idle() {
 // reconcile is what Run does at a start, and the pending work after it.
 func (b *box) reconcile() {
 	b.t.Helper()
-	b.must(b.driver.resume(b.t.Context()))
+	_, err := b.driver.resume(b.t.Context(), nil)
+	b.must(err)
 	b.idle()
 }
 

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net"
@@ -498,27 +497,6 @@ func TestExposedGroup(t *testing.T) {
 	}
 	b.remove(n)
 	b.clean()
-}
-
-func TestAwayErrors(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{errors.New("x"), false},
-		{sdn.Unavailable(nil, "SDN", "no answer"), true},
-		{&endpoints.PlugError{Err: sdn.Unavailable(nil, "OVSDB", "no answer")}, true},
-		{context.DeadlineExceeded, true},
-		{errors.Join(sdn.NotFound("port", "x"), sdn.Unavailable(nil, "SDN", "no answer")), true},
-		{&sdn.BulkError{Errs: []error{nil, sdn.NotFound("port", "x")}}, false},
-		{&sdn.BulkError{Errs: []error{nil, sdn.Unavailable(nil, "SDN", "no answer")}}, true},
-	} {
-		if got := away(c.err); got != c.want {
-			t.Errorf("%v: %v", c.err, got)
-		}
-	}
 }
 
 func rangeText(r sdn.PortRange) string {

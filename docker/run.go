@@ -4,95 +4,116 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/docker/engine"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// The wait before Run tries again what it does at the start, while the SDN is unavailable.
-const minBackoff, maxBackoff = time.Second, time.Minute
-
-// Run does what Docker does not wait for, until ctx ends: the database's pending rows, comparisons
-// with Docker, and once what a start has to do. Its error is always nil.
+// Run does what Docker does not wait for, until ctx ends: the database's pending rows, among them
+// what a start has to do, and comparisons with Docker. Its error is always nil.
 func (d *Driver) Run(ctx context.Context) error {
 	ctx = sdn.Unawaited(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { d.database.Run(ctx) })
-	d.untilAvailable(ctx, d.resume)
-	<-ctx.Done()
+	if err := d.queueRecovery(ctx); err != nil {
+		d.log.ErrorContext(ctx, "recovery of earlier state not queued", "err", err)
+	}
+	d.database.Run(ctx)
 	return nil
 }
 
-// untilAvailable calls do until its error is not that the SDN is unavailable. The first call of
-// Docker that the SDN has served ends a wait.
-func (d *Driver) untilAvailable(ctx context.Context, do func(context.Context) error) {
-	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
-		err := do(ctx)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return
-		case !away(err):
-			d.log.WarnContext(ctx, "not all of the earlier state is recovered", "err", err)
-			return
-		}
-		if !d.rest(ctx, wait/2+rand.N(wait/2)) {
-			return
-		}
-	}
+// The one row of what a start has to do. A start makes it anew.
+const kindRecovery, recoveryKey = "recovery", "start"
+
+// stepTimeout bounds a step of the recovery, which can list all that the SDN has.
+const stepTimeout = 5 * time.Minute
+
+// recoveryTarget brings the rows, the SDN and the host together after a start, by the deletion of a
+// row: so the store repeats the steps that fail. Its state is the names of these.
+type recoveryTarget struct{ *Driver }
+
+// newRecovery registers the kind of the recovery.
+func (d *Driver) newRecovery() {
+	type row = reconcile.Row[struct{}, []string]
+	d.recovery = reconcile.Register(d.database, kindRecovery, recoveryTarget{d},
+		reconcile.Options[struct{}, []string]{
+			Timeout: time.Duration(len(d.steps())) * stepTimeout,
+			Start:   func(row, bool) reconcile.Action { return reconcile.Drop },
+		})
 }
 
-// resume brings the rows, the SDN and the host together after a start: it imports what earlier
-// versions left, finishes what a killed process did not, and compares with Docker. What fails does
-// not keep the rest from being done.
-func (d *Driver) resume(ctx context.Context) error {
-	err := errors.Join(d.endpoints.RestoreHostPorts(ctx), d.earlier.finish(ctx))
-	listed, failed := d.listEngine(ctx)
-	if failed != nil { // networks of kuryr-libnetwork are imported by the calls that name them
-		d.log.DebugContext(ctx, "Docker's networks are unknown at the start", "err", failed)
-	}
-	err = errors.Join(err, d.earlier.objects(ctx, listed), d.endpoints.DropGone(ctx))
-	d.networks.Finish(ctx)
-	d.Compare()
-	return err
-}
-
-// listEngine returns the networks that Docker has; none if it is not asked.
-func (d *Driver) listEngine(ctx context.Context) ([]engine.Network, error) {
-	if d.engine == nil {
-		return nil, nil
-	}
-	list, err := d.engine.List(ctx)
+func (d *Driver) queueRecovery(ctx context.Context) error {
+	err := d.recovery.Import(ctx, []reconcile.Row[struct{}, []string]{{
+		Object: reconcile.Object{Key: recoveryKey}, Phase: reconcile.Deleting, Done: true,
+	}})
 	if err != nil {
-		return nil, fmt.Errorf("list Docker's networks: %w", err)
+		return err
 	}
-	return list.Networks, nil
+	return d.recovery.RemoveLater(ctx, recoveryKey)
 }
 
-// rest waits some time, or until the SDN has served a call. It reports whether ctx goes on.
-func (d *Driver) rest(ctx context.Context, wait time.Duration) bool {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-d.answered:
-	case <-t.C:
-	}
-	return true
+// Ensure implements reconcile.Target. No row is wanted.
+func (recoveryTarget) Ensure(context.Context, reconcile.Object, struct{}, []string) ([]string, error) {
+	return nil, reconcile.ErrUnwanted
 }
 
-// away reports whether the SDN could not be asked, or not in time.
-func away(err error) bool {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.ContainsFunc(several.Unwrap(), away)
+// Delete implements reconcile.Target.
+func (t recoveryTarget) Delete(ctx context.Context, _ reconcile.Object, _ struct{}, left []string) error {
+	left, err := t.resume(ctx, left)
+	if err != nil {
+		return reconcile.Remaining(left, err)
 	}
-	if e, ok := errors.AsType[*sdn.Error](err); ok {
-		return e.Kind == sdn.KindUnavailable
+	return nil
+}
+
+// recoveryStep is a part of the recovery, which can be repeated.
+type recoveryStep struct {
+	name string
+	do   func(context.Context) error
+}
+
+// steps import what earlier versions left, finish what a killed process did not, and compare with
+// the SDN. Later steps need the rows of earlier ones, as far as there are any.
+func (d *Driver) steps() []recoveryStep {
+	return []recoveryStep{
+		{"host ports", d.endpoints.RestoreHostPorts},
+		{"cleanups", d.earlier.finish},
+		{"objects", d.importObjects},
+		{"endpoints", d.endpoints.DropGone},
+		{"networks", d.networks.Finish},
 	}
-	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// resume takes the named steps of the recovery, or all if none is named, and compares with Docker.
+// A step that fails does not keep the others from being taken: it returns their names.
+func (d *Driver) resume(ctx context.Context, names []string) (left []string, err error) {
+	var errs []error
+	for _, s := range d.steps() {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
+		step, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := s.do(step)
+		cancel()
+		if err != nil {
+			left, errs = append(left, s.name), append(errs, fmt.Errorf("recover %s: %w", s.name, err))
+		}
+	}
+	d.Compare()
+	return left, errors.Join(errs...)
+}
+
+// importObjects makes rows of what earlier versions left in the SDN. Without an answer of Docker's
+// the networks of kuryr-libnetwork are left to the calls that name them.
+func (d *Driver) importObjects(ctx context.Context) error {
+	var list engine.List
+	if d.engine != nil {
+		var err error
+		if list, err = d.engine.List(ctx); err != nil {
+			d.log.DebugContext(ctx, "Docker's networks unknown at the start", "err", err)
+			list = engine.List{}
+		}
+	}
+	return d.earlier.objects(ctx, list)
 }

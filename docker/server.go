@@ -213,10 +213,6 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 	}()
 	answer, err = rt.run(d, ctx, body)
 	if rt.gives && err == nil {
-		select {
-		case d.answered <- struct{}{}:
-		default:
-		}
 		d.database.RetryFailed()
 	}
 	return answer, err

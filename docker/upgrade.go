@@ -312,30 +312,64 @@ func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, f
 	return none, false, nil
 }
 
-// objects makes rows of what this host has in the SDN. listed are the networks of the engine, among
-// which kuryr-libnetwork's can be, and those of other IPAM drivers. No imported row is known to be
-// the engine's until its list has it. An object that cannot be imported does not keep the others
-// from it. Objects that a swarm shares are imported by the calls that name them.
-func (u *upgrade) objects(ctx context.Context, listed []engine.Network) error {
-	f := found{pools: map[sdn.ID]bool{}, ids: map[string]bool{}, networks: map[sdn.ID]string{}, own: map[sdn.ID]bool{}}
-	for _, n := range listed {
+// objects makes rows of what this host has in the SDN. The engine's list has networks of
+// kuryr-libnetwork and of other IPAM drivers too; it is empty if the engine did not answer. No
+// imported row is known to be the engine's until its list has it. An object that cannot be imported
+// does not keep the others from it. Objects that a swarm shares are imported by the calls that name
+// them.
+func (u *upgrade) objects(ctx context.Context, list engine.List) error {
+	f := found{
+		pools: map[sdn.ID]bool{}, ids: map[string]bool{}, networks: map[sdn.ID][]string{},
+		endpoints: map[string]string{}, own: map[sdn.ID]bool{},
+	}
+	for _, n := range list.Networks {
 		if n.Ours && n.Scope != "swarm" {
 			f.ids[n.ID] = true
 		}
 	}
+	for _, e := range list.Endpoints() {
+		f.endpoints[e.ID] = e.Network
+	}
 	errs := []error{u.pools(ctx, &f), u.links(ctx, &f), u.owners(ctx, &f)}
 	for _, id := range slices.Sorted(maps.Keys(f.ids)) {
-		errs = append(errs, u.networks.Import(ctx, id))
+		errs = append(errs, u.unlessRefused(ctx, "network", id, u.networks.Import(ctx, id)))
 	}
 	return errors.Join(append(errs, u.ports(ctx, f))...)
 }
 
+// unlessRefused returns the error of an import that can succeed later. Any other is logged: the next
+// call that names the object imports it, or tells its user why not.
+func (u *upgrade) unlessRefused(ctx context.Context, noun, id string, err error) error {
+	_, refused := errors.AsType[*api.Refusal](err)
+	switch {
+	case err == nil, sdn.IsUnavailable(err):
+		return err
+	case refused, sdn.IsNotFound(err), sdn.IsInvalid(err), sdn.IsDenied(err), sdn.IsUnsupported(err):
+		u.log.WarnContext(ctx, "object not imported", "noun", noun, "id", id, "err", err)
+		return nil
+	}
+	return err
+}
+
 // found is what objects knows of this host.
 type found struct {
-	pools    map[sdn.ID]bool
-	ids      map[string]bool   // the engine's ids of networks
-	networks map[sdn.ID]string // the engine's ids, of all hosts; "" if there are several
-	own      map[sdn.ID]bool   // networks whose ports are this host's, also hidden ones
+	pools     map[sdn.ID]bool
+	ids       map[string]bool     // the engine's ids of networks
+	networks  map[sdn.ID][]string // the same by the SDN's, of all hosts
+	endpoints map[string]string   // the same by endpoints that the engine listed
+	own       map[sdn.ID]bool     // networks whose ports are this host's, also hidden ones
+}
+
+// networkOf returns the engine's network of an endpoint that has a port; "" if it is unknown: the
+// engine has several networks that are one of the SDN, and has not listed the endpoint.
+func (f found) networkOf(endpoint string, p sdn.Port) string {
+	if network := f.endpoints[endpoint]; network != "" {
+		return network
+	}
+	if ids := f.networks[p.Network]; len(ids) == 1 {
+		return ids[0]
+	}
+	return ""
 }
 
 // pools imports the pools of this host.
@@ -352,7 +386,7 @@ func (u *upgrade) pools(ctx context.Context, f *found) error {
 		name, _ := identity.ParsePoolName(p.Key.Name)
 		if u.names.OfThisHost(p.Meta, identity.KindPool) && name.Space != api.GlobalSpace {
 			f.pools[p.ID] = true
-			errs = append(errs, u.addresses.ImportPool(ctx, p))
+			errs = append(errs, u.unlessRefused(ctx, "pool", string(p.ID), u.addresses.ImportPool(ctx, p)))
 		}
 	}
 	return errors.Join(errs...)
@@ -368,19 +402,22 @@ func (u *upgrade) links(ctx context.Context, f *found) error {
 		if err != nil {
 			return err
 		}
-		id, here := strings.CutPrefix(p.Key.Name, u.names.Host+"/")
+		id, here := strings.CutPrefix(withoutIncarnation(p.Key), u.names.Host+"/")
 		if !here || !u.names.Ours(p.Meta, identity.KindLink) {
 			continue
 		}
 		f.ids[id] = true
 		text, _, _ := strings.Cut(p.Name, ",")
 		network := sdn.ID(text)
-		if _, several := f.networks[network]; several {
-			id = ""
-		}
-		f.networks[network] = id
+		f.networks[network] = append(f.networks[network], id)
 	}
 	return nil
+}
+
+// withoutIncarnation returns the name of a Key without what tells a second object of an id apart.
+func withoutIncarnation(key sdn.Key) string {
+	name, _, _ := strings.Cut(key.Name, "~")
+	return name
 }
 
 // owners finds the networks that have a subnet of one of this host's pools.
@@ -410,7 +447,7 @@ func (u *upgrade) owners(ctx context.Context, f *found) error {
 			switch {
 			case !u.names.Ours(n.Meta, kind):
 			case kind == identity.KindNetwork:
-				f.networks[n.ID] = n.Key.Name
+				f.networks[n.ID] = []string{withoutIncarnation(n.Key)}
 			case f.pools[sdn.ID(n.Key.Name)]:
 				f.own[n.ID] = true
 			}
@@ -420,7 +457,8 @@ func (u *upgrade) owners(ctx context.Context, f *found) error {
 }
 
 // ports imports the ports of endpoints on this host, and those of its networks that have an address
-// and no endpoint. On an existing network the latter do not tell whose they are.
+// and no endpoint. On an existing network the latter do not tell whose they are. An endpoint whose
+// network is unknown is imported by the next call that names it.
 func (u *upgrade) ports(ctx context.Context, f found) error {
 	var errs []error
 	for _, q := range []sdn.PortQuery{
@@ -434,12 +472,15 @@ func (u *upgrade) ports(ctx context.Context, f found) error {
 				return errors.Join(append(errs, err)...)
 			}
 			ours := u.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
-			switch id := identity.EndpointOf(p); {
-			case id != "" && (ours && p.Host == u.host || u.names.Attached(p, u.host)):
-				errs = append(errs, u.endpoints.ImportPort(ctx, f.networks[p.Network], p))
+			id := identity.EndpointOf(p)
+			network := f.networkOf(id, p)
+			switch {
+			case id != "" && network != "" && (ours && p.Host == u.host || u.names.Attached(p, u.host)):
+				err = u.endpoints.ImportPort(ctx, network, p)
 			case id == "" && ours && f.own[p.Network]:
-				errs = append(errs, u.addresses.ImportPort(ctx, p))
+				err = u.addresses.ImportPort(ctx, p)
 			}
+			errs = append(errs, u.unlessRefused(ctx, "port", string(p.ID), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -359,16 +359,56 @@ func TestUpgradeObjects(t *testing.T) {
 	}
 	mine = append(mine, "network listed")
 	u, i := b.upgrades()
-	b.must(u.objects(t.Context(), []engine.Network{
+	b.must(u.objects(t.Context(), engine.List{Networks: []engine.Network{
 		{ID: "listed", Ours: true}, {ID: "swarm", Ours: true, Scope: "swarm"}, {ID: "bridge"},
-	}))
+	}}))
 	slices.Sort(i.noted)
 	if slices.Sort(mine); !slices.Equal(i.noted, mine) {
 		t.Errorf("imported\n%s\nwant\n%s", strings.Join(i.noted, "\n"), strings.Join(mine, "\n"))
 	}
 	// One that fails does not keep the others.
 	i.noted, i.fail = nil, "pool"
-	if err := u.objects(t.Context(), nil); !errors.Is(err, errImport) || len(i.noted) < 6 {
+	if err := u.objects(t.Context(), engine.List{}); !errors.Is(err, errImport) || len(i.noted) < 6 {
 		t.Errorf("imported %v, error %v", i.noted, err)
+	}
+}
+
+// Endpoints on networks of the engine's that are one of the SDN are imported with the network that
+// the engine names. Those that it does not list are found by its calls.
+func TestUpgradeSharedNetwork(t *testing.T) {
+	t.Parallel()
+	for _, answers := range []bool{true, false} {
+		has := newFakeEngine("one")
+		b := newBox(t, func(c *Config) { c.Routed, c.Engine = false, has })
+		theirs := b.theirs("net", "10.50.0.0/24")
+		before := b.dump()
+		var all []*endpoint
+		for range 2 {
+			n := b.create(b.zun(theirs, "10.50.0.0/24", ""))
+			all = append(all, b.run(&endpoint{net: n}))
+			has.has(n)
+		}
+		has.runs(all...)
+		if !answers {
+			has.change(func(e *fakeEngine) { e.err = errors.New("it starts") })
+		}
+		b.forget()
+		b.reconcile()
+		for _, e := range all {
+			var row struct{ Spec struct{ Network string } }
+			text, ok := b.driver.Intents()["endpoint/"+e.id]
+			if ok {
+				b.must(json.Unmarshal(text, &row))
+			}
+			if ok != answers || ok && row.Spec.Network != e.net.id {
+				t.Errorf("Docker answers %t: the endpoint of network %s has the row %s", answers, e.net.id, text)
+			}
+			b.stop(e)
+			b.remove(e.net)
+		}
+		b.idle()
+		if now := b.dump(); now != before {
+			t.Errorf("Docker answers %t: before\n%s\nafter\n%s", answers, before, now)
+		}
 	}
 }

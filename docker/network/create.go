@@ -44,7 +44,9 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 	last, err := s.set(ctx, r.NetworkID, p)
 	if (sdn.IsConflict(err) || reconcile.IsConflict(err)) && !reconcile.IsPending(err) {
 		// A network whose DeleteNetwork was lost may be in the way. Docker has released its pools.
-		s.dropReleased(ctx, r.NetworkID)
+		if err := s.dropReleased(ctx, r.NetworkID); err != nil {
+			s.log.WarnContext(ctx, "released networks not all deleted", "err", err)
+		}
 		last, err = s.set(ctx, r.NetworkID, p)
 	}
 	if held, ok := errors.AsType[*reconcile.ConflictError](err); ok && !reconcile.IsPending(err) {

@@ -2,6 +2,8 @@ package network
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -279,18 +281,22 @@ func (s *Service) rangeOfPool(pool string) (r row, at int, ok bool) {
 
 // tidyAll deletes the empty subnets that a kill, or a time without the setting, has left. Without
 // the setting it makes all subnets again.
-func (s *Service) tidyAll(ctx context.Context) {
+func (s *Service) tidyAll(ctx context.Context) error {
+	var errs []error
 	for r := range s.networks.Rows() {
 		for _, g := range r.Spec.Ranges {
+			var err error
 			switch {
 			case g.Pool == "":
 			case s.deleteEmpty:
-				s.Emptied(ctx, g.Pool)
+				err = ignoreAbsent(s.tidy(ctx, g.Pool))
 			case g.Absent:
-				if err := s.setAbsent(ctx, g.Pool, false); err != nil {
-					s.log.WarnContext(ctx, "deleted subnet not made again", "pool", g.Pool, "err", err)
-				}
+				err = s.setAbsent(ctx, g.Pool, false)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("compare subnet of pool %s: %w", g.Pool, err))
 			}
 		}
 	}
+	return errors.Join(errs...)
 }

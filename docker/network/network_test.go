@@ -185,7 +185,7 @@ func killedAt(t *testing.T, s story, at int, forgets, deleting bool) bool {
 		if !forgets || len(s.ranges) == 0 {
 			e.must(e.svc.Delete(t.Context(), r.NetworkID))
 		}
-		e.svc.Finish(t.Context())
+		e.must(e.svc.Finish(t.Context()))
 		e.idle()
 		if now := e.dump(); now != before {
 			t.Fatalf("call %d, after %t, deleting %t, forgets %t: the SDN had\n%s\nit has\n%s",
@@ -242,7 +242,7 @@ func TestDatabaseLost(t *testing.T) {
 				e.idle()
 				made := e.dump()
 				e.lose()
-				e.svc.Finish(t.Context()) // whether Docker has released the pools is unknown
+				e.must(e.svc.Finish(t.Context())) // whether Docker has released the pools is unknown
 				e.same(made)
 				if named {
 					view, err := e.svc.Find(t.Context(), r.NetworkID)
@@ -329,10 +329,10 @@ func TestReleased(t *testing.T) {
 	made := e.dump()
 	e.release(r)
 	e.kill()
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	e.same(made)
 	used = false
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	e.idle()
 	e.same(e.empty)
 }
@@ -529,13 +529,13 @@ func TestEmptyStays(t *testing.T) {
 	e.must(e.sdn.DeletePorts(t.Context(), []sdn.ID{ports[0].ID}))
 	e.same(made)
 	e.kill()
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	if strings.Contains(e.dump(), "kuryr-subnet") {
 		t.Errorf("the SDN has\n%s", e.dump())
 	}
 	e.config.DeleteEmpty = false
 	e.kill()
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	e.idle()
 	e.same(made)
 	e.remove(r)
@@ -816,7 +816,7 @@ func TestImportCleanups(t *testing.T) {
 	}
 	e.must(e.svc.ImportDelete(t.Context(), deleted.NetworkID))
 	e.kill()
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	e.idle()
 	e.eventually(func() bool { return e.store.Rows()["network-tags/"+id(9)] == nil })
 	if _, err := e.svc.Find(t.Context(), r.NetworkID); err != nil {
@@ -848,7 +848,7 @@ func TestImportDelete(t *testing.T) {
 		e.must(e.svc.ImportDelete(t.Context(), r.NetworkID))
 	}
 	e.kill()
-	e.svc.Finish(t.Context())
+	e.must(e.svc.Finish(t.Context()))
 	e.idle()
 	for _, r := range networks {
 		e.release(r)

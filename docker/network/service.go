@@ -11,6 +11,7 @@ package network
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -166,16 +167,15 @@ func (s *Service) Start(ctx context.Context) {
 
 // Finish completes what an earlier process was asked for and what no row of the store says: tags
 // of networks that are gone, networks whose DeleteNetwork was lost, and empty subnets. It is
-// called once, after Start.
-func (s *Service) Finish(ctx context.Context) {
-	s.finishTags(ctx)
-	s.dropReleased(ctx, "")
-	s.tidyAll(ctx)
+// called after Start, and again if it fails.
+func (s *Service) Finish(ctx context.Context) error {
+	return errors.Join(s.finishTags(ctx), s.dropReleased(ctx, ""), s.tidyAll(ctx))
 }
 
 // finishTags deletes the tags whose network has no row, unless a link of an earlier version says
 // that Docker has it.
-func (s *Service) finishTags(ctx context.Context) {
+func (s *Service) finishTags(ctx context.Context) error {
+	var errs []error
 	for r := range s.tags.Rows() {
 		if r.Phase != reconcile.Wanted {
 			continue
@@ -192,9 +192,10 @@ func (s *Service) finishTags(ctx context.Context) {
 			err = s.tags.RemoveLater(ctx, r.Key)
 		}
 		if err != nil {
-			s.log.WarnContext(ctx, "network tags not compared", "network", r.Spec.Network, "err", err)
+			errs = append(errs, fmt.Errorf("compare tags of network %s: %w", r.Spec.Network, err))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // forget is called when the row of a network is gone.
@@ -324,14 +325,16 @@ func (s *Service) pending(ctx context.Context, id string, err error) error {
 
 // dropReleased deletes the networks, but one, of which Docker has released all pools, and that
 // have no endpoints: it deletes a network right after its pools, so that call was lost.
-func (s *Service) dropReleased(ctx context.Context, but string) {
+func (s *Service) dropReleased(ctx context.Context, but string) error {
+	var errs []error
 	for r := range s.networks.Rows() {
 		if r.Phase == reconcile.Wanted && r.Key != but && s.isReleased(r) && !s.hasEndpoints(r.Key) {
 			if err := s.dropLocked(ctx, r.Key); err != nil {
-				s.log.WarnContext(ctx, "released network not deleted", "network", r.Key, "err", err)
+				errs = append(errs, fmt.Errorf("delete released network %s: %w", r.Key, err))
 			}
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // dropLocked deletes a network that has no endpoints still.
