@@ -254,9 +254,8 @@ func (s *Service) set(
 	}
 	q.Spec = spec
 	last, err := s.endpoints.Set(withPort(ctx, port.Port), q)
-	conflict := (*reconcile.ConflictError)(nil)
 	switch {
-	case !errors.As(err, &conflict):
+	case !reconcile.IsConflict(err) && !reconcile.IsOwnerGone(err):
 		return last, err
 	case port.Port.ID == "":
 		return last, s.conflict(err, r)
@@ -306,9 +305,9 @@ func ownClaims(n network.View, r *api.CreateEndpointRequest) []string {
 
 // conflict says what another endpoint has.
 func (s *Service) conflict(err error, r *api.CreateEndpointRequest) error {
-	held, _ := errors.AsType[*reconcile.ConflictError](err)
+	held, isConflict := errors.AsType[*reconcile.ConflictError](err)
 	switch {
-	case held.Resource == held.Holder:
+	case !isConflict:
 		return api.RefuseFor(err, "the network or the address of the endpoint is being deleted")
 	case strings.HasPrefix(held.Resource, claimBound):
 		return api.RefuseFor(err, "port %s is in use by another endpoint", strings.TrimPrefix(held.Resource, claimBound))
@@ -334,7 +333,7 @@ func explain(id string, err error) error {
 	case errors.As(err, &refused), errors.As(err, &plug), errors.As(err, &fromSDN),
 		errors.Is(err, context.DeadlineExceeded):
 		return err
-	case reconcile.IsConflict(err):
+	case reconcile.IsOwnerGone(err):
 		return api.RefuseFor(err, "endpoint %s is being deleted", id)
 	case reconcile.IsPending(err):
 		return api.RefuseFor(err, "an earlier cleanup of endpoint %s is not complete", id)

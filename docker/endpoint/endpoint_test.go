@@ -284,14 +284,14 @@ func TestConflictTexts(t *testing.T) {
 		err  error
 		want string
 	}{
-		{s.conflict(held("network/a", "network/a"), r), "the network or the address of the endpoint is being deleted"},
+		{s.conflict(&reconcile.OwnerError{Owner: "network/a"}, r), "the network or the address of the endpoint is being deleted"},
 		{s.conflict(held("bound/p", "endpoint/b"), bare), "port p is in use by another endpoint"},
 		{
 			s.conflict(held("mac/n/"+mac.String(), "endpoint/b"), r),
 			"MAC 02:00:00:00:00:01 is in use by another endpoint of the network",
 		},
 		{s.conflict(held("address/n/10.0.0.5", "endpoint/b"), r), "address 10.0.0.5 is in use by another endpoint"},
-		{explain("e", held("endpoint/e", "endpoint/e")), "endpoint e is being deleted"},
+		{explain("e", &reconcile.OwnerError{Owner: "endpoint/e"}), "endpoint e is being deleted"},
 		{
 			explain("e", &reconcile.PendingError{Row: "plug/e", Err: errors.New("x")}),
 			"an earlier cleanup of endpoint e is not complete",

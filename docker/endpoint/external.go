@@ -53,9 +53,11 @@ func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
 }
 
 func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) error {
-	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{
-		Key: id, Spec: spec, Owners: s.plugOwners(id),
-	})
+	owners := s.plugOwners(id)
+	if _, ok := s.plugs.Get(id); !ok { // an endpoint may publish without an interface
+		owners = s.owner(id)
+	}
+	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{Key: id, Spec: spec, Owners: owners})
 	return err
 }
 

@@ -75,6 +75,7 @@ func TestFailedPublicationIsPending(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	s.SDN = &fakeSDN{unavailable: true}
+	importRow(t, s, "one", reconcile.Wanted)
 	spec := PublicationSpec{Exposed: []api.ExposedPort{{Proto: sdn.TCP, Port: 80}}}
 	if err := s.publish(t.Context(), "one", spec); !reconcile.IsPending(err) {
 		t.Error(err)

@@ -396,7 +396,7 @@ func (s *Service) explain(err error, p poolRow, sub sdn.Subnet, mac string, addr
 	}
 	conflict, isConflict := errors.AsType[*reconcile.ConflictError](err)
 	switch {
-	case isConflict && conflict.Resource == conflict.Holder:
+	case reconcile.IsOwnerGone(err):
 		return api.RefuseFor(err, "there is no pool %s", p.Last.ID)
 	case isConflict && mac != "" && conflict.Resource == macClaim(sub.Network, mac):
 		return api.RefuseFor(err, "MAC %s is in use by another endpoint of the network", mac)

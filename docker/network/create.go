@@ -49,11 +49,8 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 		}
 		last, err = s.set(ctx, r.NetworkID, p)
 	}
-	if held, ok := errors.AsType[*reconcile.ConflictError](err); ok && !reconcile.IsPending(err) {
-		return s.conflict(err, held, p.spec)
-	}
 	if err != nil {
-		return err
+		return s.explain(err, p.spec)
 	}
 	s.bind(p.spec, last)
 	s.pools.NoteHeard(true, p.spec.pools()...)
@@ -70,12 +67,18 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 	return nil
 }
 
-// conflict says what another network has, or what is being deleted.
-func (s *Service) conflict(err error, held *reconcile.ConflictError, spec Spec) error {
+// explain says what another network has, or what is being deleted.
+func (s *Service) explain(err error, spec Spec) error {
+	held, isConflict := errors.AsType[*reconcile.ConflictError](err)
+	gone, isGone := errors.AsType[*reconcile.OwnerError](err)
+	if reconcile.IsPending(err) || !isConflict && !isGone {
+		return err
+	}
 	for _, r := range spec.Ranges {
 		switch {
-		case r.Pool != "" && held.Resource == s.pools.RefOf(r.Pool):
+		case isGone && gone.Owner == s.pools.RefOf(r.Pool):
 			return api.RefuseFor(err, "the range %s is being deleted", r.CIDR)
+		case isGone:
 		case r.Pool != "" && held.Resource == claimPool+r.Pool:
 			return api.RefuseFor(err, "the range %s is another network's", r.CIDR)
 		case held.Resource == routerClaim(spec.Router, r.CIDR):

@@ -8,7 +8,8 @@ import (
 
 // Errors that callers ask for with errors.Is.
 var (
-	// ErrAbsent is what a Target's Delete returns if there was nothing to delete.
+	// ErrAbsent is what a Target's Delete returns if there was nothing to delete, and what a Set
+	// of an existing row returns if there is none.
 	ErrAbsent = errors.New("object is absent")
 	// ErrWaiting is what a Target's Delete returns if only an event that Kind.Wake reports can
 	// complete it, such as word that another party no longer counts on the object. The row
@@ -29,7 +30,7 @@ var (
 
 // ConflictError says that an exclusive resource belongs to another row.
 type ConflictError struct {
-	Resource string // the claim, or the owner that is being deleted
+	Resource string // the claim
 	Holder   string // the row, as Kind.Ref has it
 }
 
@@ -40,6 +41,19 @@ func (e *ConflictError) Error() string {
 // IsConflict reports whether err says that a resource belongs to another row.
 func IsConflict(err error) bool {
 	_, ok := errors.AsType[*ConflictError](err)
+	return ok
+}
+
+// OwnerError says that a row which must outlive another is being deleted, or is gone.
+type OwnerError struct {
+	Owner string // as Kind.Ref has it
+}
+
+func (e *OwnerError) Error() string { return fmt.Sprintf("%s is being deleted or is gone", e.Owner) }
+
+// IsOwnerGone reports whether err says that an owner is being deleted, or is gone.
+func IsOwnerGone(err error) bool {
+	_, ok := errors.AsType[*OwnerError](err)
 	return ok
 }
 

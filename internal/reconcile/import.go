@@ -114,11 +114,7 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	default:
 		r = r.superseded()
 	}
-	if held, holder := s.tryClaim(r.ref(), r); held != "" {
-		s.log.WarnContext(ctx, "imported object has a resource of another", "kind", k.name,
-			"key", r.Key, "resource", held, "holder", holder)
-		r.Claims = nil
-	}
+	r = s.claimImported(ctx, r)
 	s.log.InfoContext(ctx, "object imported", "kind", k.name, "key", r.Key)
 	s.note(r.ref(), r)
 	if r.Phase == Deleting {
@@ -159,16 +155,29 @@ func (s *Store) importFound(
 	return true, s.insert(ctx, map[string]*row{name: r})
 }
 
+// claimImported reserves the claims of a row that is imported, or returns it without claims if
+// another row has one. Its owners may have no row yet.
+func (s *Store) claimImported(ctx context.Context, r *row) *row {
+	s.mu.Lock()
+	held, holder := s.tryClaim(r.ref(), r)
+	s.mu.Unlock()
+	if held == "" {
+		return r
+	}
+	s.log.WarnContext(ctx, "imported row has a resource of another", "kind", r.kind.name,
+		"key", r.Key, "resource", held, "holder", holder)
+	return r.with(func(r *row) { r.Claims = nil })
+}
+
 // insert commits imported rows, whose locks are held, without what other rows have.
 func (s *Store) insert(ctx context.Context, rows map[string]*row) error {
 	for name, r := range rows {
-		if held, holder := s.tryClaim(name, r); held != "" {
-			s.log.WarnContext(ctx, "imported row has a resource of another", "kind", r.kind.name, "key", r.Key,
-				"resource", held, "holder", holder)
-			rows[name] = r.with(func(r *row) { r.Claims = nil })
-		}
+		rows[name] = s.claimImported(ctx, r)
 	}
 	if err := s.commit(ctx, rows); err != nil {
+		for name, r := range rows {
+			s.unclaim(name, r)
+		}
 		return err
 	}
 	for name, r := range rows {

@@ -116,10 +116,11 @@ func (k *Kind[S, T]) Ref(key string) string { return ref(k.name, key) }
 // for the holder of a claim.
 //
 // After an error nothing of this call is left, or its cleanup is committed and repeated; an
-// existing row has its previous spec again. Errors: IsConflict, IsPending if an earlier
-// deletion could not be completed, ErrFull, ErrClosed, or what the target answered.
+// existing row has its previous spec again. Errors: IsConflict, IsOwnerGone, IsPending if an
+// earlier deletion could not be completed, ErrAbsent, ErrFull, ErrClosed, or what the target
+// answered.
 func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
-	last, err := k.set(ctx, wanted(q), any(*new(T)), false)
+	last, err := k.set(ctx, wanted(q), any(*new(T)), setting{existing: q.Existing})
 	if err != nil {
 		return *new(T), err
 	}
@@ -129,9 +130,9 @@ func (k *Kind[S, T]) Set(ctx context.Context, q Request[S]) (T, error) {
 
 // SetLater stores the intent, and Run calls the target. It takes the place of an earlier Set and of
 // a deletion that is not complete, so Ensure must find what earlier calls of the target left.
-// Errors: IsConflict, ErrFull, ErrClosed.
+// Errors: IsConflict, IsOwnerGone, ErrAbsent, ErrFull, ErrClosed.
 func (k *Kind[S, T]) SetLater(ctx context.Context, q Request[S]) error {
-	_, err := k.set(ctx, wanted(q), any(*new(T)), true)
+	_, err := k.set(ctx, wanted(q), any(*new(T)), setting{later: true, existing: q.Existing})
 	return err
 }
 

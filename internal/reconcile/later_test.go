@@ -168,10 +168,10 @@ func TestMaxRows(t *testing.T) {
 func TestRemoveTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, k := newKind(t)
-		for key, owner := range map[string]string{"child": "net", "grandchild": "child", "other": "net"} {
-			set(t, k, Request[string]{Key: key, Owners: []string{k.Ref(owner)}})
-		}
 		set(t, k, Request[string]{Key: "net"})
+		for _, pair := range [][2]string{{"child", "net"}, {"grandchild", "child"}, {"other", "net"}} {
+			set(t, k, Request[string]{Key: pair[0], Owners: []string{k.Ref(pair[1])}})
+		}
 		f.calls, f.fail = nil, failing("delete grandchild", errTest)
 		commits := &countingJournal{journal: k.store.journal}
 		k.store.journal = commits
@@ -287,4 +287,93 @@ func TestImportedClaims(t *testing.T) {
 	if err := set("c"); !IsConflict(err) {
 		t.Errorf("the address is two rows': %v", err)
 	}
+}
+
+// A Set of an existing row neither makes a row nor brings one back that is being deleted.
+func TestExisting(t *testing.T) {
+	f, k := newKind(t)
+	q := Request[string]{Key: "a", Spec: "later", Existing: true}
+	absent := func(when string) {
+		t.Helper()
+		_, err := k.Set(t.Context(), q)
+		for call, err := range map[string]error{"Set": err, "SetLater": k.SetLater(t.Context(), q)} {
+			if !errors.Is(err, ErrAbsent) {
+				t.Errorf("%s %s: got %v, want ErrAbsent", call, when, err)
+			}
+		}
+	}
+	absent("without a row")
+	set(t, k, Request[string]{Key: "a"})
+	succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a"))
+	absent("during a deletion")
+	if r, _ := k.Get("a"); r.Phase != Deleting {
+		t.Errorf("row: got %+v, want it deleting", r)
+	}
+	succeed(t, "Remove", k.Remove(t.Context(), "a"))
+	wantCalls(t, f, "ensure a ", "delete a")
+	set(t, k, Request[string]{Key: "a"})
+	succeed(t, "SetLater", k.SetLater(t.Context(), q))
+	set(t, k, q)
+	wantCalls(t, f, "ensure a ", "ensure a later")
+}
+
+// A deleted row that is set later has neither the engine of the deletion nor what that engine heard.
+func TestLaterForgetsEngine(t *testing.T) {
+	_, k := newKind(t)
+	set(t, k, Request[string]{Key: "a", Engine: "gone"})
+	k.NoteHeard("a", false)
+	succeed(t, "SetLater", k.SetLater(t.Context(), Request[string]{Key: "a", Spec: "changed"}))
+	if r := k.store.row("port/a"); r.Engine != "gone" || !r.Unheard {
+		t.Errorf("changed row: got %+v, want its engine", r)
+	}
+	succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a"))
+	succeed(t, "SetLater", k.SetLater(t.Context(), Request[string]{Key: "a"}))
+	if r := k.store.row("port/a"); r.Engine != "" || r.Unheard || r.Acked {
+		t.Errorf("row of a new engine: got %+v, want none of the old one", r)
+	}
+}
+
+// A row is set later while the judge deletes it as an orphan, many times: the intent is stored and
+// fulfilled, or refused if it was for an existing row.
+func TestLaterAgainstJudge(t *testing.T) {
+	f := &fakeTarget{}
+	s := newStore(Config{Logger: slog.New(slog.DiscardHandler)}, &memory{map[string][]byte{}}, &content{}, "boot")
+	k := Register(s, "port", f, Options[string, string]{
+		Engine: &fakeEngine{id: "engine", has: map[string]bool{}}, Listed: listed,
+	})
+	judge := func(missing map[string]candidate, apart time.Duration) {
+		if _, _, err := s.judge(t.Context(), missing, apart); err != nil {
+			t.Error(err)
+		}
+	}
+	deleted, kept := 0, 0
+	for n := range 1000 {
+		set(t, k, Request[string]{Key: "a", Engine: "engine"})
+		missing := map[string]candidate{}
+		judge(missing, -1)
+		var calls sync.WaitGroup
+		calls.Go(func() { judge(missing, 0) })
+		q := Request[string]{Key: "a", Spec: "later", Existing: n%2 == 0}
+		err := k.SetLater(t.Context(), q)
+		calls.Wait()
+		r, _ := k.Get("a")
+		switch {
+		case err == nil && r.Phase == Wanted && r.Spec == "later":
+			kept++
+		case errors.Is(err, ErrAbsent) && q.Existing && r.Phase == Deleting:
+			deleted++
+		default:
+			t.Fatalf("SetLater: %v, row %+v", err, r)
+		}
+		k.attempt(t.Context(), "port/a")
+		want := ""
+		if err == nil {
+			want = "later"
+		}
+		if f.objects["a"] != want {
+			t.Fatalf("object %q, want %q", f.objects["a"], want)
+		}
+		succeed(t, "Remove", k.Remove(t.Context(), "a"))
+	}
+	t.Logf("deleted %d, kept %d", deleted, kept)
 }

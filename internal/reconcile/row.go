@@ -97,9 +97,13 @@ type Request[S any] struct {
 	// Claims are exclusive resources of the store, such as "address/POOL/10.0.0.5". No two
 	// rows have the same claim.
 	Claims []string
-	// Owners are rows (Kind.Ref) that must outlive this one.
+	// Owners are rows (Kind.Ref) that must outlive this one. Each must have a row that is not being
+	// deleted. An owner that the key's row has already may have none, as an import brings rows in
+	// any order.
 	Owners []string
 	Engine string
+	// Existing fails with ErrAbsent unless the key has a row that is not being deleted.
+	Existing bool
 }
 
 // Indexed is a Spec whose rows Kind.ByIndex finds.

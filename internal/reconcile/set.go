@@ -8,9 +8,15 @@ import (
 	"time"
 )
 
+// setting is how a row is set.
+type setting struct {
+	later    bool // Run calls the target
+	existing bool // the key must have a row that is not being deleted
+}
+
 // set is Kind.Set, or SetLater. A row in the way is deleted without the lock of the key, because
 // its own Set may wait for this one.
-func (k *kind) set(ctx context.Context, want *row, zero any, later bool) (any, error) {
+func (k *kind) set(ctx context.Context, want *row, zero any, how setting) (any, error) {
 	end, err := k.store.begin()
 	if err != nil {
 		return nil, err
@@ -18,7 +24,7 @@ func (k *kind) set(ctx context.Context, want *row, zero any, later bool) (any, e
 	defer end()
 	want.kind = k
 	for {
-		last, obstacle, err := k.trySet(ctx, want, zero, later)
+		last, obstacle, err := k.trySet(ctx, want, zero, how)
 		if obstacle == "" {
 			return last, err
 		}
@@ -29,7 +35,9 @@ func (k *kind) set(ctx context.Context, want *row, zero any, later bool) (any, e
 }
 
 // trySet is one attempt of set. It names a row that must be deleted first.
-func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (last any, obstacle string, err error) {
+func (k *kind) trySet(
+	ctx context.Context, want *row, zero any, how setting,
+) (last any, obstacle string, err error) {
 	s, name := k.store, ref(k.name, want.Key)
 	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
@@ -39,7 +47,12 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 	defer unlock()
 	changes := map[string]*row{}
 	old := s.row(name)
-	if old != nil && old.Phase == Deleting && !later {
+	isWanted := old != nil && old.Phase == Wanted
+	switch {
+	case isWanted:
+	case how.existing:
+		return nil, "", ErrAbsent
+	case old != nil && !how.later:
 		if err := k.finish(ctx, name, old); err != nil && !isLooking(err) {
 			s.postpone(name, err)
 			return nil, "", &PendingError{name, err}
@@ -51,15 +64,15 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 		}
 		old = nil
 	}
-	if old != nil && want.Engine == "" {
+	if isWanted && want.Engine == "" {
 		want.Engine = old.Engine
 	}
 	// What an earlier process was answered may be of a file that was restored from a backup.
-	if old != nil && old.Phase == Wanted && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
+	if isWanted && old.Done && !old.Redo && !old.changed.IsZero() && same(old, want) {
 		s.renew(name, old)
 		return old.Last, "", nil
 	}
-	if obstacle, err := s.claim(ctx, name, want, later); obstacle != "" || err != nil {
+	if obstacle, err := s.claim(ctx, name, want, how.later); obstacle != "" || err != nil {
 		return nil, obstacle, err
 	}
 	gen := s.nextGen()
@@ -67,11 +80,11 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 		r.Gen, r.Incarnation, r.Phase, r.Boot, r.Last = gen, gen, Wanted, s.boot, zero
 		r.changed, r.Earlier = time.Now(), len(changes) > 0 || s.hasEarlier(name)
 		if old != nil {
-			r.Object, r.Last, r.Acked = old.Object, old.Last, old.Phase == Wanted
+			r.Object, r.Last, r.Acked = old.Object, old.Last, isWanted
 		}
 		switch {
-		case later:
-			r.Redo, r.Unconfirmed, r.Unheard = true, old != nil && old.Unconfirmed, old != nil && old.Unheard
+		case how.later:
+			r.Redo, r.Unconfirmed, r.Unheard = true, old != nil && old.Unconfirmed, isWanted && old.Unheard
 		case old != nil:
 			r.prev = old
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
@@ -87,7 +100,7 @@ func (k *kind) trySet(ctx context.Context, want *row, zero any, later bool) (las
 			k.queue.add(other, s.cfg.MinBackoff)
 		}
 	}
-	if later {
+	if how.later {
 		k.queue.add(name, 0)
 		return r.Last, "", nil
 	}
@@ -145,16 +158,14 @@ func (k *kind) add(ctx context.Context, isNew bool, changes map[string]*row) err
 // claim reserves the claims of a row that is about to be stored. It names a row that is in the
 // way and must be deleted first, which later does not wait for.
 func (s *Store) claim(ctx context.Context, name string, want *row, later bool) (obstacle string, err error) {
-	held, holder := s.tryClaim(name, want)
-	if held == "" {
-		return "", nil
+	held, holder, err := s.reserve(name, want)
+	if held == "" || err != nil {
+		return "", err
 	}
 	conflict := &ConflictError{Resource: held, Holder: holder}
 	r := s.row(holder)
 	switch {
-	case r == nil: // its Set has not ended
-		return "", conflict
-	case held == holder, later: // an owner that is being deleted
+	case r == nil, later: // a Set that has not ended, or what SetLater does not wait for
 		return "", conflict
 	case r.Phase == Deleting:
 		return holder, nil
@@ -169,16 +180,28 @@ func (s *Store) claim(ctx context.Context, name string, want *row, later bool) (
 	return "", conflict
 }
 
-// tryClaim reserves all claims of the row, or none and names one that another row has. An owner
-// that is being deleted counts as one.
-func (s *Store) tryClaim(name string, want *row) (held, holder string) {
+// reserve reserves what a Set needs, its claims and its owners, or nothing. It names a claim that
+// another row has.
+func (s *Store) reserve(name string, want *row) (held, holder string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var has []string
+	if r := s.rows[name]; r != nil && r.Phase == Wanted {
+		has = r.Owners
+	}
 	for _, o := range want.Owners {
-		if r := s.rows[o]; r != nil && r.Phase == Deleting {
-			return o, o
+		r := s.rows[o]
+		if r == nil && !slices.Contains(has, o) || r != nil && r.Phase == Deleting {
+			return "", "", &OwnerError{o}
 		}
 	}
+	held, holder = s.tryClaim(name, want)
+	return held, holder, nil
+}
+
+// tryClaim reserves all claims of a row, or none and names one that another row has. From here on
+// the deletion of its owners waits for the row. The store's mutex is held.
+func (s *Store) tryClaim(name string, want *row) (held, holder string) {
 	for _, c := range want.Claims {
 		if holder := s.claims[c]; holder != "" && holder != name {
 			return c, holder
@@ -187,7 +210,7 @@ func (s *Store) tryClaim(name string, want *row) (held, holder string) {
 	for _, c := range want.Claims {
 		s.claims[c] = name
 	}
-	for _, o := range want.Owners { // whose deletion waits for this Set from now on
+	for _, o := range want.Owners {
 		s.own(o, name)
 	}
 	return "", ""
@@ -223,11 +246,17 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 			row.Unconfirmed = row.Unconfirmed || isUnconfirmed(cause)
 			row.Err = cause.Error()
 		})
-	case !isRefused(cause):
+	default:
 		next = r.with(func(row *row) {
 			row.Gen, row.Phase, row.Unconfirmed, row.prev = gen, Deleting, isUnconfirmed(cause), nil
 			row.Err = cause.Error()
 		})
+		if isRefused(cause) {
+			s.note(name, next) // no row gets it for its owner from here on
+			if len(s.children(name)) == 0 {
+				next = nil
+			}
+		}
 	}
 	if err := s.commit(ctx, map[string]*row{name: next}); err != nil {
 		// The row stays Wanted and not Done. The next commit stores what it should be.

@@ -232,7 +232,7 @@ func TestOwners(t *testing.T) {
 	if err := k.Remove(t.Context(), "pool"); !IsPending(err) {
 		t.Errorf("Remove: %v", err)
 	}
-	if err := set("other", k.Ref("pool")); !IsConflict(err) {
+	if err := set("other", k.Ref("pool")); !IsOwnerGone(err) {
 		t.Errorf("Set below an owner that is being deleted: %v", err)
 	}
 	f.fail = failing("delete port", errTest)
