@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -124,6 +125,18 @@ func (s *Service) HandOver(ctx context.Context, pool sdn.ID) error {
 	p, ok := s.pools.Holder(poolClaim(pool))
 	if !ok {
 		return nil
+	}
+	unlock, err := s.lockRange(ctx, p.Spec) // a call that changes the pool would give it a row again
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if p, ok = s.pools.Get(p.Key); ok && p.Phase == reconcile.Wanted && !(poolTarget{s}).isTagged(p.Spec, p.Last) {
+		// What Run has not written yet: the next manager knows the gateway by it.
+		q := reconcile.Request[PoolSpec]{Key: p.Key, Spec: p.Spec, Claims: p.Claims, Existing: true}
+		if _, err := s.pools.Set(sdn.Unawaited(ctx), q); err != nil && !errors.Is(err, reconcile.ErrAbsent) {
+			return err
+		}
 	}
 	if err := s.hidden.Forget(ctx, p.Key); err != nil {
 		return err

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -378,7 +379,19 @@ func (s *Service) changePool(ctx context.Context, p poolRow, spec PoolSpec) erro
 		s.pools.Ack(p.Key)
 		return nil
 	}
-	return s.pools.SetLater(ctx, reconcile.Request[PoolSpec]{Key: p.Key, Spec: spec, Claims: p.Claims})
+	err := s.setPoolLater(ctx, p, spec)
+	if errors.Is(err, reconcile.ErrAbsent) {
+		return noPool(p.Last.ID)
+	}
+	return err
+}
+
+// setPoolLater stores another spec of a pool that has a row. An orphan that is being deleted since
+// does not come back.
+func (s *Service) setPoolLater(ctx context.Context, p poolRow, spec PoolSpec) error {
+	return s.pools.SetLater(ctx, reconcile.Request[PoolSpec]{
+		Key: p.Key, Spec: spec, Claims: p.Claims, Existing: true,
+	})
 }
 
 // takeAux notes an auxiliary address, which no endpoint gets. The engine also requests those
@@ -529,7 +542,10 @@ func (s *Service) tagLater(ctx context.Context, nonce string) error {
 	spec := p.Spec
 	if subnets := s.boundTo(nonce); spec.Standing() == "" && len(subnets) > 0 && !s.isOurs(subnets[0]) {
 		spec.Stands = subnets[0].ID
-		return s.pools.SetLater(ctx, reconcile.Request[PoolSpec]{Key: nonce, Spec: spec, Claims: p.Claims})
+		if err := s.setPoolLater(ctx, p, spec); !errors.Is(err, reconcile.ErrAbsent) {
+			return err
+		}
+		return nil // the network is about to be deleted too
 	}
 	if !(poolTarget{s}).isTagged(spec, p.Last) {
 		return s.pools.Repeat(ctx, nonce, 0, nil)
