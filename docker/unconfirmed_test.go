@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -216,6 +217,105 @@ func TestUnconfirmedEndpoint(t *testing.T) {
 					b.unchanged(before)
 				})
 			})
+		}
+	}
+}
+
+// late is an SDN that loses the answer of one call, and makes its object when it appears.
+type late struct {
+	sdn.Provider
+	works   sdn.Provider
+	loses   string // the method; "": no answer is lost
+	appears func(context.Context) error
+}
+
+func newLate(p sdn.Provider) *late {
+	l := &late{works: p}
+	l.Provider = &dockertest.Provider{Provider: p, Before: l.before}
+	return l
+}
+
+func (l *late) before(c dockertest.Call) error {
+	if c.Method != l.loses {
+		return nil
+	}
+	l.loses = ""
+	l.appears = func(ctx context.Context) (err error) {
+		if spec, ok := dockertest.Arg[sdn.FloatingIPSpec](c); ok {
+			_, err = l.works.EnsureFloatingIP(ctx, *spec)
+		} else if spec, ok := dockertest.Arg[sdn.SecurityGroupSpec](c); ok {
+			_, err = l.works.ApplySecurityGroup(ctx, *spec)
+		} else if spec, ok := dockertest.Arg[sdn.PublicationSpec](c); ok {
+			_, err = l.works.Publish(ctx, *spec)
+		}
+		return err
+	}
+	return sdn.Unavailable(context.DeadlineExceeded, "SDN", "it does not answer in time")
+}
+
+// TestUnconfirmedParts: so is deleted what an endpoint has beside its port, while the endpoint stays.
+func TestUnconfirmedParts(t *testing.T) {
+	t.Parallel()
+	const join, program = "NetworkDriver.Join", "NetworkDriver.ProgramExternalConnectivity"
+	tcp := []m{{"Proto": 6, "Port": 80, "HostPort": 8080}}
+	whole := func(t *testing.T) *box { return newBox(t) }
+	for name, part := range map[string]struct {
+		box           func(t *testing.T) *box
+		e             endpoint
+		method, loses string
+	}{
+		"floating IP": {whole, endpoint{driver: m{optFloatingIP: floatingAuto}}, join, "EnsureFloatingIP"},
+		"host ports":  {whole, endpoint{published: tcp}, program, "Publish"},
+		"forwarding floating IP": {
+			plainOnly, endpoint{published: tcp, driver: m{optPublish: publishFloating}}, program, "EnsureFloatingIP",
+		},
+		"group": {plainOnly, endpoint{exposed: []m{{"Proto": 6, "Port": 80}}}, program, "ApplySecurityGroup"},
+	} {
+		for _, restart := range []bool{false, true} {
+			for _, after := range []time.Duration{0, 5 * time.Minute} {
+				t.Run(fmt.Sprintf("%s restart=%v after=%v", name, restart, after), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						b := part.box(t)
+						l := newLate(b.config.Provider)
+						b.config.Provider = l
+						b.restart()
+						n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}})
+						before := b.dump()
+						e := part.e
+						e.net = n
+						b.take(&e)
+						b.ok("NetworkDriver.CreateEndpoint", e.createBody())
+						body := e.joinBody()
+						if part.method == program {
+							b.ok(join, body)
+							body = e.programBody()
+						}
+						l.loses = part.loses
+						b.contains(b.fails(part.method, body), "in time")
+						if after > 0 {
+							b.pass(after)
+						}
+						without := b.dump()
+						b.must(l.appears(t.Context()))
+						if b.dump() == without {
+							t.Fatal("it has not appeared")
+						}
+						if restart {
+							b.restart()
+						}
+						b.expireUnconfirmed()
+						if now := b.dump(); now != without {
+							t.Errorf("before it appeared\n%s\nafter\n%s", without, now)
+						}
+						b.stop(&e)
+						b.pass(time.Minute)
+						if now := b.dump(); now != before {
+							t.Errorf("before\n%s\nafter\n%s", before, now)
+						}
+					})
+				})
+			}
 		}
 	}
 }
