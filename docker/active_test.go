@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,8 +40,18 @@ func TestWaitActive(t *testing.T) {
 	if b.binder.count() != 0 {
 		t.Error("it is still plugged")
 	}
+	for name := range b.driver.Intents() {
+		if strings.HasPrefix(name, "plug/") {
+			t.Errorf("row %s is left", name)
+		}
+	}
 	close(s.active)
 	b.ok("NetworkDriver.Join", e.joinBody())
+	s.active = make(chan struct{})
+	b.contains(b.fails("NetworkDriver.Join", e.joinBody()), "not ACTIVE")
+	if b.binder.count() != 1 {
+		t.Error("a repeat has unplugged it")
+	}
 	b.stop(e)
 	b.remove(n)
 	b.clean()

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"path"
 	"slices"
@@ -39,7 +40,8 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 		Port: port, MTU: e.MTU, Subnets: subnetsOf(port, e.Subnets), Sandbox: r.SandboxKey,
 		Exposed: exposedTexts(r.Options.Exposed), Call: uuid.NewString(),
 	}
-	if had, ok := s.plugs.Get(r.EndpointID); ok && spec.Exposed == nil {
+	had, known := s.plugs.Get(r.EndpointID)
+	if known && spec.Exposed == nil {
 		spec.Exposed = had.Spec.Exposed // a repeat may tell of none
 	}
 	if e.Internal {
@@ -53,12 +55,41 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 	if err != nil {
 		return none, explain(r.EndpointID, err)
 	}
-	if err := s.float(ctx, r.EndpointID, row); err != nil {
+	if err = s.waitActive(ctx, port.ID); err == nil {
+		err = s.float(ctx, r.EndpointID, row)
+	}
+	if err != nil {
+		if !known || had.Phase != reconcile.Wanted { // a repeat leaves what the first call made
+			s.undoJoin(ctx, r.EndpointID)
+		}
 		return none, err
 	}
 	answer := joinAnswer(port, spec.Subnets, plugged.Name)
 	answer.InterfaceName.DstName = e.Ifname
 	return answer, nil
+}
+
+// waitActive waits until the SDN reports that a plugged port is active, if it has to.
+func (s *Service) waitActive(ctx context.Context, port sdn.ID) error {
+	if s.WaitActive == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.WaitActive)
+	defer cancel()
+	err := s.SDN.WaitPorts(ctx, []sdn.ID{port}, sdn.PortActive)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return api.Refuse("port %s was plugged and is not ACTIVE after %s", port, s.WaitActive)
+	}
+	return err
+}
+
+// undoJoin does what the engine does not after a Join that failed.
+func (s *Service) undoJoin(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplugTime)
+	defer cancel()
+	if err := s.Leave(ctx, id); err != nil {
+		s.Log.WarnContext(ctx, "failed join not undone", "endpoint", id, "err", err)
+	}
 }
 
 // subnetsOf returns the subnets that a port has addresses of.

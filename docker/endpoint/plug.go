@@ -2,10 +2,8 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 
 	"github.com/kuryr/kuryr/bind"
-	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -44,17 +42,7 @@ func (t plugTarget) Ensure(ctx context.Context, _ reconcile.Object, p PlugSpec, 
 	if err != nil {
 		return last, &PlugError{err}
 	}
-	last = PlugLast{Name: r.Name, HostName: r.HostName}
-	if t.WaitActive == 0 {
-		return last, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.WaitActive)
-	defer cancel()
-	err = t.SDN.WaitPorts(ctx, []sdn.ID{p.Port.ID}, sdn.PortActive)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return last, api.Refuse("port %s was plugged and is not ACTIVE after %s", p.Port.ID, t.WaitActive)
-	}
-	return last, err
+	return PlugLast{Name: r.Name, HostName: r.HostName}, nil
 }
 
 // Delete implements reconcile.Target.
