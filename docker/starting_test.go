@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/dockertest"
@@ -118,6 +120,77 @@ func TestOneAddressForTwoEndpoints(t *testing.T) {
 			b.ok("NetworkDriver.DeleteEndpoint", e.body())
 		}
 	}
+	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
+	b.clean()
+}
+
+// moving is a Binder of an engine that has not moved the interfaces into its containers until a test
+// says so.
+type moving struct {
+	*fakeBinder
+	moved atomic.Bool
+}
+
+func (b *moving) Connected(ctx context.Context, p sdn.Port) (bool, error) {
+	if !b.moved.Load() {
+		return false, nil
+	}
+	return b.fakeBinder.Connected(ctx, p)
+}
+
+func movingBox(t *testing.T) (*box, *moving) {
+	t.Helper()
+	binder := &moving{}
+	return newBox(t, func(c *Config) {
+		binder.fakeBinder = c.Binder.(*fakeBinder)
+		c.Binder = binder
+	}), binder
+}
+
+// TestStartingEndpointKeepsHostPorts checks that an endpoint keeps its host ports until the engine has
+// moved its interface, which engine 20.10 does after ProgramExternalConnectivity.
+func TestStartingEndpointKeepsHostPorts(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		b, binder := movingBox(t)
+		n := b.create(dualNetwork())
+		published := m{"Proto": 6, "Port": 80, "HostPort": 8080}
+		binder.moved.Store(moved)
+		first := b.run(&endpoint{net: n, published: []m{published}})
+		second := b.run(&endpoint{net: n})
+		program := second.program(published)
+		b.contains(b.fails("NetworkDriver.ProgramExternalConnectivity", program), "8080")
+		if got := b.forwards(first.id); len(got["0.0.0.0"]) != 1 {
+			t.Fatalf("moved %v: it lost its host port: %+v", moved, got)
+		}
+		binder.moved.Store(false) // the container has ended
+		if !moved {
+			b.ok("Plugin.Activate", nil)
+		}
+		b.ok("NetworkDriver.ProgramExternalConnectivity", program)
+		if got := b.forwards(second.id); len(got["0.0.0.0"]) != 1 {
+			t.Errorf("moved %v: published %+v", moved, got)
+		}
+	}
+}
+
+// TestJoinStartsAgain checks that an endpoint that left and joins again is being started.
+func TestJoinStartsAgain(t *testing.T) {
+	t.Parallel()
+	b, _ := movingBox(t)
+	n := b.otherIPAM()
+	first := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+	second := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
+	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
+	b.ok("NetworkDriver.Join", first.joinBody())
+	b.ok("NetworkDriver.Leave", first.body())
+	b.ok("NetworkDriver.Join", first.joinBody())
+	b.restart()
+	text := b.fails("NetworkDriver.CreateEndpoint", second.createBody())
+	b.contains(text, "10.34.0.2 is in use by another endpoint")
+	b.ok("NetworkDriver.Leave", first.body())
+	b.ok("NetworkDriver.CreateEndpoint", second.createBody())
+	b.ok("NetworkDriver.DeleteEndpoint", second.body())
 	b.ok("NetworkDriver.DeleteNetwork", m{"NetworkID": n.id})
 	b.clean()
 }

@@ -37,10 +37,9 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	if err := checkLengths(n.Subnets, r.Addresses); err != nil {
 		return none, err
 	}
+	spec.Started = startTime()
 	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Wanted {
 		spec.Started = had.Spec.Started
-	} else {
-		spec.Started = s.startTime()
 	}
 	ports, err := s.usable(ctx, n, r)
 	if err != nil {
@@ -186,7 +185,7 @@ func (s *Service) checkPorts(ctx context.Context, ports []ipam.Held, id string) 
 				identity.Addresses(p), api.Clip(p.Host, 100))}
 		case p.DeviceID == "" || p.DeviceID == id:
 		case p.Key.Kind == identity.KindEndpoint && p.Host == s.Host:
-			if r, ok := s.endpoints.Get(p.DeviceID); ok && s.isStarting(r) {
+			if r, ok := s.endpoints.Get(p.DeviceID); ok && isStarting(r) {
 				return nil, inUse(p)
 			}
 			stale = append(stale, p)

@@ -41,52 +41,49 @@ func TestStartEnds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		started time.Time
+		joined  time.Time
 		ended   bool
-		engine  time.Time // of the engine's start; zero: before Kuryr's
 		phase   reconcile.Phase
 		want    bool
 	}{
-		{"just now", now, false, time.Time{}, reconcile.Wanted, true},
-		{"never", time.Time{}, false, time.Time{}, reconcile.Wanted, false},
-		{"long ago", now.Add(-startGrace), false, time.Time{}, reconcile.Wanted, false},
-		{"the clock was set back", now.Add(startGrace / 2), false, time.Time{}, reconcile.Wanted, true},
-		{"the clock was set back far", now.Add(2 * startGrace), false, time.Time{}, reconcile.Wanted, false},
-		{"Leave was called", now, true, time.Time{}, reconcile.Wanted, false},
-		{"by the previous engine", now, false, now.Add(time.Second), reconcile.Wanted, false},
-		{"by this engine", now, false, now.Add(-time.Second), reconcile.Wanted, true},
-		{"CreateEndpoint failed", now, false, time.Time{}, reconcile.Deleting, false},
+		{"just now", now, time.Time{}, false, reconcile.Wanted, true},
+		{"never", time.Time{}, time.Time{}, false, reconcile.Wanted, false},
+		{"long ago", now.Add(-startGrace), time.Time{}, false, reconcile.Wanted, false},
+		{"the clock was set back", now.Add(startGrace / 2), time.Time{}, false, reconcile.Wanted, true},
+		{"the clock was set back far", now.Add(2 * startGrace), time.Time{}, false, reconcile.Wanted, false},
+		{"the call that joins it", now.Add(-time.Hour), now, false, reconcile.Wanted, true},
+		{"joined long ago", now.Add(-time.Hour), now.Add(-startGrace), false, reconcile.Wanted, false},
+		{"Leave was called", now, now, true, reconcile.Wanted, false},
+		{"CreateEndpoint failed", now, time.Time{}, false, reconcile.Deleting, false},
 	} {
-		s := &Service{}
-		if !c.engine.IsZero() {
-			s.engineStarted.Store(c.engine.UnixNano())
-		}
 		row := reconcile.Row[Spec, Last]{
-			Phase: c.phase, Spec: Spec{Started: c.started}, Last: Last{StartEnded: c.ended},
+			Phase: c.phase, Spec: Spec{Started: c.started}, Last: Last{Joined: c.joined, StartEnded: c.ended},
 		}
-		if got := s.isStarting(row); got != c.want {
+		if got := isStarting(row); got != c.want {
 			t.Errorf("%s: starting %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// A start counts after the clock was set back, and one of the previous engine does not.
-func TestStartTime(t *testing.T) {
+// A new engine process has no starts, and makes others.
+func TestEngineStarted(t *testing.T) {
 	t.Parallel()
-	s := &Service{}
-	starting := func(at time.Time) bool {
-		return s.isStarting(reconcile.Row[Spec, Last]{Phase: reconcile.Wanted, Spec: Spec{Started: at}})
+	s, _ := newService(t)
+	for _, id := range []string{"before", "after"} {
+		row := reconcile.Row[Spec, Last]{
+			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Spec: Spec{Started: startTime()},
+		}
+		if err := s.endpoints.Import(t.Context(), []reconcile.Row[Spec, Last]{row}); err != nil {
+			t.Fatal(err)
+		}
+		if id == "before" {
+			s.EngineStarted(t.Context())
+		}
 	}
-	if !starting(s.startTime()) {
-		t.Error("without an engine that started: not starting")
-	}
-	s.engineStarted.Store(time.Now().Add(time.Hour).UnixNano())
-	if !starting(s.startTime()) {
-		t.Error("after the clock was set back: not starting")
-	}
-	at := s.startTime()
-	s.engineStarted.Store(time.Now().Add(time.Second).UnixNano())
-	if starting(at) {
-		t.Error("by the previous engine: starting")
+	before, _ := s.endpoints.Get("before")
+	after, _ := s.endpoints.Get("after")
+	if isStarting(before) || !isStarting(after) {
+		t.Errorf("starting: %v before the engine, %v after it", isStarting(before), isStarting(after))
 	}
 }
 
@@ -167,7 +164,7 @@ func TestImportRecords(t *testing.T) {
 	checkOrder(t, s)
 	created, _ := s.endpoints.Get("created")
 	running, _ := s.endpoints.Get("running")
-	if !s.isStarting(created) || s.isStarting(running) || running.Spec.MTU != 1400 || running.Last.Port.ID != "2" {
+	if !isStarting(created) || isStarting(running) || running.Spec.MTU != 1400 || running.Last.Port.ID != "2" {
 		t.Errorf("created %+v, running %+v", created, running)
 	}
 	if row, _ := s.endpoints.Get("existing"); !row.Spec.Existing || row.Spec.Port != "5" {

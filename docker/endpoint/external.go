@@ -22,7 +22,7 @@ import (
 // while Kuryr is not running forgets its endpoints, and starts the containers again with the same
 // ports.
 func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
-	s.endStart(r.EndpointID) // the container has the interface by now
+	s.noteConnected(ctx, r.EndpointID)
 	can := s.SDN.Capabilities()
 	if len(r.Options.PortMap) == 0 && (len(r.Options.Exposed) == 0 || !s.ExposedGroups || !can.SecurityGroups) {
 		return nil
@@ -50,6 +50,18 @@ func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
 		return err
 	}
 	return explain(r.EndpointID, s.publish(ctx, r.EndpointID, spec))
+}
+
+// noteConnected ends the start of an endpoint whose container has the interface. Engine 20.10
+// moves the interface after this call.
+func (s *Service) noteConnected(ctx context.Context, id string) {
+	row, known := s.endpoints.Get(id)
+	if !known || !isStarting(row) {
+		return
+	}
+	if connected, err := s.connected(ctx, row.Last.Port); err == nil && connected {
+		s.endStart(id)
+	}
 }
 
 func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) error {
@@ -154,30 +166,36 @@ func (s *Service) families(spec PublicationSpec) (four, six bool) {
 // withdrawUnused withdraws host ports that others ask for from endpoints that no container has. It
 // reports whether there were any.
 func (s *Service) withdrawUnused(ctx context.Context, id string, wanted []publish.Port) (deleted bool, err error) {
+	type row = reconcile.Row[PublicationSpec, PublicationLast]
 	for other := range s.publications.Rows() {
-		now, _ := s.publications.Get(other.Key)
-		if other.Key == id || now.Object != other.Object || !other.Last.meets(wanted) {
+		if other.Key == id || !other.Last.meets(wanted) {
 			continue
 		}
-		unused, err := s.isUnused(ctx, other.Key)
+		ends := other.Phase == reconcile.Deleting
+		err := s.publications.RemoveTreeIf(ctx, other.Key, func(ctx context.Context, r row) (bool, error) {
+			if !r.Last.meets(wanted) {
+				return false, nil // it publishes others by now
+			}
+			unused, err := s.isUnused(ctx, r.Key)
+			if ends = unused && err == nil; ends {
+				s.Log.WarnContext(ctx, "host ports of unused endpoint withdrawn", "endpoint", r.Key)
+			}
+			return ends, err
+		})
 		if err != nil {
 			return deleted, err
 		}
-		if !unused {
-			continue
-		}
-		s.Log.WarnContext(ctx, "host ports of unused endpoint withdrawn", "endpoint", other.Key)
-		if err := s.publications.Remove(ctx, other.Key); err != nil {
-			return deleted, err
-		}
-		deleted = true
+		deleted = deleted || ends
 	}
 	return deleted, nil
 }
 
-// isUnused reports whether no container has an endpoint. A publication that was imported may have
-// no other rows: then the SDN is asked for its port.
+// isUnused reports whether no container has an endpoint, and the engine is not starting it. A
+// publication that was imported may have no other rows: then the SDN is asked for its port.
 func (s *Service) isUnused(ctx context.Context, id string) (bool, error) {
+	if row, known := s.endpoints.Get(id); known && isStarting(row) {
+		return false, nil
+	}
 	port := s.knownPort(id)
 	if port.ID == "" {
 		found, ok, err := s.LookUp(ctx, id)

@@ -16,7 +16,8 @@ import (
 )
 
 // Join answers Join: it plugs the endpoint's port, and says which interface Docker moves into the
-// container and which routes it makes.
+// container and which routes it makes. Until Docker has moved it, no container has the interface:
+// the endpoint is being started.
 func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinResponse, error) {
 	var none api.JoinResponse
 	row, err := s.find(ctx, r.EndpointID, r.NetworkID)
@@ -49,6 +50,10 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 			spec.Subnets[i].Gateway = netip.Addr{} // an existing subnet and a swarm's may have one
 		}
 	}
+	s.endpoints.Note(r.EndpointID, func(l Last) Last { // the commit of the plug stores it
+		l.Joined, l.StartEnded = startTime(), false
+		return l
+	})
 	plugged, err := s.plugs.Set(ctx, reconcile.Request[PlugSpec]{
 		Key: r.EndpointID, Spec: spec, Owners: []string{s.endpoints.Ref(r.EndpointID)},
 	})

@@ -132,6 +132,25 @@ func TestDropGone(t *testing.T) {
 	}
 }
 
+// So does an endpoint that was joined: the engine has not moved the interface yet.
+func TestDropGoneOfJoined(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN, s.Binder = &ports{}, wires{}
+	importRow(t, s, "one", reconcile.Wanted)
+	join := &api.JoinRequest{EndpointRequest: api.EndpointRequest{EndpointID: "one", NetworkID: "net"}}
+	if _, err := s.Join(t.Context(), join); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DropGone(t.Context()); err != nil || !s.known("one") {
+		t.Errorf("after Join: known %v, %v", s.known("one"), err)
+	}
+	s.EngineStarted(t.Context())
+	if err := s.DropGone(t.Context()); err != nil || s.known("one") {
+		t.Errorf("when the engine has forgotten it: known %v, %v", s.known("one"), err)
+	}
+}
+
 // An endpoint stays if a container gets its interface before the deletion has the row's lock.
 func TestDropUnused(t *testing.T) {
 	t.Parallel()

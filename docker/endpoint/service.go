@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
@@ -86,9 +85,7 @@ type Service struct {
 	plugs        *reconcile.Kind[PlugSpec, PlugLast]
 	publications *reconcile.Kind[PublicationSpec, PublicationLast]
 	floating     *reconcile.Kind[FloatingSpec, FloatingLast]
-	// engineStarted is the time of the last EngineStarted, in nanoseconds; 0: none in this process.
-	engineStarted atomic.Int64
-	boot          string // of the machine
+	boot         string // of the machine
 }
 
 // New registers the kinds of a store that is not started yet.
@@ -132,21 +129,20 @@ func (s *Service) Start(ctx context.Context) {
 	s.restoreProxies(ctx)
 }
 
-// startGrace is how long an endpoint may take from its CreateEndpoint until its interface is in
-// the container. Docker calls Join right after CreateEndpoint.
+// startGrace is how long an endpoint may take from its CreateEndpoint, and from its Join, until its
+// interface is in the container. Docker calls Join right after CreateEndpoint.
 const startGrace = 2 * time.Minute
 
 // EngineStarted ends all starts: a new engine process does not know the endpoints that the
-// previous one was starting.
+// previous one was starting. The calls of that one have ended with its connections.
 func (s *Service) EngineStarted(ctx context.Context) {
 	ended := false
 	for r := range s.endpoints.Rows() {
-		if s.isStarting(r) {
+		if isStarting(r) {
 			s.endStart(r.Key)
 			ended = true
 		}
 	}
-	s.engineStarted.Store(time.Now().UnixNano()) // a call in progress stores its row after this
 	if !ended {
 		return
 	}
@@ -155,16 +151,8 @@ func (s *Service) EngineStarted(ctx context.Context) {
 	}
 }
 
-// startTime returns the time at which a start begins. If the clock was set back since the engine
-// started, the time of that moves too.
-func (s *Service) startTime() time.Time {
-	engine := s.engineStarted.Load()
-	now := time.Now().UTC().Round(0) // the file has no more of it
-	if engine >= now.UnixNano() {
-		s.engineStarted.CompareAndSwap(engine, now.UnixNano()-1)
-	}
-	return now
-}
+// startTime returns the time at which a start begins, as the file has it.
+func startTime() time.Time { return time.Now().UTC().Round(0) }
 
 func (s *Service) endStart(id string) {
 	s.endpoints.Note(id, func(l Last) Last { l.StartEnded = true; return l })
@@ -172,16 +160,19 @@ func (s *Service) endStart(id string) {
 
 // isStarting reports whether the running engine is starting an endpoint. One whose CreateEndpoint
 // failed it is not. The clock may have been set back since the row was stored.
-func (s *Service) isStarting(r reconcile.Row[Spec, Last]) bool {
+func isStarting(r reconcile.Row[Spec, Last]) bool {
 	started := r.Spec.Started
-	return r.Phase == reconcile.Wanted && !started.IsZero() && !r.Last.StartEnded &&
-		started.UnixNano() > s.engineStarted.Load() && time.Since(started).Abs() < startGrace
+	if !r.Last.Joined.IsZero() {
+		started = r.Last.Joined
+	}
+	return r.Phase == reconcile.Wanted && !r.Last.StartEnded && !started.IsZero() &&
+		time.Since(started).Abs() < startGrace
 }
 
 // isStale reports whether an endpoint can be deleted because another needs its address or its
 // port: the engine starts it no more, and no container has its interface.
 func (s *Service) isStale(ctx context.Context, r reconcile.Row[Spec, Last]) (bool, error) {
-	if s.isStarting(r) {
+	if isStarting(r) {
 		return false, nil
 	}
 	port := s.knownPort(r.Key)

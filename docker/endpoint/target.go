@@ -47,8 +47,9 @@ type Spec struct {
 
 // Last is what an endpoint became.
 type Last struct {
-	Port       sdn.Port // without its status
-	StartEnded bool     `json:",omitempty"` // the engine starts it no more
+	Port       sdn.Port  // without its status
+	Joined     time.Time `json:",omitzero"`  // when the last Join began
+	StartEnded bool      `json:",omitempty"` // the engine starts it no more
 	// Undo are the tags that say what was set of an existing port; nil: only the port tells.
 	Undo []string `json:",omitzero"`
 }
