@@ -178,7 +178,7 @@ func TestStartingEndpointKeepsHostPorts(t *testing.T) {
 func TestJoinStartsAgain(t *testing.T) {
 	t.Parallel()
 	b, _ := movingBox(t)
-	n := b.otherIPAM()
+	n := b.otherIPAM("10.34.0.0/24")
 	first := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 	second := &endpoint{id: newID(), net: n, ip4: "10.34.0.2"}
 	b.ok("NetworkDriver.CreateEndpoint", first.createBody())
