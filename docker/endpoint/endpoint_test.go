@@ -281,7 +281,10 @@ func TestConflictTexts(t *testing.T) {
 		err  error
 		want string
 	}{
-		{s.conflict(&reconcile.OwnerError{Owner: "network/a"}, r), "the network or the address of the endpoint is being deleted"},
+		{
+			s.conflict(&reconcile.OwnerError{Owner: "network/a"}, r),
+			"the network or the address of the endpoint is being deleted",
+		},
 		{s.conflict(held("bound/p", "endpoint/b"), bare), "port p is in use by another endpoint"},
 		{
 			s.conflict(held("mac/n/"+mac.String(), "endpoint/b"), r),

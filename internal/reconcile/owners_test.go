@@ -128,7 +128,7 @@ func TestSetAgainstRemovalOfOwner(t *testing.T) {
 	}
 }
 
-// The target refuses a row that has become an owner meanwhile: its deletion waits for the child.
+// The target refuses a row that has just become an owner: its deletion waits for the child.
 func TestRefusedOwnerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTarget{}
