@@ -122,9 +122,6 @@ func (t publicationTarget) Ensure(
 		err = proxy.Publish(ctx, e, p.Sandbox, last.Proxied, ports)
 		last.Proxied = t.Proxy.Forwards(o.Key)
 	}
-	if refused := (*publish.Refusal)(nil); errors.As(err, &refused) {
-		err = &api.Refusal{Text: refused.Text, Cause: refused.Cause}
-	}
 	return last, identity.Outcome(err, true)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -17,7 +18,7 @@ func AtFloatingIP(
 ) error {
 	for i, p := range ports {
 		if p.Host.IsValid() && !p.Host.IsUnspecified() && p.Host != f.Address {
-			return refuse("port %v cannot be published on %s: the endpoint's floating IP is %s", p, p.Host, f.Address)
+			return api.Refuse("port %v cannot be published on %s: the endpoint's floating IP is %s", p, p.Host, f.Address)
 		}
 		ports[i].Host = f.Address
 	}

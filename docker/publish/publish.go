@@ -2,8 +2,8 @@
 // floating IP, or by a proxy of this process.
 //
 // It chooses host ports, reserves them before anything is published, and hands all ports of an
-// endpoint over by one call: all are published or none. It must not know Docker's requests, and it
-// stores nothing.
+// endpoint over by one call: all are published or none. Its refusals are those of docker/api. It must
+// not know Docker's requests, and it stores nothing.
 package publish
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/ipproto"
@@ -50,24 +51,6 @@ func (p Port) Wants(host netip.Addr, protocol sdn.Protocol, published sdn.PortRa
 	return p.First != 0 && p.Protocol == protocol && p.Meets(host) &&
 		published.First <= max(p.First, p.Last) && published.Last >= p.First
 }
-
-// Refusal is an error whose text is fit for the engine's user. Its cause is not.
-type Refusal struct {
-	Text  string
-	Cause error
-}
-
-func (r *Refusal) Error() string {
-	if r.Cause != nil {
-		return r.Text + ": " + r.Cause.Error()
-	}
-	return r.Text
-}
-
-// Unwrap returns the cause.
-func (r *Refusal) Unwrap() error { return r.Cause }
-
-func refuse(format string, args ...any) error { return &Refusal{Text: fmt.Sprintf(format, args...)} }
 
 // choice is a port with the host port that was chosen for it.
 type choice struct {
@@ -135,7 +118,7 @@ func (c *chooser) run(ctx context.Context, ports []Port) error {
 			if p.Host.IsValid() {
 				text = p.Host.String()
 			}
-			return refuse("port %v cannot be published on %q: the endpoint has no address of that family", p, text)
+			return api.Refuse("port %v cannot be published on %q: the endpoint has no address of that family", p, text)
 		}
 	}
 	// Given ports first, so that none of them is chosen for another.
@@ -230,16 +213,15 @@ func (c *chooser) next(ctx context.Context, i int) error {
 			return c.refused(*choice, err)
 		}
 	}
-	return refuse("no host port from %d to %d is free for port %v", first, last, choice.Port)
+	return api.Refuse("no host port from %d to %d is free for port %v", first, last, choice.Port)
 }
 
 // another chooses another host port instead of one that is another's.
 func (c *chooser) another(ctx context.Context, conflict *taken) error {
 	choice := c.choices[conflict.choice]
 	if choice.isFixed() {
-		text := fmt.Sprintf("host port %s/%s is already allocated: another endpoint has published it",
+		return api.RefuseFor(conflict.err, "host port %s/%s is already allocated: another endpoint has published it",
 			hostText(conflict.at, choice.host), ipproto.Name(choice.Protocol))
-		return &Refusal{Text: text, Cause: conflict.err}
 	}
 	c.release(choice)
 	c.use(choice, false)
@@ -277,18 +259,18 @@ func (c *chooser) refused(choice choice, err error) error {
 	text := fmt.Sprintf("%s/%s", hostText(free.at, choice.host), ipproto.Name(choice.Protocol))
 	switch {
 	case errors.Is(err, hostports.ErrHeld):
-		return refuse("host port %s is already allocated: %v", text, err)
+		return api.Refuse("host port %s is already allocated: %v", text, err)
 	case errors.Is(err, hostports.ErrInUse):
 		users := c.users(hostPort(free.at, choice.Protocol, choice.host))
-		return refuse("host port %s is already allocated: %s", text, user(users))
+		return api.Refuse("host port %s is already allocated: %s", text, user(users))
 	case errors.Is(err, hostports.ErrNoAddress):
-		return refuse("port %v cannot be published on %s: %v", choice.Port, free.at, err)
+		return api.Refuse("port %v cannot be published on %s: %v", choice.Port, free.at, err)
 	case errors.Is(err, portproxy.ErrProtocol), errors.Is(err, portproxy.ErrNoFamily):
-		return refuse("port %v cannot be published: %v", choice.Port, err)
+		return api.Refuse("port %v cannot be published: %v", choice.Port, err)
 	case errors.Is(err, hostports.ErrNoFiles):
-		return refuse("host port %s cannot be published: %v", text, err)
+		return api.Refuse("host port %s cannot be published: %v", text, err)
 	}
-	return &Refusal{Text: fmt.Sprintf("host port %s cannot be published", text), Cause: free.err}
+	return api.RefuseFor(free.err, "host port %s cannot be published", text)
 }
 
 // user names the program that has a port. The engine's own drivers have docker-proxy, or the
