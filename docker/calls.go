@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 
@@ -40,7 +39,7 @@ func (d *Driver) newServices(source engine.Source) {
 		SDN: d.sdn, Names: d.names, Host: d.host, Binder: d.binder,
 		Networks: d.networks, Addresses: localAddresses{d.ipam, d.sdn},
 		HostPorts: d.hostPorts, Proxy: d.proxy, WaitActive: d.waitActive, ExposedGroups: d.external,
-		Timeout: d.timeout, Records: d.records, Log: d.log, Engine: list,
+		Refused: d.ipam.Refused, Timeout: d.timeout, Records: d.records, Log: d.log, Engine: list,
 	}
 	if d.scope == Global {
 		d.swarm = swarm.New(swarm.Config{
@@ -57,6 +56,7 @@ func (d *Driver) newServices(source engine.Source) {
 		lister.Attach(d.ipam.Unlisted)
 		lister.Attach(d.endpoints.Unlisted)
 	}
+	d.routes = d.newRoutes()
 }
 
 // isSwarms reports whether a network is a swarm's.
@@ -112,7 +112,7 @@ func (a swarmAddresses) At(
 }
 
 // activate answers the handshake, which each engine process sends once.
-func activate(d *Driver) any {
+func (d *Driver) activate() any {
 	d.endpoints.EngineStarted(context.Background())
 	return api.ActivateResponse{Implements: []string{"NetworkDriver", "IpamDriver"}}
 }
@@ -157,7 +157,7 @@ func (d *Driver) deleteNetwork(ctx context.Context, r *api.NetworkRequest) (any,
 }
 
 // discover ignores the nodes of a swarm: the SDN has its own.
-func (*Driver) discover(context.Context, *api.DiscoverRequest) (any, error) {
+func discover(context.Context, *api.DiscoverRequest) (any, error) {
 	return api.Empty{}, nil
 }
 
@@ -197,40 +197,4 @@ func (d *Driver) releaseAddress(ctx context.Context, r *api.ReleaseAddressReques
 		}
 	}
 	return d.ipam.ReleaseAddress(ctx, r)
-}
-
-func (d *Driver) createEndpoint(ctx context.Context, r *api.CreateEndpointRequest) (any, error) {
-	answer, err := d.endpoints.Create(ctx, r)
-	if used, ok := errors.AsType[*endpoints.InUseError](err); ok {
-		d.ipam.Refused(used.Port.ID, r.Addresses)
-	}
-	return answer, err
-}
-
-func (d *Driver) endpointOperInfo(ctx context.Context, r *api.EndpointRequest) (any, error) {
-	return d.endpoints.OperInfo(ctx, r.EndpointID), nil
-}
-
-func (d *Driver) join(ctx context.Context, r *api.JoinRequest) (any, error) {
-	return d.endpoints.Join(ctx, r)
-}
-
-func (d *Driver) program(ctx context.Context, r *api.ProgramRequest) (any, error) {
-	err := d.endpoints.Program(ctx, r)
-	if failed := d.endpoints.WriteRecord(r.EndpointID); failed != nil {
-		d.log.WarnContext(ctx, "record for the previous version not written", "endpoint", r.EndpointID, "err", failed)
-	}
-	return api.Empty{}, err
-}
-
-func (d *Driver) revokeExternal(ctx context.Context, r *api.EndpointRequest) (any, error) {
-	return api.Empty{}, d.endpoints.Revoke(ctx, r.EndpointID)
-}
-
-func (d *Driver) leave(ctx context.Context, r *api.EndpointRequest) (any, error) {
-	return api.Empty{}, d.endpoints.Leave(ctx, r.EndpointID)
-}
-
-func (d *Driver) deleteEndpoint(ctx context.Context, r *api.EndpointRequest) (any, error) {
-	return api.Empty{}, d.endpoints.Delete(ctx, r.EndpointID)
 }

@@ -135,6 +135,7 @@ type Driver struct {
 	networks  *networks.Service
 	swarm     *swarm.Service // nil in the local scope
 	endpoints *endpoints.Service
+	routes    map[string]route // by path
 	earlier   *upgrade
 	recovery  *reconcile.Kind[struct{}, []string]
 	engine    engine.Source // nil: nothing is compared

@@ -43,7 +43,7 @@ func (d *Driver) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // handler decodes the request of a method and does its work. The result is the response.
-type handler func(d *Driver, ctx context.Context, body []byte) (any, error)
+type handler func(ctx context.Context, body []byte) (any, error)
 
 // route is a method of the protocol.
 type route struct {
@@ -55,63 +55,73 @@ type route struct {
 	gives bool
 }
 
-var routes = map[string]route{
-	"/Plugin.Activate": {run: bare(activate)},
+// newRoutes returns the methods by their paths. The services exist.
+func (d *Driver) newRoutes() map[string]route {
+	return map[string]route{
+		"/Plugin.Activate": {run: bare(d.activate)},
 
-	"/NetworkDriver.GetCapabilities":             {run: bare(networkCapabilities)},
-	"/NetworkDriver.GwAllocCheck":                {run: with((*Driver).gwAllocCheck)},
-	"/NetworkDriver.AllocateNetwork":             {run: with((*Driver).allocateNetwork), gives: true},
-	"/NetworkDriver.FreeNetwork":                 {run: with((*Driver).freeNetwork)},
-	"/NetworkDriver.CreateNetwork":               {run: with((*Driver).createNetwork), gives: true},
-	"/NetworkDriver.DeleteNetwork":               {run: with((*Driver).deleteNetwork), tidy: true},
-	"/NetworkDriver.CreateEndpoint":              {run: with((*Driver).createEndpoint), gives: true},
-	"/NetworkDriver.EndpointOperInfo":            {run: with((*Driver).endpointOperInfo)},
-	"/NetworkDriver.DeleteEndpoint":              {run: with((*Driver).deleteEndpoint), tidy: true},
-	"/NetworkDriver.Join":                        {run: with((*Driver).join), gives: true},
-	"/NetworkDriver.Leave":                       {run: with((*Driver).leave), tidy: true},
-	"/NetworkDriver.ProgramExternalConnectivity": {run: with((*Driver).program), gives: true},
-	"/NetworkDriver.RevokeExternalConnectivity":  {run: with((*Driver).revokeExternal), tidy: true},
-	"/NetworkDriver.DiscoverNew":                 {run: with((*Driver).discover)},
-	"/NetworkDriver.DiscoverDelete":              {run: with((*Driver).discover)},
+		"/NetworkDriver.GetCapabilities":             {run: bare(d.networkCapabilities)},
+		"/NetworkDriver.GwAllocCheck":                {run: with(d.gwAllocCheck)},
+		"/NetworkDriver.AllocateNetwork":             {run: with(d.allocateNetwork), gives: true},
+		"/NetworkDriver.FreeNetwork":                 {run: with(d.freeNetwork)},
+		"/NetworkDriver.CreateNetwork":               {run: with(d.createNetwork), gives: true},
+		"/NetworkDriver.DeleteNetwork":               {run: with(d.deleteNetwork), tidy: true},
+		"/NetworkDriver.CreateEndpoint":              {run: with(d.endpoints.Create), gives: true},
+		"/NetworkDriver.EndpointOperInfo":            {run: with(d.endpoints.OperInfo)},
+		"/NetworkDriver.DeleteEndpoint":              {run: ending(d.endpoints.Delete), tidy: true},
+		"/NetworkDriver.Join":                        {run: with(d.endpoints.Join), gives: true},
+		"/NetworkDriver.Leave":                       {run: ending(d.endpoints.Leave), tidy: true},
+		"/NetworkDriver.ProgramExternalConnectivity": {run: with(d.endpoints.Program), gives: true},
+		"/NetworkDriver.RevokeExternalConnectivity":  {run: ending(d.endpoints.Revoke), tidy: true},
+		"/NetworkDriver.DiscoverNew":                 {run: with(discover)},
+		"/NetworkDriver.DiscoverDelete":              {run: with(discover)},
 
-	"/IpamDriver.GetCapabilities":         {run: bare(ipamCapabilities)},
-	"/IpamDriver.GetDefaultAddressSpaces": {run: bare(addressSpaces)},
-	// As the design document of kuryr-libnetwork spells it.
-	"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
-	"/IpamDriver.RequestPool":              {run: with((*Driver).requestPool), gives: true},
-	"/IpamDriver.ReleasePool":              {run: with((*Driver).releasePool), tidy: true},
-	"/IpamDriver.RequestAddress":           {run: with((*Driver).requestAddress), gives: true},
-	"/IpamDriver.ReleaseAddress":           {run: with((*Driver).releaseAddress), tidy: true},
-}
-
-// with returns the handler of a method that has a request.
-func with[T any, P interface {
-	*T
-	api.Request
-}](do func(d *Driver, ctx context.Context, r *T) (any, error)) handler {
-	return func(d *Driver, ctx context.Context, body []byte) (any, error) {
-		r := new(T)
-		if err := api.Decode(body, P(r)); err != nil {
-			return nil, err
-		}
-		return do(d, ctx, r)
+		"/IpamDriver.GetCapabilities":         {run: bare(ipamCapabilities)},
+		"/IpamDriver.GetDefaultAddressSpaces": {run: bare(addressSpaces)},
+		// As the design document of kuryr-libnetwork spells it.
+		"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
+		"/IpamDriver.RequestPool":              {run: with(d.requestPool), gives: true},
+		"/IpamDriver.ReleasePool":              {run: with(d.releasePool), tidy: true},
+		"/IpamDriver.RequestAddress":           {run: with(d.requestAddress), gives: true},
+		"/IpamDriver.ReleaseAddress":           {run: with(d.releaseAddress), tidy: true},
 	}
 }
 
-// bare returns the handler of a method without a request. It ignores the body.
-func bare(do func(d *Driver) any) handler {
-	return func(d *Driver, _ context.Context, _ []byte) (any, error) { return do(d), nil }
+// with returns the handler of a method that has a request.
+func with[T, R any, P interface {
+	*T
+	api.Request
+}](do func(ctx context.Context, r P) (R, error)) handler {
+	return func(ctx context.Context, body []byte) (any, error) {
+		r := P(new(T))
+		if err := api.Decode(body, r); err != nil {
+			return nil, err
+		}
+		return do(ctx, r)
+	}
 }
 
-func networkCapabilities(d *Driver) any {
+// ending returns the handler of a method that ends something of an endpoint.
+func ending(do func(ctx context.Context, endpoint string) error) handler {
+	return with(func(ctx context.Context, r *api.EndpointRequest) (api.Empty, error) {
+		return api.Empty{}, do(ctx, r.EndpointID)
+	})
+}
+
+// bare returns the handler of a method without a request. It ignores the body.
+func bare(do func() any) handler {
+	return func(context.Context, []byte) (any, error) { return do(), nil }
+}
+
+func (d *Driver) networkCapabilities() any {
 	return api.NetworkCapabilitiesResponse{
 		Scope: string(d.scope), ConnectivityScope: string(d.reach), GwAllocChecker: true,
 	}
 }
 
-func ipamCapabilities(*Driver) any { return api.IPAMCapabilitiesResponse{RequiresMACAddress: true} }
+func ipamCapabilities() any { return api.IPAMCapabilitiesResponse{RequiresMACAddress: true} }
 
-func addressSpaces(*Driver) any { return api.AddressSpaces }
+func addressSpaces() any { return api.AddressSpaces }
 
 // serveHTTP answers one call.
 func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +130,7 @@ func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	var unheard []func()
 	ctx = context.WithValue(ctx, unheardKey{}, &unheard)
 	method := "unknown"
-	rt, known := routes[r.URL.Path]
+	rt, known := d.routes[r.URL.Path]
 	if known {
 		method = r.URL.Path[1:]
 	}
@@ -211,7 +221,7 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 			answer, err = nil, errors.New("internal error")
 		}
 	}()
-	answer, err = rt.run(d, ctx, body)
+	answer, err = rt.run(ctx, body)
 	if rt.gives && err == nil {
 		d.database.RetryFailed()
 	}

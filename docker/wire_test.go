@@ -73,7 +73,7 @@ func TestGlobalScope(t *testing.T) {
 // The methods that have arguments.
 func withArguments() []string {
 	var list []string
-	for path := range routes {
+	for path := range everyRoute {
 		if !strings.Contains(path, "GetCapabilities") && !strings.Contains(path, "GetDefault") &&
 			!strings.Contains(path, "Activate") {
 			list = append(list, path[1:])

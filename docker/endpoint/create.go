@@ -119,7 +119,7 @@ func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpo
 		if err != nil {
 			return nil, err
 		}
-		stale, err := s.checkPorts(ctx, ports, r.EndpointID)
+		stale, err := s.checkPorts(ports, r)
 		if len(stale) == 0 || deleted || err != nil {
 			return ports, err
 		}
@@ -129,10 +129,19 @@ func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpo
 				return nil, err
 			}
 			if connected {
-				return nil, inUse(p)
+				return nil, s.refuse(p, r, identity.InUse(p))
 			}
 		}
 	}
+}
+
+// refuse notes that a request is refused because another has a port: the engine releases the
+// addresses of the request next, which must not release those of the port. It returns the refusal.
+func (s *Service) refuse(p sdn.Port, r *api.CreateEndpointRequest, refusal error) error {
+	if s.Refused != nil {
+		s.Refused(p.ID, r.Addresses)
+	}
+	return refusal
 }
 
 // requested returns the port that an option names, or those that have the addresses.
@@ -172,25 +181,25 @@ func (s *Service) isOwn(p sdn.Port) bool {
 
 // checkPorts refuses ports that the endpoint cannot have. It returns those of endpoints that may
 // be deleted.
-func (s *Service) checkPorts(ctx context.Context, ports []ipam.Held, id string) (stale []sdn.Port, err error) {
+func (s *Service) checkPorts(ports []ipam.Held, r *api.CreateEndpointRequest) (stale []sdn.Port, err error) {
 	for _, held := range ports {
 		p := held.Port
 		switch {
 		case held.Existing:
-			if err := identity.Usable(p, s.Host, id); err != nil {
-				return nil, &InUseError{p, err}
+			if err := identity.Usable(p, s.Host, r.EndpointID); err != nil {
+				return nil, s.refuse(p, r, err)
 			}
 		case identity.Elsewhere(p, s.Host):
-			return nil, &InUseError{p, api.Refuse("address %s is in use: its port is bound to host %s",
-				identity.Addresses(p), api.Clip(p.Host, 100))}
-		case p.DeviceID == "" || p.DeviceID == id:
+			return nil, s.refuse(p, r, api.Refuse("address %s is in use: its port is bound to host %s",
+				identity.Addresses(p), api.Clip(p.Host, 100)))
+		case p.DeviceID == "" || p.DeviceID == r.EndpointID:
 		case p.Key.Kind == identity.KindEndpoint && p.Host == s.Host:
-			if r, ok := s.endpoints.Get(p.DeviceID); ok && isStarting(r) {
-				return nil, inUse(p)
+			if other, ok := s.endpoints.Get(p.DeviceID); ok && isStarting(other) {
+				return nil, s.refuse(p, r, identity.InUse(p))
 			}
 			stale = append(stale, p)
 		default:
-			return nil, inUse(p)
+			return nil, s.refuse(p, r, identity.InUse(p))
 		}
 	}
 	return stale, nil
@@ -259,7 +268,7 @@ func (s *Service) set(
 	case port.Port.ID == "":
 		return last, s.conflict(err, r)
 	}
-	return last, &InUseError{port.Port, s.conflict(err, r)}
+	return last, s.refuse(port.Port, r, s.conflict(err, r))
 }
 
 // deleteLate deletes the port that an earlier call for the same endpoint asked for in vain, and that

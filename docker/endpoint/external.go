@@ -21,35 +21,32 @@ import (
 // A host port of an endpoint that no container has is taken from it: an engine that restarts
 // while Kuryr is not running forgets its endpoints, and starts the containers again with the same
 // ports.
-func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) error {
+func (s *Service) Program(ctx context.Context, r *api.ProgramRequest) (done api.Empty, err error) {
 	s.noteConnected(ctx, r.EndpointID)
 	can := s.SDN.Capabilities()
 	if len(r.Options.PortMap) == 0 && (len(r.Options.Exposed) == 0 || !s.ExposedGroups || !can.SecurityGroups) {
-		return nil
+		return done, nil
 	}
 	row, err := s.find(ctx, r.EndpointID, r.NetworkID)
 	if err != nil {
-		return err
+		return done, err
 	}
 	spec, err := s.publication(ctx, row, r.Options)
-	if err != nil {
-		return err
-	}
-	if len(spec.Ports)+len(spec.Exposed) == 0 {
-		return nil
+	if err != nil || len(spec.Ports)+len(spec.Exposed) == 0 {
+		return done, err
 	}
 	err = s.publish(ctx, r.EndpointID, spec)
 	if refused := (*api.Refusal)(nil); !errors.As(err, &refused) {
-		return explain(r.EndpointID, err)
+		return done, explain(r.EndpointID, err)
 	}
 	deleted, failed := s.withdrawUnused(ctx, r.EndpointID, spec.Ports)
 	if failed != nil {
 		s.Log.WarnContext(ctx, "unused publications not deleted", "endpoint", r.EndpointID, "err", failed)
 	}
 	if !deleted {
-		return err
+		return done, err
 	}
-	return explain(r.EndpointID, s.publish(ctx, r.EndpointID, spec))
+	return done, explain(r.EndpointID, s.publish(ctx, r.EndpointID, spec))
 }
 
 // noteConnected ends the start of an endpoint whose container has the interface. Engine 20.10
@@ -70,7 +67,13 @@ func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) 
 		owners = s.owner(id)
 	}
 	_, err := s.publications.Set(ctx, reconcile.Request[PublicationSpec]{Key: id, Spec: spec, Owners: owners})
-	return err
+	if err != nil {
+		return err
+	}
+	if failed := s.WriteRecord(id); failed != nil {
+		s.Log.WarnContext(ctx, "record for the previous version not written", "endpoint", id, "err", failed)
+	}
+	return nil
 }
 
 // publication returns what an endpoint is asked to publish.

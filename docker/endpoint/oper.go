@@ -9,14 +9,14 @@ import (
 
 // OperInfo answers EndpointOperInfo with facts about the port. It never fails: older engines do not
 // start a container without the answer.
-func (s *Service) OperInfo(ctx context.Context, id string) api.OperInfoResponse {
-	value := map[string]any{}
+func (s *Service) OperInfo(ctx context.Context, r *api.EndpointRequest) (api.OperInfoResponse, error) {
+	id, value := r.EndpointID, map[string]any{}
 	port, found, err := s.portOf(ctx, id)
 	if err != nil {
 		s.Log.WarnContext(ctx, "endpoint facts unavailable", "endpoint", id, "err", err)
 	}
 	if !found {
-		return api.OperInfoResponse{Value: value}
+		return api.OperInfoResponse{Value: value}, nil
 	}
 	value["kuryr.port.id"] = string(port.ID)
 	value["kuryr.port.mac"] = port.MAC.String()
@@ -31,7 +31,7 @@ func (s *Service) OperInfo(ctx context.Context, id string) api.OperInfoResponse 
 	if exposed != nil {
 		value["kuryr.port.exposed"] = exposed
 	}
-	return api.OperInfoResponse{Value: value}
+	return api.OperInfoResponse{Value: value}, nil
 }
 
 // portOf returns the port of an endpoint, with its status unless it is an existing one: for those

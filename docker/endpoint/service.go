@@ -71,6 +71,9 @@ type Config struct {
 	// YieldMAC takes a MAC from a port that no endpoint uses, and reports whether there was one;
 	// nil: none has.
 	YieldMAC func(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error)
+	// Refused is told of a CreateEndpoint that was refused because another endpoint has the port.
+	// The engine releases the addresses of the request next; nil is not told.
+	Refused func(port sdn.ID, addresses []netip.Prefix)
 	// Engine lists what the engine has; nil: no row is an orphan.
 	Engine reconcile.Engine
 	// Records is the folder of the records that the previous version reads; "": none.
@@ -213,20 +216,6 @@ func (e *PlugError) Error() string { return "plugging the interface failed: " + 
 
 // Unwrap returns the cause.
 func (e *PlugError) Unwrap() error { return e.Err }
-
-// InUseError is a refusal because another has an address. The engine releases the addresses of
-// the request next, which must not release those of the Port.
-type InUseError struct {
-	Port sdn.Port
-	Err  error
-}
-
-func (e *InUseError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the refusal.
-func (e *InUseError) Unwrap() error { return e.Err }
-
-func inUse(p sdn.Port) error { return &InUseError{p, identity.InUse(p)} }
 
 // retried returns nil if a cleanup is stored and will be repeated.
 func retried(err error) error {
