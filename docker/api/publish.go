@@ -29,11 +29,6 @@ type PortMapping struct {
 	HostPorts sdn.PortRange // HostPort to HostPortEnd, of which one is used; zero: any
 }
 
-// Fixed reports whether there is only one possible port of the host.
-func (m PortMapping) Fixed() bool {
-	return m.HostPorts.First != 0 && m.HostPorts.First == m.HostPorts.Last
-}
-
 // ExposedPort is a port that a container exposes (moby: types.TransportPort).
 type ExposedPort struct {
 	Proto sdn.Protocol // the number of the protocol

@@ -13,7 +13,6 @@ import (
 	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/reconcile"
-	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -124,11 +123,11 @@ func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpo
 			return ports, err
 		}
 		for _, p := range stale {
-			connected, err := s.DropUnused(ctx, p.DeviceID, p, "its address is another endpoint's")
+			used, err := s.dropUnused(ctx, p)
 			if err != nil {
 				return nil, err
 			}
-			if connected {
+			if used {
 				return nil, s.refuse(p, r, identity.InUse(p))
 			}
 		}
@@ -221,20 +220,10 @@ func (s *Service) choose(ctx context.Context, ports []ipam.Held, r *api.CreateEn
 			p.ID, identity.Addresses(p))
 	}
 	// A port that the endpoint has already is the one that stays.
-	sortslice.Stable(ports, func(a, b ipam.Held) int {
-		return compareBools(b.Port.DeviceID == r.EndpointID, a.Port.DeviceID == r.EndpointID)
-	})
-	return s.Addresses.Merge(ctx, ports)
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
+	if i := slices.IndexFunc(ports, func(h ipam.Held) bool { return h.Port.DeviceID == r.EndpointID }); i > 0 {
+		ports[0], ports[i] = ports[i], ports[0]
 	}
-	return -1
+	return s.Addresses.Merge(ctx, ports)
 }
 
 // set stores the endpoint and gives it the port.

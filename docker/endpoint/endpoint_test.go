@@ -56,7 +56,7 @@ func TestStartEnds(t *testing.T) {
 		{"Leave was called", now, now, true, reconcile.Wanted, false},
 		{"CreateEndpoint failed", now, time.Time{}, false, reconcile.Deleting, false},
 	} {
-		row := reconcile.Row[Spec, Last]{
+		row := endpointRow{
 			Phase: c.phase, Spec: Spec{Started: c.started}, Last: Last{Joined: c.joined, StartEnded: c.ended},
 		}
 		if got := isStarting(row); got != c.want {
@@ -70,10 +70,10 @@ func TestEngineStarted(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
 	for _, id := range []string{"before", "after"} {
-		row := reconcile.Row[Spec, Last]{
+		row := endpointRow{
 			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Spec: Spec{Started: startTime()},
 		}
-		if err := s.endpoints.Import(t.Context(), []reconcile.Row[Spec, Last]{row}); err != nil {
+		if err := s.endpoints.Import(t.Context(), []endpointRow{row}); err != nil {
 			t.Fatal(err)
 		}
 		if id == "before" {

@@ -3,7 +3,6 @@ package endpoint
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -78,7 +77,7 @@ func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) 
 
 // publication returns what an endpoint is asked to publish.
 func (s *Service) publication(
-	ctx context.Context, row reconcile.Row[Spec, Last], o api.EndpointOptions,
+	ctx context.Context, row endpointRow, o api.EndpointOptions,
 ) (PublicationSpec, error) {
 	can, port := s.SDN.Capabilities(), row.Last.Port
 	spec := PublicationSpec{
@@ -114,7 +113,7 @@ func (s *Service) publication(
 // isGrouped reports whether the exposed ports of an endpoint are opened by a security group. An
 // existing port is filtered as its user said, and one without port security is not filtered. The
 // first group of a port to which everything is open would close the rest.
-func (s *Service) isGrouped(row reconcile.Row[Spec, Last]) bool {
+func (s *Service) isGrouped(row endpointRow) bool {
 	can, port := s.SDN.Capabilities(), row.Last.Port
 	return s.ExposedGroups && can.SecurityGroups && !row.Spec.Existing && !port.NoPortSecurity &&
 		(!can.GrouplessOpen || len(port.Groups) > 0)
@@ -169,13 +168,12 @@ func (s *Service) families(spec PublicationSpec) (four, six bool) {
 // withdrawUnused withdraws host ports that others ask for from endpoints that no container has. It
 // reports whether there were any.
 func (s *Service) withdrawUnused(ctx context.Context, id string, wanted []publish.Port) (deleted bool, err error) {
-	type row = reconcile.Row[PublicationSpec, PublicationLast]
 	for other := range s.publications.Rows() {
 		if other.Key == id || !other.Last.meets(wanted) {
 			continue
 		}
 		ends := other.Phase == reconcile.Deleting
-		err := s.publications.RemoveTreeIf(ctx, other.Key, func(ctx context.Context, r row) (bool, error) {
+		err := s.publications.RemoveTreeIf(ctx, other.Key, func(ctx context.Context, r publicationRow) (bool, error) {
 			if !r.Last.meets(wanted) {
 				return false, nil // it publishes others by now
 			}
@@ -232,52 +230,29 @@ func (l PublicationLast) meets(wanted []publish.Port) bool {
 	})
 }
 
-// target is the address that a floating IP forwards to: the first one of IPv4.
-func forwardTarget(spec PublicationSpec) (sdn.Target, bool) {
-	for _, a := range spec.Addresses {
-		if a.Addr.Is4() {
-			return sdn.Target{Port: spec.Port, Addr: a.Addr}, true
-		}
-	}
-	return sdn.Target{}, false
-}
-
 // forwarder chooses the floating IP that publishes: the endpoint's own, or the existing one that
 // api.OptFloatingIP names, which may forward to other endpoints too and stays.
 func (s *Service) forwarder(
-	ctx context.Context, row reconcile.Row[Spec, Last], spec PublicationSpec,
+	ctx context.Context, row endpointRow, spec PublicationSpec,
 ) (PublicationSpec, error) {
 	const option = api.OptPublish + "=" + api.PublishFloatingIP
 	can := s.SDN.Capabilities()
 	if !can.FloatingIPs || !can.Forwards {
 		return spec, api.Refuse("option %s: this SDN has no floating IPs that forward ports", option)
 	}
-	target, ok := forwardTarget(spec)
+	target, ok := floatingTarget(spec.Port, spec.Addresses, "")
 	if !ok {
 		return spec, api.Refuse("option %s: the endpoint has no IPv4 address", option)
 	}
 	had, _ := s.publications.Get(row.Key)
-	if asked := row.Spec.Floating; asked != "" && asked != api.FloatingAuto {
-		found, err := s.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool {
-			return s.forwardsTo(f, row.Key) || f.ID == had.Spec.Existing
-		})
-		switch {
-		case err != nil:
-			return spec, err
-		case found == nil:
-			if spec.At, err = netip.ParseAddr(asked); err != nil {
-				return spec, api.Refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
-			}
-		case found.Key.IsZero() && found.Target.Port == "":
-			spec.Existing, spec.At = found.ID, found.Address
-			return spec, nil
-		case !s.forwardsTo(*found, row.Key):
-			return spec, api.Refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
-		default:
-			spec.At = found.Address
-		}
-	}
+	own := func(f sdn.FloatingIP) bool { return s.forwardsTo(f, row.Key) }
+	meant := func(f sdn.FloatingIP) bool { return own(f) || f.ID == had.Spec.Existing }
+	free := func(f sdn.FloatingIP) bool { return f.Target.Port == "" }
 	var err error
+	spec.Existing, spec.At, err = s.chooseFloatingIP(ctx, row.Spec.Floating, meant, free, own)
+	if err != nil || spec.Existing != "" {
+		return spec, err
+	}
 	spec.External, err = s.externalOf(ctx, row.Last.Port, target)
 	return spec, err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/google/uuid"
-
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -28,7 +26,7 @@ type FloatingLast struct {
 }
 
 // float gives an endpoint the floating IP that it was asked to have.
-func (s *Service) float(ctx context.Context, id string, row reconcile.Row[Spec, Last]) error {
+func (s *Service) float(ctx context.Context, id string, row endpointRow) error {
 	asked := row.Spec.Floating
 	if asked == "" || row.Spec.Publish == api.PublishFloatingIP {
 		return nil
@@ -47,46 +45,31 @@ func (s *Service) float(ctx context.Context, id string, row reconcile.Row[Spec, 
 func (s *Service) floatingSpec(ctx context.Context, port sdn.Port, asked string) (FloatingSpec, error) {
 	spec := FloatingSpec{Asked: asked}
 	var ok bool
-	if spec.Target, ok = floatingTarget(port, asked); !ok {
+	if spec.Target, ok = floatingTarget(port.ID, port.Addresses, asked); !ok {
 		return spec, api.Refuse("option %s: the endpoint has no address that %s can lead to",
 			api.OptFloatingIP, asked)
 	}
-	if asked != api.FloatingAuto {
-		found, err := s.floatingIP(ctx, asked, func(f sdn.FloatingIP) bool { return f.Target.Port == port.ID })
-		switch {
-		case err != nil:
-			return spec, err
-		case found == nil && uuid.Validate(asked) == nil:
-			return spec, api.Refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
-		case found != nil && found.Key.IsZero() && isFree(*found, port):
-			spec.Existing = found.ID
-			return spec, nil
-		case found != nil && (!s.Names.Ours(found.Meta, identity.KindFloating) || !isFree(*found, port)):
-			return spec, api.Refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
-		}
-		spec.Address, _ = netip.ParseAddr(asked)
-		if found != nil {
-			spec.Address = found.Address
-		}
+	leadsTo := func(f sdn.FloatingIP) bool { return f.Target.Port == port.ID }
+	free := func(f sdn.FloatingIP) bool { return f.Target.Port == "" || leadsTo(f) }
+	own := func(f sdn.FloatingIP) bool { return s.Names.Ours(f.Meta, identity.KindFloating) && free(f) }
+	existing, at, err := s.chooseFloatingIP(ctx, asked, leadsTo, free, own)
+	if err != nil || existing != "" {
+		spec.Existing = existing
+		return spec, err
 	}
-	var err error
+	spec.Address = at
 	spec.External, err = s.externalOf(ctx, port, spec.Target)
 	return spec, err
 }
 
-// isFree reports whether a floating IP leads nowhere, or to the port.
-func isFree(f sdn.FloatingIP, port sdn.Port) bool {
-	return f.Target.Port == "" || f.Target.Port == port.ID
-}
-
 // floatingTarget is the address of a port that a floating IP leads to: the first one of the family
 // of the address that is asked for, otherwise of IPv4.
-func floatingTarget(port sdn.Port, asked string) (sdn.Target, bool) {
+func floatingTarget(port sdn.ID, addresses []sdn.Address, asked string) (sdn.Target, bool) {
 	address, err := netip.ParseAddr(asked)
 	v6 := err == nil && address.Is6()
-	for _, a := range port.Addresses {
+	for _, a := range addresses {
 		if a.Addr.Is6() == v6 {
-			return sdn.Target{Port: port.ID, Addr: a.Addr}, true
+			return sdn.Target{Port: port, Addr: a.Addr}, true
 		}
 	}
 	return sdn.Target{}, false
@@ -128,7 +111,7 @@ func (t floatTarget) lead(ctx context.Context, f FloatingSpec) error {
 		return err
 	}
 	if now.Target.Port != "" && now.Target.Port != f.Target.Port {
-		return api.Refuse("option %s: floating IP %s is in use", api.OptFloatingIP, now.Address)
+		return floatingInUse(now.Address)
 	}
 	patch := sdn.FloatingIPPatch{Patch: sdn.Patch{IfRevision: now.Revision}, Target: &f.Target}
 	_, err = t.SDN.UpdateFloatingIP(ctx, f.Existing, patch)

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
@@ -34,14 +32,12 @@ func (s *Service) checkFloating(ctx context.Context, ports []ipam.Held, o api.En
 	switch {
 	case err != nil:
 		return "", err
-	case found == nil && uuid.Validate(asked) == nil:
-		return "", api.Refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
 	case found == nil || found.Target.Port == "" && found.Key.IsZero():
 		return asked, nil
 	}
 	at := leadsTo(*found)
 	if at < 0 {
-		return "", api.Refuse("option %s: floating IP %s is in use", api.OptFloatingIP, found.Address)
+		return "", floatingInUse(found.Address)
 	}
 	if found.Key.IsZero() && !slices.Contains(ports[at].Port.Tags, identity.TagFloating+asked) {
 		return "", nil
@@ -49,17 +45,50 @@ func (s *Service) checkFloating(ctx context.Context, ports []ipam.Held, o api.En
 	return asked, nil
 }
 
-// floatingIP returns the floating IP that an address or an id means, nil if there is none. External
-// networks with overlapping ranges may have several with an address. Then the one is meant for which
-// has is true, and without exactly one there is a refusal.
+// chooseFloatingIP returns the existing floating IP that an option means, which must be free, or "" and
+// the address of an own one; invalid: any. Of several with the address it chooses the one that is
+// meant.
+func (s *Service) chooseFloatingIP(
+	ctx context.Context, asked string, meant, free, own func(sdn.FloatingIP) bool,
+) (existing sdn.ID, at netip.Addr, err error) {
+	if asked == "" || asked == api.FloatingAuto {
+		return "", at, nil
+	}
+	found, err := s.floatingIP(ctx, asked, meant)
+	switch {
+	case err != nil:
+		return "", at, err
+	case found == nil:
+		at, _ = netip.ParseAddr(asked)
+		return "", at, nil
+	case found.Key.IsZero() && free(*found):
+		return found.ID, found.Address, nil
+	case !own(*found):
+		return "", at, floatingInUse(found.Address)
+	}
+	return "", found.Address, nil
+}
+
+func floatingInUse(a netip.Addr) error {
+	return api.Refuse("option %s: floating IP %s is in use", api.OptFloatingIP, a)
+}
+
+// floatingIP returns the floating IP that an address or an id means, nil if none has the address.
+// External networks with overlapping ranges may have several with an address. Then the one is meant
+// for which has is true, and without exactly one there is a refusal.
 func (s *Service) floatingIP(
 	ctx context.Context, asked string, has func(sdn.FloatingIP) bool,
 ) (*sdn.FloatingIP, error) {
 	found, err := s.floatingIPs(ctx, asked)
-	if err != nil || len(found) == 0 {
+	_, notAddress := netip.ParseAddr(asked)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(found) == 1 {
+	case len(found) == 0 && notAddress != nil:
+		return nil, api.Refuse("option %s: there is no floating IP %s", api.OptFloatingIP, asked)
+	case len(found) == 0:
+		return nil, nil
+	case len(found) == 1:
 		return &found[0], nil
 	}
 	if i := slices.IndexFunc(found, has); i >= 0 && !slices.ContainsFunc(found[i+1:], has) {

@@ -80,64 +80,35 @@ func (s *Service) keepRecords(folder string, all map[string]record) error {
 	return nil
 }
 
-// imported are rows that are made without a request.
-type imported struct {
-	endpoints    []reconcile.Row[Spec, Last]
-	plugs        []reconcile.Row[PlugSpec, PlugLast]
-	publications []reconcile.Row[PublicationSpec, PublicationLast]
-	floating     []reconcile.Row[FloatingSpec, FloatingLast]
-}
-
-// store commits imported rows. The endpoints are last: an endpoint that has a row has all its rows,
-// and the others are imported again after a crash.
-func (s *Service) store(ctx context.Context, rows imported) error {
-	if err := s.floating.Import(ctx, rows.floating); err != nil {
-		return err
-	}
-	if err := s.publications.Import(ctx, rows.publications); err != nil {
-		return err
-	}
-	if err := s.plugs.Import(ctx, rows.plugs); err != nil {
-		return err
-	}
-	return s.endpoints.Import(ctx, rows.endpoints)
-}
-
 // addRecord adds the rows of a record.
 func (s *Service) addRecord(rows *imported, id string, r record) {
-	o, wanted := reconcile.Object{Key: id}, reconcile.Wanted
 	e := Spec{
 		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.isOwn(r.Port), MTU: r.MTU,
 		Internal: r.Internal, Subnets: lasting(r.Subnets), Started: r.Started.UTC().Round(0),
 	}
 	e.readTags(r.Port)
-	rows.endpoints = append(rows.endpoints, reconcile.Row[Spec, Last]{
-		Object: o, Phase: wanted, Done: true, Spec: e, Claims: e.claims(),
+	rows.endpoints = append(rows.endpoints, endpointRow{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Spec: e, Claims: e.claims(),
 		Last: Last{Port: r.Port, StartEnded: r.Started.IsZero()},
 	})
+	parts := s.parts(id, r.Port)
 	// Without a sandbox there may be an interface too.
-	rows.plugs = append(rows.plugs, reconcile.Row[PlugSpec, PlugLast]{
-		Object: o, Phase: wanted, Done: true, Owners: s.owner(id),
-		Spec: PlugSpec{Port: r.Port, MTU: r.MTU, Subnets: e.Subnets, Sandbox: r.Sandbox},
-	})
-	publication := PublicationSpec{
+	plug, publication := &parts.plugs[0], &parts.publications[0]
+	plug.Spec = PlugSpec{Port: r.Port, MTU: r.MTU, Subnets: e.Subnets, Sandbox: r.Sandbox}
+	publication.Spec = PublicationSpec{
 		Port: r.Port.ID, Addresses: r.Port.Addresses, Binding: e.Binding, Sandbox: r.Sandbox,
 		Existing: r.Forwarder,
 	}
-	published := PublicationLast{Proxied: r.Proxied, Unknown: true}
+	publication.Last.Proxied = r.Proxied
 	if len(r.Proxied) > 0 && !r.Exposed && !r.Floating {
-		publication.Mode, published.Unknown = modeProxy, false
+		publication.Spec.Mode, publication.Last.Unknown = modeProxy, false
 	}
+	rows.plugs = append(rows.plugs, *plug)
 	if !r.Unpublished || r.Floating || r.Exposed || len(r.Proxied) > 0 {
-		rows.publications = append(rows.publications, reconcile.Row[PublicationSpec, PublicationLast]{
-			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
-			Spec: publication, Last: published,
-		})
+		rows.publications = append(rows.publications, *publication)
 	}
 	if slices.Contains(r.Port.Tags, identity.TagFloating+e.Floating) {
-		rows.floating = append(rows.floating, reconcile.Row[FloatingSpec, FloatingLast]{
-			Object: o, Phase: wanted, Done: true, Owners: s.plugOwners(id),
-		})
+		rows.floating = append(rows.floating, parts.floating...)
 	}
 }
 
@@ -145,10 +116,8 @@ func (s *Service) addRecord(rows *imported, id string, r record) {
 // RevokeExternalConnectivity. The port is "" if it is unknown.
 func (s *Service) ImportCleanup(ctx context.Context, method, id string, port sdn.ID) error {
 	ends := method == "NetworkDriver.DeleteEndpoint"
-	if !s.known(id) {
-		if err := s.importUnknown(ctx, id, ends); err != nil {
-			return err
-		}
+	if err := s.importUnknown(ctx, id, ends); err != nil {
+		return err
 	}
 	if ends && s.knownPort(id).ID == "" {
 		s.endpoints.Note(id, func(l Last) Last { l.Port.ID = port; return l })
@@ -167,12 +136,12 @@ func (s *Service) ImportCleanup(ctx context.Context, method, id string, port sdn
 
 // ImportUnconfirmed stores the deletion of the port of an endpoint that the SDN may yet create.
 func (s *Service) ImportUnconfirmed(ctx context.Context, id string, network sdn.ID, key sdn.Key) error {
-	row := reconcile.Row[Spec, Last]{
+	row := endpointRow{
 		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting, Unconfirmed: true,
 		Spec: Spec{SDNNetwork: network},
 	}
 	row.Last.Port.Key = key
-	return s.endpoints.Import(ctx, []reconcile.Row[Spec, Last]{row})
+	return s.endpoints.Import(ctx, []endpointRow{row})
 }
 
 // ImportPort makes the rows of an endpoint that has a port, on a network of the engine's.
@@ -217,7 +186,7 @@ func (s *Service) WriteRecord(id string) error {
 }
 
 // deleteRecord deletes the record of a publication that is gone.
-func (s *Service) deleteRecord(r reconcile.Row[PublicationSpec, PublicationLast]) {
+func (s *Service) deleteRecord(r publicationRow) {
 	if s.Records == "" || s.isReplaced(r.Object) {
 		return
 	}

@@ -168,7 +168,7 @@ func isBalancer(sandbox string) bool {
 	return strings.HasPrefix(name, "lb_") || name == "ingress_sbox"
 }
 
-func subnetRanges(row reconcile.Row[Spec, Last]) []sdn.AllowedPair {
+func subnetRanges(row endpointRow) []sdn.AllowedPair {
 	var pairs []sdn.AllowedPair
 	for _, s := range subnetsOf(row.Last.Port, row.Spec.Subnets) {
 		pairs = append(pairs, sdn.AllowedPair{Prefix: s.CIDR})
@@ -179,8 +179,8 @@ func subnetRanges(row reconcile.Row[Spec, Last]) []sdn.AllowedPair {
 // allow lets a balancer's port send from all addresses of its subnets. Services that come later
 // have virtual addresses there.
 func (s *Service) allow(
-	ctx context.Context, row reconcile.Row[Spec, Last], pairs []sdn.AllowedPair,
-) (reconcile.Row[Spec, Last], error) {
+	ctx context.Context, row endpointRow, pairs []sdn.AllowedPair,
+) (endpointRow, error) {
 	row.Spec.Allowed, row.Spec.Balancer = pairs, pairs != nil
 	return s.again(ctx, row)
 }

@@ -15,7 +15,7 @@ import (
 
 // find returns the row of an endpoint of a network. One without a row, of kuryr-libnetwork or of a
 // database that was lost, gets it.
-func (s *Service) find(ctx context.Context, id, networkID string) (reconcile.Row[Spec, Last], error) {
+func (s *Service) find(ctx context.Context, id, networkID string) (endpointRow, error) {
 	row, known := s.endpoints.Get(id)
 	switch {
 	case known && row.Phase == reconcile.Deleting:
@@ -55,7 +55,7 @@ func (s *Service) find(ctx context.Context, id, networkID string) (reconcile.Row
 }
 
 // again sets a row once more, for the answer.
-func (s *Service) again(ctx context.Context, row reconcile.Row[Spec, Last]) (reconcile.Row[Spec, Last], error) {
+func (s *Service) again(ctx context.Context, row endpointRow) (endpointRow, error) {
 	last, err := s.endpoints.Set(ctx, reconcile.Request[Spec]{
 		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners, Engine: row.Engine,
 	})
@@ -107,7 +107,7 @@ func (s *Service) DropGone(ctx context.Context) error {
 	}
 	var errs []error
 	for id, port := range rows {
-		err := s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, r reconcile.Row[Spec, Last]) (bool, error) {
+		err := s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, r endpointRow) (bool, error) {
 			if r.Last.Port.ID != port.ID {
 				return false, nil // it has another by now
 			}
@@ -118,7 +118,7 @@ func (s *Service) DropGone(ctx context.Context) error {
 			}
 			return stale, err
 		})
-		errs = append(errs, retried(s.dropped(ctx, id, port, err)))
+		errs = append(errs, s.removed(ctx, id, port, err))
 	}
 	return errors.Join(errs...)
 }
@@ -134,7 +134,7 @@ func (s *Service) importFound(
 	}
 	e.readTags(port)
 	port.Status = ""
-	row := reconcile.Row[Spec, Last]{
+	row := endpointRow{
 		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Spec: e, Last: Last{Port: port},
 		Done: true, Owners: owners(n.Ref), Claims: e.claims(),
 	}
@@ -144,32 +144,58 @@ func (s *Service) importFound(
 }
 
 // importUnknown makes rows of what an endpoint without a row may have, so that it is deleted:
-// docker.db may be lost, or may not have had room.
+// docker.db may be lost, or may not have had room. all includes the endpoint itself.
 func (s *Service) importUnknown(ctx context.Context, id string, all bool) error {
+	if s.known(id) {
+		return nil
+	}
 	rows := s.parts(id, sdn.Port{})
 	if all {
-		rows.endpoints = append(rows.endpoints, reconcile.Row[Spec, Last]{
+		rows.endpoints = append(rows.endpoints, endpointRow{
 			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true,
 		})
 	}
 	return s.store(ctx, rows)
 }
 
+// imported are rows that are made without a request.
+type imported struct {
+	endpoints    []endpointRow
+	plugs        []plugRow
+	publications []publicationRow
+	floating     []floatingRow
+}
+
 // parts are the rows of all that an endpoint may have beside its port.
 func (s *Service) parts(id string, port sdn.Port) imported {
-	o, done := reconcile.Object{Key: id}, true
+	o, phase := reconcile.Object{Key: id}, reconcile.Wanted
 	return imported{
-		plugs: []reconcile.Row[PlugSpec, PlugLast]{{
-			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.owner(id), Spec: PlugSpec{Port: port},
+		plugs: []plugRow{{
+			Object: o, Phase: phase, Done: true, Owners: s.owner(id), Spec: PlugSpec{Port: port},
 		}},
-		publications: []reconcile.Row[PublicationSpec, PublicationLast]{{
-			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
-			Last: PublicationLast{Unknown: true},
+		publications: []publicationRow{{
+			Object: o, Phase: phase, Done: true, Owners: s.plugOwners(id), Last: PublicationLast{Unknown: true},
 		}},
-		floating: []reconcile.Row[FloatingSpec, FloatingLast]{{
-			Object: o, Phase: reconcile.Wanted, Done: done, Owners: s.plugOwners(id),
+		floating: []floatingRow{{
+			Object: o, Phase: phase, Done: true, Owners: s.plugOwners(id),
 		}},
 	}
+}
+
+// store commits imported rows. The endpoints are last: an endpoint that has a row has all its rows,
+// and the others are imported again after a crash.
+func (s *Service) store(ctx context.Context, rows imported) error {
+	err := s.floating.Import(ctx, rows.floating)
+	if err == nil {
+		err = s.publications.Import(ctx, rows.publications)
+	}
+	if err == nil {
+		err = s.plugs.Import(ctx, rows.plugs)
+	}
+	if err == nil {
+		err = s.endpoints.Import(ctx, rows.endpoints)
+	}
+	return err
 }
 
 // owner is the owner of an endpoint's plug.

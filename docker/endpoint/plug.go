@@ -21,12 +21,11 @@ type PlugSpec struct {
 
 // PlugLast is what Plug answered.
 type PlugLast struct {
-	Name     string `json:",omitempty"` // of the interface that Docker moves into the container
-	HostName string `json:",omitempty"`
+	Name string `json:",omitempty"` // of the interface that Docker moves into the container
 }
 
 // startPlug forgets interfaces that a start of the kernel has removed.
-func startPlug(_ reconcile.Row[PlugSpec, PlugLast], rebooted bool) reconcile.Action {
+func startPlug(_ plugRow, rebooted bool) reconcile.Action {
 	if rebooted {
 		return reconcile.Drop
 	}
@@ -42,7 +41,7 @@ func (t plugTarget) Ensure(ctx context.Context, _ reconcile.Object, p PlugSpec, 
 	if err != nil {
 		return last, &PlugError{err}
 	}
-	return PlugLast{Name: r.Name, HostName: r.HostName}, nil
+	return PlugLast{Name: r.Name}, nil
 }
 
 // Delete implements reconcile.Target.

@@ -64,7 +64,7 @@ func (p PublicationSpec) without(six bool) PublicationSpec {
 
 // startPublication listens again for what a process that was killed has not stored, and forgets
 // proxies that a start of the kernel has ended with their containers.
-func startPublication(r reconcile.Row[PublicationSpec, PublicationLast], rebooted bool) reconcile.Action {
+func startPublication(r publicationRow, rebooted bool) reconcile.Action {
 	switch {
 	case !rebooted && r.Spec.Mode == modeProxy && !r.Done:
 		return reconcile.Ensure
@@ -137,7 +137,7 @@ func (t publicationTarget) forward(
 			return "", err
 		}
 	}
-	target, _ := forwardTarget(p) // Program checked it
+	target, _ := floatingTarget(p.Port, p.Addresses, "") // Program checked it
 	return f.ID, publish.AtFloatingIP(ctx, t.SDN, o.Key, f, target, ports)
 }
 
@@ -339,7 +339,7 @@ func (s *Service) releaseGone(id string) {
 // importPublications makes rows of publications that have none: docker.db was lost.
 func (s *Service) importPublications(ctx context.Context) error {
 	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPublish}
-	var rows []reconcile.Row[PublicationSpec, PublicationLast]
+	var rows []publicationRow
 	for f, err := range s.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: match}) {
 		if err != nil {
 			return err
@@ -348,10 +348,7 @@ func (s *Service) importPublications(ctx context.Context) error {
 		if _, known := s.publications.Get(id); known || strings.Contains(id, "~") {
 			continue
 		}
-		rows = append(rows, reconcile.Row[PublicationSpec, PublicationLast]{
-			Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted, Done: true, Owners: s.plugOwners(id),
-			Last: PublicationLast{Unknown: true},
-		})
+		rows = append(rows, s.parts(id, sdn.Port{}).publications...)
 	}
 	if len(rows) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -17,21 +18,17 @@ const unplugTime = 10 * time.Second
 // revoke, and unplugs its port. While the SDN is unavailable it succeeds, and the rest is repeated.
 func (s *Service) Leave(ctx context.Context, id string) error {
 	row, known := s.endpoints.Get(id)
-	if known {
-		s.endStart(id)
-	} else if err := s.importUnknown(ctx, id, false); err != nil {
+	s.endStart(id)
+	if err := s.importUnknown(ctx, id, false); err != nil {
 		return err
 	}
 	port := s.knownPort(id)
 	_, plugged := s.plugs.Get(id)
 	err := s.plugs.RemoveTree(ctx, id)
 	if !plugged { // an endpoint may publish without an interface
-		err = s.Unpublish(ctx, id)
+		err = errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
 	}
-	if reconcile.IsPending(err) {
-		err = s.release(ctx, id, port, err)
-	}
-	if err != nil || !known || !row.Spec.Balancer {
+	if err := s.removed(ctx, id, port, err); err != nil || !known || !row.Spec.Balancer {
 		return err
 	}
 	if _, err := s.allow(ctx, row, nil); err != nil {
@@ -40,88 +37,57 @@ func (s *Service) Leave(ctx context.Context, id string) error {
 	return nil
 }
 
-// Delete answers DeleteEndpoint. While the SDN is unavailable it succeeds, and the rest is
-// repeated.
-func (s *Service) Delete(ctx context.Context, id string) error { return retried(s.Drop(ctx, id)) }
-
-// Drop deletes an endpoint with all that it has. Its port stays if it was requested with addresses
-// that are not released. An error of reconcile.IsPending says that the rest is repeated.
-func (s *Service) Drop(ctx context.Context, id string) error {
-	if _, known := s.endpoints.Get(id); !known {
-		if err := s.importUnknown(ctx, id, true); err != nil {
-			return err
-		}
+// Delete answers DeleteEndpoint: it deletes an endpoint with all that it has. Its port stays if it was
+// requested with addresses that are not released. While the SDN is unavailable it succeeds, and the
+// rest is repeated.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	if err := s.importUnknown(ctx, id, true); err != nil {
+		return err
 	}
 	port := s.knownPort(id)
-	return s.dropped(ctx, id, port, s.endpoints.RemoveTree(ctx, id))
-}
-
-// dropped returns the error of an endpoint's deletion, after what is of this host alone.
-func (s *Service) dropped(ctx context.Context, id string, port sdn.Port, err error) error {
-	if reconcile.IsPending(err) {
-		if failed := s.release(ctx, id, port, err); failed != nil {
-			return failed
-		}
-	}
-	return err
-}
-
-// DropUnused is Drop of an endpoint that has a port, unless a container has its interface. It reports
-// whether one has. The port may be the zero Port if only a row can have it.
-func (s *Service) DropUnused(ctx context.Context, id string, port sdn.Port, why string) (connected bool, err error) {
-	unused := func(ctx context.Context, port sdn.Port) (bool, error) {
-		if port.ID != "" {
-			if connected, err = s.connected(ctx, port); err != nil || connected {
-				return false, err
-			}
-		}
-		s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", id, "why", why)
-		return true, nil
-	}
-	if !s.known(id) {
-		if ok, err := unused(ctx, port); err != nil || !ok {
-			return connected, err
-		}
-		return false, s.Drop(ctx, id)
-	}
-	had := s.knownPort(id)
-	err = s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, _ reconcile.Row[Spec, Last]) (bool, error) {
-		if known := s.knownPort(id); known.ID != "" {
-			port = known
-		}
-		return unused(ctx, port)
-	})
-	if port.ID == "" {
-		port = had // it was being deleted
-	}
-	return connected, s.dropped(ctx, id, port, err)
-}
-
-// Unpublish deletes what an endpoint publishes and its floating IP, and leaves its interface.
-func (s *Service) Unpublish(ctx context.Context, id string) error {
-	return errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
+	return s.removed(ctx, id, port, s.endpoints.RemoveTree(ctx, id))
 }
 
 // Revoke answers RevokeExternalConnectivity.
 func (s *Service) Revoke(ctx context.Context, id string) error {
-	if _, known := s.endpoints.Get(id); !known {
-		if err := s.importUnknown(ctx, id, false); err != nil {
-			return err
-		}
+	if err := s.importUnknown(ctx, id, false); err != nil {
+		return err
 	}
-	err := s.publications.Remove(ctx, id)
-	if reconcile.IsPending(err) {
-		err = s.release(ctx, id, sdn.Port{}, err)
-	}
-	return err
+	return s.removed(ctx, id, sdn.Port{}, s.publications.Remove(ctx, id))
 }
 
-// release removes what is of this host alone, after the deletion is stored and the SDN has failed.
-func (s *Service) release(ctx context.Context, id string, port sdn.Port, cause error) error {
-	if plug := (*PlugError)(nil); errors.As(cause, &plug) {
+// dropUnused deletes the endpoint that has a port, unless it is in use. An error of
+// reconcile.IsPending says that the port is not free yet.
+func (s *Service) dropUnused(ctx context.Context, p sdn.Port) (used bool, err error) {
+	id := p.DeviceID
+	if !s.known(id) {
+		if used, err = s.connected(ctx, p); used || err != nil {
+			return used, err
+		}
+	}
+	if err := s.importUnknown(ctx, id, true); err != nil {
+		return false, err
+	}
+	err = s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, r endpointRow) (bool, error) {
+		stale, err := s.isStale(ctx, r)
+		if used = !stale; stale {
+			s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", id)
+		}
+		return stale, err
+	})
+	return used, cmp.Or(s.removed(ctx, id, p, err), err)
+}
+
+// removed returns the error of a deletion: nil if it is stored and will be repeated. Then it removes
+// what is of this host alone.
+func (s *Service) removed(ctx context.Context, id string, port sdn.Port, err error) error {
+	if !reconcile.IsPending(err) {
+		return err
+	}
+	if plug := (*PlugError)(nil); errors.As(err, &plug) {
 		return nil // it was tried
 	}
-	s.Log.WarnContext(ctx, "cleanup queued", "endpoint", id, "err", cause)
+	s.Log.WarnContext(ctx, "cleanup queued", "endpoint", id, "err", err)
 	s.Proxy.StopAll(id)
 	if port.ID == "" {
 		return nil

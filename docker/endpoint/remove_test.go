@@ -159,19 +159,12 @@ func TestDropUnused(t *testing.T) {
 	wired := wires{"one": true}
 	s.Binder = joining{wired, func() { wantLocked(t, s, "one") }}
 	importRow(t, s, "one", reconcile.Wanted)
-	drop := func() bool {
-		t.Helper()
-		connected, err := s.DropUnused(t.Context(), "one", sdn.Port{}, "test")
-		if err != nil {
-			t.Error(err)
+	port := sdn.Port{Meta: sdn.Meta{ID: "one"}, DeviceID: "one", Host: "box"}
+	for _, connected := range []bool{true, false} {
+		wired["one"] = connected
+		used, err := s.dropUnused(t.Context(), port)
+		if err != nil || used != connected || s.known("one") != connected {
+			t.Errorf("connected %v: used %v, known %v, %v", connected, used, s.known("one"), err)
 		}
-		return connected
-	}
-	if connected := drop(); !connected || !s.known("one") {
-		t.Errorf("connected %v, known %v", connected, s.known("one"))
-	}
-	delete(wired, "one")
-	if connected := drop(); connected || s.known("one") {
-		t.Errorf("connected %v, known %v", connected, s.known("one"))
 	}
 }

@@ -91,34 +91,37 @@ type Service struct {
 	boot         string // of the machine
 }
 
+// The rows of the kinds.
+type (
+	endpointRow    = reconcile.Row[Spec, Last]
+	plugRow        = reconcile.Row[PlugSpec, PlugLast]
+	publicationRow = reconcile.Row[PublicationSpec, PublicationLast]
+	floatingRow    = reconcile.Row[FloatingSpec, FloatingLast]
+)
+
 // New registers the kinds of a store that is not started yet.
 func New(store *reconcile.Store, c Config) *Service {
 	s := &Service{Config: c, boot: store.Boot()}
-	s.endpoints = reconcile.Register(store, "endpoint", endpointTarget{s}, reconcile.Options[Spec, Last]{
-		Timeout: c.Timeout, InUse: s.isUsed, Stale: s.isStale, StaleAfter: -1, Engine: c.Engine,
-		Listed: func(r reconcile.Row[Spec, Last], content any) bool { return s.isListed(r.Key, content) },
-	})
-	s.plugs = reconcile.Register(store, "plug", plugTarget{s}, reconcile.Options[PlugSpec, PlugLast]{
-		Timeout: c.Timeout, Start: startPlug, Engine: c.Engine,
-		InUse:  func(r reconcile.Row[PlugSpec, PlugLast]) bool { return s.isPartUsed(r.Key) },
-		Listed: func(r reconcile.Row[PlugSpec, PlugLast], content any) bool { return s.isListed(r.Key, content) },
-	})
-	type publicationRow = reconcile.Row[PublicationSpec, PublicationLast]
-	s.publications = reconcile.Register(store, "publication", publicationTarget{s},
-		reconcile.Options[PublicationSpec, PublicationLast]{
-			Timeout: c.Timeout, Start: startPublication, Engine: c.Engine,
-			InUse:   func(r publicationRow) bool { return s.isPartUsed(r.Key) },
-			Listed:  func(r publicationRow, content any) bool { return s.isListed(r.Key, content) },
-			Removed: s.deleteRecord,
-		})
-	type floatingRow = reconcile.Row[FloatingSpec, FloatingLast]
-	s.floating = reconcile.Register(store, "floating", floatTarget{s},
-		reconcile.Options[FloatingSpec, FloatingLast]{
-			Timeout: c.Timeout, Engine: c.Engine,
-			InUse:  func(r floatingRow) bool { return s.isPartUsed(r.Key) },
-			Listed: func(r floatingRow, content any) bool { return s.isListed(r.Key, content) },
-		})
+	endpoints := partOptions[Spec, Last](s)
+	endpoints.InUse, endpoints.Stale, endpoints.StaleAfter = s.isUsed, s.isStale, -1
+	s.endpoints = reconcile.Register(store, "endpoint", endpointTarget{s}, endpoints)
+	plugs := partOptions[PlugSpec, PlugLast](s)
+	plugs.Start = startPlug
+	s.plugs = reconcile.Register(store, "plug", plugTarget{s}, plugs)
+	publications := partOptions[PublicationSpec, PublicationLast](s)
+	publications.Start, publications.Removed = startPublication, s.deleteRecord
+	s.publications = reconcile.Register(store, "publication", publicationTarget{s}, publications)
+	s.floating = reconcile.Register(store, "floating", floatTarget{s}, partOptions[FloatingSpec, FloatingLast](s))
 	return s
+}
+
+// partOptions are the options of a part of an endpoint, which is in use and listed with it.
+func partOptions[S, T any](s *Service) reconcile.Options[S, T] {
+	return reconcile.Options[S, T]{
+		Timeout: s.Timeout, Engine: s.Engine,
+		InUse:  func(r reconcile.Row[S, T]) bool { return s.isPartUsed(r.Key) },
+		Listed: func(r reconcile.Row[S, T], content any) bool { return s.isListed(r.Key, content) },
+	}
 }
 
 // Start listens again at what earlier processes published by the proxy, and ends the starts that
@@ -163,7 +166,7 @@ func (s *Service) endStart(id string) {
 
 // isStarting reports whether the running engine is starting an endpoint. One whose CreateEndpoint
 // failed it is not. The clock may have been set back since the row was stored.
-func isStarting(r reconcile.Row[Spec, Last]) bool {
+func isStarting(r endpointRow) bool {
 	started := r.Spec.Started
 	if !r.Last.Joined.IsZero() {
 		started = r.Last.Joined
@@ -174,7 +177,7 @@ func isStarting(r reconcile.Row[Spec, Last]) bool {
 
 // isStale reports whether an endpoint can be deleted because another needs its address or its
 // port: the engine starts it no more, and no container has its interface.
-func (s *Service) isStale(ctx context.Context, r reconcile.Row[Spec, Last]) (bool, error) {
+func (s *Service) isStale(ctx context.Context, r endpointRow) (bool, error) {
 	if isStarting(r) {
 		return false, nil
 	}
@@ -195,7 +198,7 @@ func (s *Service) knownPort(id string) sdn.Port {
 	return plug.Spec.Port
 }
 
-func (s *Service) isUsed(r reconcile.Row[Spec, Last]) bool {
+func (s *Service) isUsed(r endpointRow) bool {
 	stale, err := s.isStale(context.Background(), r)
 	return !stale || err != nil
 }
@@ -216,14 +219,6 @@ func (e *PlugError) Error() string { return "plugging the interface failed: " + 
 
 // Unwrap returns the cause.
 func (e *PlugError) Unwrap() error { return e.Err }
-
-// retried returns nil if a cleanup is stored and will be repeated.
-func retried(err error) error {
-	if reconcile.IsPending(err) {
-		return nil
-	}
-	return err
-}
 
 func ignoreAbsent(err error) error {
 	if sdn.IsNotFound(err) {
