@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -123,36 +122,43 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 	return nil
 }
 
-// importRows is Kind.Import.
-func (s *Store) importRows(ctx context.Context, rows map[string]*row) error {
-	has := func(name string, _ *row) bool { return s.row(name) != nil }
-	maps.DeleteFunc(rows, has) // a target that imports its own row holds the lock
-	unlock, err := s.locks.LockAll(ctx, slices.Collect(maps.Keys(rows))...)
+// importRows is Kind.Import and Kind.ImportFound. It commits what find returns for the keys that
+// have no row, and returns how many rows that are.
+func (s *Store) importRows(
+	ctx context.Context, names []string, find func(name string) (*row, error),
+) (imported int, err error) {
+	has := func(name string) bool { return s.row(name) != nil }
+	names = slices.DeleteFunc(names, has) // a target that imports its own row holds the lock
+	unlock, err := s.locks.LockAll(ctx, names...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unlock()
-	maps.DeleteFunc(rows, has)
-	return s.insert(ctx, rows)
-}
-
-// importFound is Kind.ImportFound.
-func (s *Store) importFound(
-	ctx context.Context, name string, find func(context.Context) (*row, error),
-) (imported bool, err error) {
-	unlock, err := s.locks.Lock(ctx, name)
-	if err != nil {
-		return false, err
+	rows := map[string]*row{}
+	for _, name := range slices.DeleteFunc(names, has) {
+		r, err := find(name)
+		if err != nil {
+			return 0, err
+		}
+		if r != nil {
+			rows[name] = r
+		}
 	}
-	defer unlock()
-	if s.row(name) != nil {
-		return false, nil
+	for name, r := range rows {
+		rows[name] = s.claimImported(ctx, r)
 	}
-	r, err := find(ctx)
-	if err != nil || r == nil {
-		return false, err
+	if err := s.commit(ctx, rows); err != nil {
+		for name, r := range rows {
+			s.unclaim(name, r)
+		}
+		return 0, err
 	}
-	return true, s.insert(ctx, map[string]*row{name: r})
+	for name, r := range rows {
+		if r.Phase == Deleting {
+			r.kind.queue.add(name, s.cfg.MinBackoff) // a caller may attempt it itself
+		}
+	}
+	return len(rows), nil
 }
 
 // claimImported reserves the claims of a row that is imported, or returns it without claims if
@@ -167,23 +173,4 @@ func (s *Store) claimImported(ctx context.Context, r *row) *row {
 	s.log.WarnContext(ctx, "imported row has a resource of another", "kind", r.kind.name,
 		"key", r.Key, "resource", held, "holder", holder)
 	return r.with(func(r *row) { r.Claims = nil })
-}
-
-// insert commits imported rows, whose locks are held, without what other rows have.
-func (s *Store) insert(ctx context.Context, rows map[string]*row) error {
-	for name, r := range rows {
-		rows[name] = s.claimImported(ctx, r)
-	}
-	if err := s.commit(ctx, rows); err != nil {
-		for name, r := range rows {
-			s.unclaim(name, r)
-		}
-		return err
-	}
-	for name, r := range rows {
-		if r.Phase == Deleting {
-			r.kind.queue.add(name, s.cfg.MinBackoff) // a caller may attempt it itself
-		}
-	}
-	return nil
 }

@@ -105,7 +105,7 @@ func discardOtherBoot(path, boot string) error {
 var errDamaged = errors.New("file is damaged")
 
 func tryBolt(path string) (_ *boltJournal, _ *content, err error) {
-	if err := checkSize(path, lockWait); err != nil {
+	if err := view(path, lockWait, func(*bbolt.Tx) error { return nil }); err != nil {
 		return nil, nil, err
 	}
 	defer recoverDamage(&err)()
@@ -133,9 +133,9 @@ func tryBolt(path string) (_ *boltJournal, _ *content, err error) {
 	return &boltJournal{db: db, file: file}, c, nil
 }
 
-// checkSize finds a file that was cut off, which must not be mapped: reading behind its end is
-// a fatal signal.
-func checkSize(path string, wait time.Duration) (err error) {
+// view calls read for a file that exists and is not empty. A file that was cut off is damaged: to
+// read behind its end is a fatal signal.
+func view(path string, wait time.Duration, read func(*bbolt.Tx) error) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
@@ -156,7 +156,7 @@ func checkSize(path string, wait time.Duration) (err error) {
 		if tx.Size() > info.Size() {
 			return fmt.Errorf("%w: %d bytes of %d", errDamaged, info.Size(), tx.Size())
 		}
-		return nil
+		return read(tx)
 	})
 }
 

@@ -3,8 +3,8 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -28,7 +28,8 @@ type kind struct {
 
 	ensure func(ctx context.Context, o Object, spec, last any) (any, error)
 	delete func(ctx context.Context, o Object, spec, last any) error
-	decode func(spec, last json.RawMessage) (any, any, error)
+	// values returns pointers to a new S and a new T.
+	values func() (spec, last any)
 	// answered is nil without Options.Answered.
 	answered   func(r *row) []string
 	start      func(r *row, rebooted bool) Action
@@ -66,14 +67,7 @@ func Register[S, T any](s *Store, name string, target Target[S, T], o Options[S,
 		t, _ := last.(T)
 		return target.Delete(ctx, ob, s, t)
 	}
-	k.decode = func(spec, last json.RawMessage) (any, any, error) {
-		var sv S
-		var tv T
-		if err := json.Unmarshal(spec, &sv); err != nil {
-			return nil, nil, err
-		}
-		return sv, tv, unmarshal(last, &tv)
-	}
+	k.values = func() (spec, last any) { return new(S), new(T) }
 	if o.Answered != nil {
 		k.answered = func(r *row) []string { return o.Answered(typed[S, T](r)) }
 	}
@@ -174,11 +168,14 @@ func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
 // another of the same call. Of the rows only Key, Phase, Spec, Last, Done, Claims, Owners, Engine,
 // Acked and Unconfirmed count. Run completes the deletions.
 func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
-	changes := map[string]*row{}
+	found := map[string]Row[S, T]{}
 	for _, r := range rows {
-		changes[k.Ref(r.Key)] = k.imported(r)
+		found[k.Ref(r.Key)] = r
 	}
-	return k.store.importRows(ctx, changes)
+	_, err := k.store.importRows(ctx, slices.Collect(maps.Keys(found)), func(name string) (*row, error) {
+		return k.imported(found[name]), nil
+	})
+	return err
 }
 
 // ImportFound stores the row that find returns, unless the key has a row. find is called under the
@@ -187,13 +184,14 @@ func (k *Kind[S, T]) Import(ctx context.Context, rows []Row[S, T]) error {
 func (k *Kind[S, T]) ImportFound(
 	ctx context.Context, key string, find func(context.Context) (*Row[S, T], error),
 ) (imported bool, err error) {
-	return k.store.importFound(ctx, k.Ref(key), func(ctx context.Context) (*row, error) {
+	n, err := k.store.importRows(ctx, []string{k.Ref(key)}, func(string) (*row, error) {
 		r, err := find(ctx)
 		if err != nil || r == nil {
 			return nil, err
 		}
 		return k.imported(*r), nil
 	})
+	return n > 0, err
 }
 
 // imported returns a row as the store has it.
@@ -249,26 +247,22 @@ func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
 
 // Rows yields a snapshot of the rows, in no order.
 func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
-	return func(yield func(Row[S, T]) bool) {
-		for _, r := range k.allRows() {
-			if !yield(typed[S, T](r)) {
-				return
-			}
-		}
-	}
+	return k.each(func(t *table) map[string]*row { return t.rows })
 }
 
 // Unfinished yields the rows that are being deleted and those whose Ensure is due, in no order.
-func (k *Kind[S, T]) Unfinished() iter.Seq[Row[S, T]] { return each[S, T](k.unfinishedRows) }
+func (k *Kind[S, T]) Unfinished() iter.Seq[Row[S, T]] {
+	return k.each(func(t *table) map[string]*row { return t.unfinished })
+}
 
 // ByIndex yields the rows whose Spec is Indexed by the value, in no order.
 func (k *Kind[S, T]) ByIndex(value string) iter.Seq[Row[S, T]] {
-	return each[S, T](func() []*row { return k.rowsByIndex(value) })
+	return k.each(func(t *table) map[string]*row { return t.indexed[value] })
 }
 
-func each[S, T any](list func() []*row) iter.Seq[Row[S, T]] {
+func (k *Kind[S, T]) each(of func(*table) map[string]*row) iter.Seq[Row[S, T]] {
 	return func(yield func(Row[S, T]) bool) {
-		for _, r := range list() {
+		for _, r := range k.snapshot(of) {
 			if !yield(typed[S, T](r)) {
 				return
 			}
@@ -325,13 +319,6 @@ func imported[S, T any](list iter.Seq2[Found[S, T], error]) iter.Seq2[*row, erro
 			}
 		}
 	}
-}
-
-func unmarshal(text json.RawMessage, v any) error {
-	if len(text) == 0 {
-		return nil
-	}
-	return json.Unmarshal(text, v)
 }
 
 func same(a, b *row) bool {

@@ -109,7 +109,7 @@ func (s *Store) judge(
 		if !ok {
 			continue
 		}
-		if !s.isMissing(name, r, l, l.Engine == sole) {
+		if !s.isMissing(r, l, l.Engine == sole) {
 			delete(missing, name)
 			continue
 		}
@@ -179,7 +179,7 @@ func (s *Store) isListed(r *row, l List) bool { return !r.Superseded && r.kind.l
 // isMissing reports whether a row is missing from the list of its engine. What no engine has listed
 // can be of an engine that is not known, unless no engine was answered, or it was never used and
 // nothing speaks of another engine. The same holds of what it owns.
-func (s *Store) isMissing(name string, r *row, l List, sole bool) bool {
+func (s *Store) isMissing(r *row, l List, sole bool) bool {
 	engine := s.engineOf(r)
 	switch {
 	case r.Phase != Wanted, s.isListed(r, l), engine != "" && engine != l.Engine:
@@ -187,13 +187,18 @@ func (s *Store) isMissing(name string, r *row, l List, sole bool) bool {
 	case engine != "":
 		return true
 	}
-	needed := func(child string) bool {
-		c := s.row(child)
-		return c != nil && c.Phase == Wanted &&
-			(c.kind.engine != r.kind.engine || !s.isMissing(child, c, l, sole))
+	needed := func(c *row) bool {
+		return c.Phase == Wanted && (c.kind.engine != r.kind.engine || !s.isMissing(c, l, sole))
 	}
-	return (s.isUnanswered(r) || sole && !r.kind.used(r)) &&
-		!slices.ContainsFunc(s.children(name), needed)
+	return (s.isUnanswered(r) || sole && !r.kind.used(r)) && !s.anyChild(r, needed)
+}
+
+// anyChild reports whether something is so of a row that another owns.
+func (s *Store) anyChild(owner *row, is func(*row) bool) bool {
+	return slices.ContainsFunc(s.children(owner.ref()), func(child string) bool {
+		c := s.row(child)
+		return c != nil && is(c)
+	})
 }
 
 // isUnanswered reports whether no engine can have a row, as none got an answer.
@@ -210,11 +215,7 @@ func (s *Store) isUnheard(r *row) bool {
 // isYoung reports whether the engine that has asked for a row, or for one that it owns, may be about
 // to list it.
 func (s *Store) isYoung(r *row) bool {
-	return s.engineOf(r) == "" && time.Since(r.changed) < unlistedAge ||
-		slices.ContainsFunc(s.children(r.ref()), func(child string) bool {
-			c := s.row(child)
-			return c != nil && s.isYoung(c)
-		})
+	return s.engineOf(r) == "" && time.Since(r.changed) < unlistedAge || s.anyChild(r, s.isYoung)
 }
 
 // engineOf returns the engine of a row: that of its first owner that has one, which a list has moved
@@ -383,14 +384,9 @@ func (k *kind) isUnlisted(ctx context.Context, r *row) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("list the engine: %w", err)
 	}
-	return k.store.isMissing(r.ref(), r, l, false), nil
+	return k.store.isMissing(r, l, false), nil
 }
 
 // inUse reports whether something outside the engine uses the object of a row, or of one that it
 // owns.
-func (s *Store) inUse(r *row) bool {
-	return r.kind.inUse(r) || slices.ContainsFunc(s.children(r.ref()), func(child string) bool {
-		c := s.row(child)
-		return c != nil && s.inUse(c)
-	})
-}
+func (s *Store) inUse(r *row) bool { return r.kind.inUse(r) || s.anyChild(r, s.inUse) }

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"reflect"
@@ -22,46 +21,51 @@ const (
 
 // queue has the rows that are due at some time, at most once each.
 type queue struct {
-	changed chan struct{}
+	changed chan struct{} // a row has become due
 
 	mu    sync.Mutex
-	items schedule
-	index map[string]*item
+	items map[string]*item
+	ready []*item // that have become due, unless they are no longer in items
 }
 
 type item struct {
-	name string
-	due  time.Time
-	at   int // in the heap
+	name  string
+	due   time.Time
+	timer *time.Timer
 }
 
 func newQueue() *queue {
-	return &queue{changed: make(chan struct{}, 1), index: map[string]*item{}}
+	return &queue{changed: make(chan struct{}, 1), items: map[string]*item{}}
 }
 
 // add makes a row due after a time, or earlier if it was.
 func (q *queue) add(name string, after time.Duration) {
-	due := time.Now().Add(after)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if it := q.index[name]; it == nil {
-		it = &item{name: name, due: due}
-		q.index[name] = it
-		heap.Push(&q.items, it)
-	} else if due.Before(it.due) {
-		it.due = due
-		heap.Fix(&q.items, it.at)
+	due := time.Now().Add(after)
+	if it := q.items[name]; it != nil {
+		if !due.Before(it.due) {
+			return
+		}
+		it.timer.Stop()
 	}
-	notify(q.changed)
+	it := &item{name: name, due: due}
+	q.items[name] = it
+	it.timer = time.AfterFunc(after, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.ready = append(q.ready, it)
+		notify(q.changed)
+	})
 }
 
 // done takes a row off the queue.
 func (q *queue) done(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if it := q.index[name]; it != nil {
-		heap.Remove(&q.items, it.at)
-		delete(q.index, name)
+	if it := q.items[name]; it != nil {
+		it.timer.Stop()
+		delete(q.items, name)
 	}
 }
 
@@ -69,26 +73,38 @@ func (q *queue) done(name string) {
 func (q *queue) due(name string) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if it := q.index[name]; it != nil {
+	if it := q.items[name]; it != nil {
 		return it.due
 	}
 	return time.Time{}
 }
 
-// next takes a row that is due off the queue. Without one it returns the time until there is,
-// which is negative if the queue is empty.
-func (q *queue) next() (name string, wait time.Duration) {
+// next takes a row that is due off the queue, and waits for one until ctx ends.
+func (q *queue) next(ctx context.Context) (name string, ok bool) {
+	for {
+		if name, ok := q.take(); ok {
+			return name, true
+		}
+		select {
+		case <-ctx.Done():
+			return "", false
+		case <-q.changed:
+		}
+	}
+}
+
+func (q *queue) take() (name string, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.items) == 0 {
-		return "", -1
+	for len(q.ready) > 0 {
+		it := q.ready[0]
+		q.ready = q.ready[1:]
+		if q.items[it.name] == it {
+			delete(q.items, it.name)
+			return it.name, true
+		}
 	}
-	if wait := time.Until(q.items[0].due); wait > 0 {
-		return "", wait
-	}
-	it := heap.Pop(&q.items).(*item)
-	delete(q.index, it.name)
-	return it.name, 0
+	return "", false
 }
 
 func notify(c chan struct{}) {
@@ -142,7 +158,7 @@ func (s *Store) repeat(ctx context.Context, name string, failures int, cause err
 
 // retry makes the unfinished rows of a kind due now.
 func (k *kind) retry() {
-	for _, r := range k.unfinishedRows() {
+	for _, r := range k.snapshot(func(t *table) map[string]*row { return t.unfinished }) {
 		k.queue.add(r.ref(), 0)
 	}
 }
@@ -150,18 +166,19 @@ func (k *kind) retry() {
 // Retry makes the unfinished rows of all kinds due now, as when their targets are available again,
 // and what Run could not list.
 func (s *Store) Retry() {
-	for _, k := range s.allKinds() {
-		k.retry()
-	}
+	s.retry()
 	s.Compare()
 }
 
 // RetryFailed makes the unfinished rows of all kinds due now if an attempt has failed since the last
 // call, as when a target has just answered.
 func (s *Store) RetryFailed() {
-	if !s.failed.Swap(false) {
-		return
+	if s.failed.Swap(false) {
+		s.retry()
 	}
+}
+
+func (s *Store) retry() {
 	for _, k := range s.allKinds() {
 		k.retry()
 	}
@@ -196,14 +213,8 @@ func (k *kind) run(ctx context.Context, budget *rate.Limiter) {
 	defer running.Wait()
 	slots := semaphore.NewWeighted(workers)
 	for {
-		name, wait := k.queue.next()
-		if name == "" {
-			if !k.queue.sleep(ctx, wait) {
-				return
-			}
-			continue
-		}
-		if slots.Acquire(ctx, 1) != nil || budget.Wait(ctx) != nil {
+		name, ok := k.queue.next(ctx)
+		if !ok || slots.Acquire(ctx, 1) != nil || budget.Wait(ctx) != nil {
 			return
 		}
 		running.Go(func() {
@@ -211,21 +222,6 @@ func (k *kind) run(ctx context.Context, budget *rate.Limiter) {
 			k.attempt(ctx, name)
 		})
 	}
-}
-
-// sleep waits until the queue has changed or the time is over, and reports false when ctx ends.
-func (q *queue) sleep(ctx context.Context, wait time.Duration) bool {
-	var timer <-chan time.Time
-	if wait >= 0 {
-		timer = time.After(wait)
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-q.changed:
-	case <-timer:
-	}
-	return true
 }
 
 // attempt works once on a row that is being deleted or whose spec must be ensured again.
@@ -320,30 +316,4 @@ func (s *Store) ensured(ctx context.Context, name string, r *row, last any) erro
 		return s.commit(context.WithoutCancel(ctx), map[string]*row{name: r})
 	}
 	return s.later(name, r)
-}
-
-// schedule is a heap of items by the time they are due.
-type schedule []*item
-
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].at, s[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (s *schedule) Push(x any) {
-	it := x.(*item)
-	it.at = len(*s)
-	*s = append(*s, it)
-}
-
-// Pop implements heap.Interface.
-func (s *schedule) Pop() any {
-	old := *s
-	it := old[len(old)-1]
-	old[len(old)-1] = nil
-	*s = old[:len(old)-1]
-	return it
 }

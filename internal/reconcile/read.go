@@ -35,21 +35,9 @@ func (s *Store) Rows() map[string]json.RawMessage {
 // Read returns the rows of a file that no process has open, as Store.Rows does, and changes
 // nothing. A missing file has no rows. Errors: ErrInUse, ErrNewer, that the file is damaged, or
 // of the file system.
-func Read(path string) (rows map[string]json.RawMessage, err error) {
-	rows = map[string]json.RawMessage{}
-	if err := checkSize(path, readWait); err != nil {
-		return rows, err
-	}
-	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return rows, nil
-	}
-	defer recoverDamage(&err)()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: readWait})
-	if err != nil {
-		return rows, openError(err)
-	}
-	defer func() { _ = db.Close() }()
-	return rows, db.View(func(tx *bbolt.Tx) error {
+func Read(path string) (map[string]json.RawMessage, error) {
+	rows := map[string]json.RawMessage{}
+	err := view(path, readWait, func(tx *bbolt.Tx) error {
 		meta, bucket := tx.Bucket(bucketMeta), tx.Bucket(bucketRows)
 		if meta == nil || bucket == nil {
 			return nil
@@ -62,6 +50,7 @@ func Read(path string) (rows map[string]json.RawMessage, err error) {
 			return nil
 		})
 	})
+	return rows, err
 }
 
 // Health is the state of a store's file, for people.

@@ -48,11 +48,11 @@ type Row[S, T any] struct {
 // Object identifies what a row stands for in its target. A key that is set again after its row
 // was removed has a new incarnation, so that a late delete cannot hit the new object.
 type Object struct {
-	Key         string // of the row: the engine's id
-	Incarnation uint64
+	Key         string `json:"key"` // of the row: the engine's id
+	Incarnation uint64 `json:"incarnation"`
 	// Earlier is set if the object of an earlier incarnation could still appear when the key was
 	// set again, so that the two need different names in the target.
-	Earlier bool
+	Earlier bool `json:"earlier,omitempty"`
 }
 
 // Target creates and deletes the objects of one kind. Calls for one key follow one another.

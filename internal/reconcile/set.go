@@ -86,7 +86,7 @@ func (k *kind) trySet(
 		case how.later:
 			r.Redo, r.Unconfirmed, r.Unheard = true, old != nil && old.Unconfirmed, isWanted && old.Unheard
 		case old != nil:
-			r.prev = old
+			r.Prev = old
 			r.Claims = union(old.Claims, want.Claims) // until it is known which it keeps
 		}
 	})
@@ -104,12 +104,19 @@ func (k *kind) trySet(
 		k.queue.add(name, 0)
 		return r.Last, "", nil
 	}
+	last, err = k.fulfil(ctx, name, old, r, want.Claims)
+	return last, "", err
+}
+
+// fulfil calls the target for a row that was just stored, and stores the answer. It returns that,
+// or an error after which the table is what it was before.
+func (k *kind) fulfil(ctx context.Context, name string, old, r *row, claims []string) (any, error) {
+	s := k.store
 	answer, err := k.ensure(ctx, r.Object, r.Spec, r.Last)
 	s.metrics.attempt(k, "ensure", err)
 	if err == nil {
 		done := r.with(func(r *row) {
-			r.Last, r.Done, r.Claims, r.changed = answer, true, want.Claims, time.Now()
-			r.prev = nil
+			r.Last, r.Done, r.Claims, r.changed, r.Prev = answer, true, claims, time.Now(), nil
 		})
 		if k.confirm || old != nil { // a crash brings the previous intent back until it is written
 			err = s.commit(context.WithoutCancel(ctx), map[string]*row{name: done})
@@ -117,13 +124,13 @@ func (k *kind) trySet(
 			err = s.later(name, done)
 		}
 		if err == nil {
-			return answer, "", nil
+			return answer, nil
 		}
 	}
 	if answer != nil {
 		r = r.with(func(r *row) { r.Last = answer })
 	}
-	return nil, "", k.undo(ctx, name, old, r, err)
+	return nil, k.undo(ctx, name, old, r, err)
 }
 
 func union(a, b []string) []string {
@@ -248,7 +255,7 @@ func (k *kind) undo(ctx context.Context, name string, old, r *row, cause error) 
 		})
 	default:
 		next = r.with(func(row *row) {
-			row.Gen, row.Phase, row.Unconfirmed, row.prev = gen, Deleting, isUnconfirmed(cause), nil
+			row.Gen, row.Phase, row.Unconfirmed, row.Prev = gen, Deleting, isUnconfirmed(cause), nil
 			row.Err = cause.Error()
 		})
 		if isRefused(cause) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ const (
 	defaultMaxBackoff = 2 * time.Minute
 )
 
+// lockJournal is the lock of those that write commits.
+const lockJournal = "journal"
+
 // Store is the table of one daemon. Its methods may be called concurrently.
 type Store struct {
 	cfg     Config
@@ -55,7 +59,7 @@ type Store struct {
 	journal journal
 	id      string
 	boot    string
-	locks   keymutex.Mutex  // by ref
+	locks   keymutex.Mutex  // by ref, and then lockJournal
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
@@ -79,65 +83,38 @@ type Store struct {
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
 	compare    chan struct{} // notifies watchOrphans
-	flushing   bool
 }
 
-// row is a Row as the store has it. Spec and Last hold the S and T of its kind.
+// row is a Row as the store has it, and as it is in the journal. Spec and Last hold the S and T of
+// its kind.
 type row struct {
 	Object
-	kind        *kind
-	Superseded  bool // by a later incarnation of its key
-	Gen         uint64
-	Answer      uint64 // increases with every answer of the kind that changes a row's claims
-	Phase       Phase
-	Tree        bool // being deleted with all rows that it owns
-	Spec, Last  any
-	Done        bool
-	Redo        bool // a failed Set may have changed the object: ensure the spec again
-	Claims      []string
-	Owners      []string
-	Engine      string
-	Boot        string
-	Acked       bool
-	Unheard     bool // the engine may not have got the answer of the last Set
-	Unconfirmed bool
-	Looked      time.Duration // how long an unconfirmed object has been looked for; 0: not yet
-	Tries       int
-	Err         string
+	Superseded  bool          `json:"superseded,omitempty"` // by a later incarnation of its key
+	Gen         uint64        `json:"gen"`
+	Answer      uint64        `json:"answer,omitempty"` // increases with answers that change claims
+	Phase       Phase         `json:"phase"`
+	Tree        bool          `json:"tree,omitempty"` // being deleted with all rows that it owns
+	Spec        any           `json:"spec"`
+	Last        any           `json:"last,omitempty"`
+	Done        bool          `json:"done,omitempty"`
+	Redo        bool          `json:"redo,omitempty"` // ensure the spec, as a failed Set may have changed it
+	Claims      []string      `json:"claims,omitempty"`
+	Owners      []string      `json:"owners,omitempty"`
+	Engine      string        `json:"engine,omitempty"`
+	Boot        string        `json:"boot,omitempty"`
+	Acked       bool          `json:"acked,omitempty"`
+	Unheard     bool          `json:"unheard,omitempty"` // the engine may not have got the last answer
+	Unconfirmed bool          `json:"unconfirmed,omitempty"`
+	Looked      time.Duration `json:"looked,omitempty"` // for an unconfirmed object; 0: not yet
+	Tries       int           `json:"tries,omitempty"`
+	Err         string        `json:"err,omitempty"`
+	// Prev is what the row was before a Set that has not ended. After a crash it is that again.
+	Prev *row `json:"prev,omitempty"`
 
+	kind *kind
 	// Times of this process, of the monotonic clock.
 	looked  time.Time // of the last look for an unconfirmed object
 	changed time.Time // of the last Set
-
-	// prev is what the row was before a Set that has not ended. After a crash it is that again.
-	prev *row
-}
-
-// stored is the form of a row in the journal.
-type stored struct {
-	Key         string          `json:"key"`
-	Incarnation uint64          `json:"incarnation"`
-	Earlier     bool            `json:"earlier,omitempty"`
-	Superseded  bool            `json:"superseded,omitempty"`
-	Gen         uint64          `json:"gen"`
-	Answer      uint64          `json:"answer,omitempty"`
-	Phase       Phase           `json:"phase"`
-	Tree        bool            `json:"tree,omitempty"`
-	Spec        json.RawMessage `json:"spec"`
-	Last        json.RawMessage `json:"last,omitempty"`
-	Done        bool            `json:"done,omitempty"`
-	Redo        bool            `json:"redo,omitempty"`
-	Claims      []string        `json:"claims,omitempty"`
-	Owners      []string        `json:"owners,omitempty"`
-	Engine      string          `json:"engine,omitempty"`
-	Boot        string          `json:"boot,omitempty"`
-	Acked       bool            `json:"acked,omitempty"`
-	Unheard     bool            `json:"unheard,omitempty"`
-	Unconfirmed bool            `json:"unconfirmed,omitempty"`
-	Looked      time.Duration   `json:"looked,omitempty"`
-	Tries       int             `json:"tries,omitempty"`
-	Err         string          `json:"err,omitempty"`
-	Prev        json.RawMessage `json:"prev,omitempty"` // a stored
 }
 
 func (r *row) ref() string {
@@ -185,50 +162,32 @@ func (r *row) encode() ([]byte, error) {
 	if r == nil {
 		return nil, nil
 	}
-	spec, err := json.Marshal(r.Spec)
-	if err != nil {
-		return nil, err
-	}
-	last, err := json.Marshal(r.Last)
-	if err != nil {
-		return nil, err
-	}
-	prev, err := r.prev.encode()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(stored{
-		Key: r.Key, Incarnation: r.Incarnation, Earlier: r.Earlier, Superseded: r.Superseded,
-		Gen: r.Gen, Answer: r.Answer, Phase: r.Phase, Tree: r.Tree, Spec: spec, Last: last,
-		Done: r.Done, Redo: r.Redo,
-		Claims: r.Claims, Owners: r.Owners, Engine: r.Engine, Boot: r.Boot, Acked: r.Acked, Unheard: r.Unheard,
-		Unconfirmed: r.Unconfirmed, Looked: r.Looked, Tries: r.Tries, Err: r.Err,
-		Prev: prev,
-	})
+	return json.Marshal(r)
 }
 
-func (k *kind) decodeRow(text []byte) (*row, error) {
-	var s stored
-	if err := json.Unmarshal(text, &s); err != nil {
+func (k *kind) decode(text []byte) (*row, error) {
+	r := &row{kind: k, Prev: &row{kind: k}}
+	for _, r := range []*row{r, r.Prev} {
+		r.Spec, r.Last = k.values() // pointers, which json fills
+	}
+	if err := json.Unmarshal(text, r); err != nil {
 		return nil, err
 	}
-	spec, last, err := k.decode(s.Spec, s.Last)
-	if err != nil {
-		return nil, err
+	for _, r := range []*row{r, r.Prev} {
+		r.Spec, r.Last = valueOf(r.Spec), valueOf(r.Last)
 	}
-	var prev *row
-	if s.Prev != nil {
-		if prev, err = k.decodeRow(s.Prev); err != nil {
-			return nil, err
-		}
+	if r.Prev.Gen == 0 { // the text has none
+		r.Prev = nil
 	}
-	return &row{
-		Object: Object{s.Key, s.Incarnation, s.Earlier}, prev: prev, kind: k,
-		Superseded: s.Superseded, Gen: s.Gen, Answer: s.Answer, Phase: s.Phase, Tree: s.Tree,
-		Spec: spec, Last: last, Done: s.Done, Redo: s.Redo, Claims: s.Claims,
-		Owners: s.Owners, Engine: s.Engine, Boot: s.Boot, Acked: s.Acked, Unheard: s.Unheard,
-		Unconfirmed: s.Unconfirmed, Looked: s.Looked, Tries: s.Tries, Err: s.Err,
-	}, nil
+	return r, nil
+}
+
+// valueOf returns what a pointer points to; nil for nil.
+func valueOf(pointer any) any {
+	if pointer == nil {
+		return nil
+	}
+	return reflect.ValueOf(pointer).Elem().Interface()
 }
 
 // bootFile identifies one boot of the kernel (random(4)).
@@ -305,7 +264,7 @@ func (s *Store) register(k *kind) {
 		if kind, _, _ := strings.Cut(name, "/"); kind != k.name {
 			continue
 		}
-		r, err := k.decodeRow(text)
+		r, err := k.decode(text)
 		if err != nil {
 			s.log.Error("row cannot be read", "row", name, "err", err)
 			continue
@@ -327,8 +286,8 @@ func (s *Store) register(k *kind) {
 func (s *Store) Start(ctx context.Context) error {
 	changes := map[string]*row{}
 	for name, r := range s.all() {
-		if r.prev != nil && r.Phase == Wanted {
-			r = r.prev.with(func(p *row) { p.Gen, p.Acked, p.Redo, p.Unconfirmed = r.Gen, true, true, true })
+		if r.Prev != nil && r.Phase == Wanted {
+			r = r.Prev.with(func(p *row) { p.Gen, p.Acked, p.Redo, p.Unconfirmed = r.Gen, true, true, true })
 			changes[name] = r
 		}
 		switch action := r.kind.start(r, r.Boot != s.boot); {
@@ -482,13 +441,8 @@ func (s *Store) nextGen() uint64 {
 }
 
 // numbered returns a row that takes the place of one in the table, with the number of its answer.
+// The store's mutex is held.
 func (s *Store) numbered(name string, r *row) *row {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.numberedLocked(name, r)
-}
-
-func (s *Store) numberedLocked(name string, r *row) *row {
 	if r == nil || r.kind.answered == nil {
 		return r
 	}
@@ -506,34 +460,21 @@ func (s *Store) numberedLocked(name string, r *row) *row {
 // later changes a row without a commit of its own: the change is written with the next one.
 // A crash may lose it.
 func (s *Store) later(name string, r *row) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.laterLocked(name, r)
+}
+
+// laterLocked is later if the store's mutex is held.
+func (s *Store) laterLocked(name string, r *row) error {
 	r = s.numbered(name, r)
 	text, err := r.encode()
 	if err != nil {
 		return fmt.Errorf("row %s: %w", name, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.put(name, r)
 	s.dirty[name] = text
 	return nil
-}
-
-// noteInPlace changes a row without its lock, which a call in progress holds.
-func (s *Store) noteInPlace(name string, change func(*row)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.rows[name]
-	if r == nil {
-		return
-	}
-	r = s.numberedLocked(name, r.with(change))
-	text, err := r.encode()
-	if err != nil {
-		s.log.Error("row not stored", "row", name, "err", err) // it was encoded before
-		return
-	}
-	s.put(name, r)
-	s.dirty[name] = text
 }
 
 // note is later for a row of which only counters or flags have changed.
@@ -543,9 +484,19 @@ func (s *Store) note(name string, r *row) {
 	}
 }
 
-// ack is Kind.Ack. The row gets the engine, unless that is "". It does not wait for the row's lock, which
-// a call in progress holds.
-// It reports whether the row has changed.
+// noteInPlace changes a row without its lock, which a call in progress holds.
+func (s *Store) noteInPlace(name string, change func(*row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.rows[name]; r != nil {
+		if err := s.laterLocked(name, r.with(change)); err != nil {
+			s.log.Error("row not stored", "row", name, "err", err)
+		}
+	}
+}
+
+// ack is Kind.Ack. The row gets the engine, unless that is "". It reports whether the row has
+// changed. It does not wait for the row's lock, which a call in progress holds.
 func (s *Store) ack(name, engine string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -558,21 +509,15 @@ func (s *Store) ackLocked(name, engine string) bool {
 		return false
 	}
 	r = r.with(func(r *row) { r.Acked, r.Engine = true, cmp.Or(engine, r.Engine) })
-	text, err := r.encode()
-	if err != nil {
-		return false
-	}
-	s.put(name, r)
-	s.dirty[name] = text
-	return true
+	return s.laterLocked(name, r) == nil
 }
 
 // commit is changes on their way to the journal.
 type commit struct {
-	rows map[string]*row   // nil: the row is removed
-	text map[string][]byte // the same, encoded
-	done chan error
-	lead chan struct{} // it is this commit's turn to write, with all that wait
+	rows    map[string]*row   // nil: the row is removed
+	text    map[string][]byte // the same, encoded
+	written bool
+	err     error
 }
 
 // commit writes changes and what later has left, and applies them in memory when they are
@@ -585,10 +530,13 @@ func (s *Store) commit(ctx context.Context, changes map[string]*row) error {
 }
 
 func (s *Store) flush(changes map[string]*row) error {
-	c := &commit{map[string]*row{}, map[string][]byte{}, make(chan error, 1), make(chan struct{}, 1)}
+	c := &commit{rows: map[string]*row{}, text: map[string][]byte{}}
+	s.mu.Lock()
 	for name, r := range changes {
-		r = s.numbered(name, r)
-		c.rows[name] = r
+		c.rows[name] = s.numbered(name, r)
+	}
+	s.mu.Unlock()
+	for name, r := range c.rows {
 		text, err := r.encode()
 		if err != nil {
 			return fmt.Errorf("row %s: %w", name, err)
@@ -597,21 +545,19 @@ func (s *Store) flush(changes map[string]*row) error {
 	}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, c)
-	if !s.flushing {
-		s.flushing = true
-		c.lead <- struct{}{}
-	}
 	s.mu.Unlock()
-	select {
-	case err := <-c.done:
+	unlock, err := s.locks.Lock(context.Background(), lockJournal)
+	if err != nil {
 		return err
-	case <-c.lead:
 	}
-	s.flushWaiting()
-	return <-c.done
+	defer unlock()
+	if !c.written { // otherwise the commit before has written it
+		s.flushWaiting()
+	}
+	return c.err
 }
 
-// flushWaiting writes the commits that wait. The first that has come since writes next.
+// flushWaiting writes the commits that wait. The caller is the only one that writes.
 func (s *Store) flushWaiting() {
 	s.mu.Lock()
 	batch, text, gen := s.waiting, s.dirty, s.gen
@@ -622,22 +568,18 @@ func (s *Store) flushWaiting() {
 	}
 	err := s.write(text, gen)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range batch {
-		if err == nil {
-			for name, r := range c.rows {
-				s.apply(name, r)
-			}
+		c.written, c.err = true, err
+		if err != nil {
+			continue
+		}
+		for name, r := range c.rows {
+			s.apply(name, r)
 		}
 	}
 	if err != nil {
 		s.restore(text)
-	}
-	if s.flushing = len(s.waiting) > 0; s.flushing {
-		s.waiting[0].lead <- struct{}{}
-	}
-	s.mu.Unlock()
-	for _, c := range batch {
-		c.done <- err
 	}
 }
 

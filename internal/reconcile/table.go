@@ -50,23 +50,11 @@ func (r *row) index() []string {
 	return nil
 }
 
-// list returns the rows of a map of a table.
-func (s *Store) list(of func() map[string]*row) []*row {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(of()))
-}
-
-func (k *kind) allRows() []*row {
-	return k.store.list(func() map[string]*row { return k.table.rows })
-}
-
-func (k *kind) unfinishedRows() []*row {
-	return k.store.list(func() map[string]*row { return k.table.unfinished })
-}
-
-func (k *kind) rowsByIndex(value string) []*row {
-	return k.store.list(func() map[string]*row { return k.table.indexed[value] })
+// snapshot returns the rows of a map of a kind's table.
+func (k *kind) snapshot(of func(*table) map[string]*row) []*row {
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	return slices.Collect(maps.Values(of(&k.table)))
 }
 
 // counts are those of a kind's rows.
