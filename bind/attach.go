@@ -106,7 +106,7 @@ func (d *vethDriver) atHostEnd(ctx context.Context, port sdn.Port, do func(s *so
 	defer ns.close()
 	return ns.within(func(s *socket) error {
 		l, err := s.link(0, HostName(port.ID))
-		if errors.Is(err, errNoLink) || err == nil && (!belongsTo(l, port.ID) || l.alias == graveAlias+string(port.ID)) {
+		if errors.Is(err, errNoLink) || err == nil && (!belongsTo(l, port.ID) || l.alias == retiredAlias+string(port.ID)) {
 			return sdn.NotFound("interface", HostName(port.ID))
 		}
 		if err != nil {

@@ -82,9 +82,9 @@ func floorPlug(router *socket, bridge int32, i Interface, far int) error {
 	return s.do(conf.messages(index, i.Port.MAC, i.MTU))
 }
 
-// rig is a world with n containers that ports are plugged into, and n sockets in the
+// fixture is a world with n containers that ports are plugged into, and n sockets in the
 // router's namespace for the floor.
-type rig struct {
+type fixture struct {
 	*world
 	boxes   []netns.NsHandle
 	sockets []*socket
@@ -93,8 +93,8 @@ type rig struct {
 	join    func(sdn.Port) error // what the floor does besides
 }
 
-func newRig(b *testing.B, n int) *rig {
-	r := &rig{world: newWorld(b), join: func(sdn.Port) error { return nil }}
+func newFixture(b *testing.B, n int) *fixture {
+	r := &fixture{world: newWorld(b), join: func(sdn.Port) error { return nil }}
 	r.kind = r.port
 	r.open(b, n, r.router)
 	must(b, visit(func() (err error) {
@@ -105,7 +105,7 @@ func newRig(b *testing.B, n int) *rig {
 }
 
 // open makes n containers, and sockets in the namespace of their host ends.
-func (r *rig) open(b *testing.B, n int, near netns.NsHandle) {
+func (r *fixture) open(b *testing.B, n int, near netns.NsHandle) {
 	must(b, writeAddrGenDefault(b, near))
 	for range n {
 		r.boxes = append(r.boxes, nstest.New(b))
@@ -118,10 +118,10 @@ func (r *rig) open(b *testing.B, n int, near netns.NsHandle) {
 	}
 }
 
-// newSwitchRig is a rig of ports in Open vSwitch, whose floor is the fewest messages to
+// newSwitchFixture is a fixture of ports in Open vSwitch, whose floor is the fewest messages to
 // the kernel and one transaction, without a look, on a connection of its own.
-func newSwitchRig(b *testing.B, n int) *rig {
-	r := &rig{world: newWorld(b)}
+func newSwitchFixture(b *testing.B, n int) *fixture {
+	r := &fixture{world: newWorld(b)}
 	v := newSwitch(r.world, true)
 	r.binder(v.db)
 	r.kind = r.ovsPort
@@ -145,9 +145,9 @@ func writeAddrGenDefault(b *testing.B, ns netns.NsHandle) (err error) {
 	return err
 }
 
-// round plugs one port into each container, all at once, by Plug or by the floor, and
+// round plugs one port into each container, all concurrently, by Plug or by the floor, and
 // returns how long that took.
-func (r *rig) round(b *testing.B, floor bool) time.Duration {
+func (r *fixture) round(b *testing.B, floor bool) time.Duration {
 	asks := make([]Interface, len(r.boxes))
 	for n := range asks {
 		asks[n] = r.in(r.kind(), r.boxes[n])
@@ -176,7 +176,7 @@ func (r *rig) round(b *testing.B, floor bool) time.Duration {
 	return took
 }
 
-func benchmarkRatio(b *testing.B, at int, r *rig) {
+func benchmarkRatio(b *testing.B, at int, r *fixture) {
 	r.round(b, false)
 	r.round(b, true)
 	var ours, floor []time.Duration
@@ -193,16 +193,16 @@ func benchmarkRatio(b *testing.B, at int, r *rig) {
 	b.ReportMetric(0, "ns/op") // half of it is unplugging
 }
 
-// Medians of one port, and of forty at once, against the floor in the same run.
-func BenchmarkPlugRatio(b *testing.B)   { benchmarkRatio(b, 1, newRig(b, 1)) }
-func BenchmarkPlug40Ratio(b *testing.B) { benchmarkRatio(b, 40, newRig(b, 40)) }
+// Medians of one port, and of forty concurrently, against the floor in the same run.
+func BenchmarkPlugRatio(b *testing.B)   { benchmarkRatio(b, 1, newFixture(b, 1)) }
+func BenchmarkPlug40Ratio(b *testing.B) { benchmarkRatio(b, 40, newFixture(b, 40)) }
 
 // The same with Open vSwitch in user space.
-func BenchmarkPlugOVSRatio(b *testing.B)   { benchmarkRatio(b, 1, newSwitchRig(b, 1)) }
-func BenchmarkPlugOVS40Ratio(b *testing.B) { benchmarkRatio(b, 40, newSwitchRig(b, 40)) }
+func BenchmarkPlugOVSRatio(b *testing.B)   { benchmarkRatio(b, 1, newSwitchFixture(b, 1)) }
+func BenchmarkPlugOVS40Ratio(b *testing.B) { benchmarkRatio(b, 40, newSwitchFixture(b, 40)) }
 
 func benchmarkRounds(b *testing.B, at int, floor bool) {
-	r := newRig(b, at)
+	r := newFixture(b, at)
 	var took time.Duration
 	for b.Loop() {
 		took += r.round(b, floor)
@@ -218,7 +218,7 @@ func BenchmarkPlug40Floor(b *testing.B) { benchmarkRounds(b, 40, true) }
 
 // BenchmarkUnplug is what a caller waits for.
 func BenchmarkUnplug(b *testing.B) {
-	r := newRig(b, 1)
+	r := newFixture(b, 1)
 	var took []time.Duration
 	for b.Loop() {
 		p := r.port()

@@ -35,7 +35,7 @@ type Interface struct {
 	Namespace string
 	// Name of the container end, such as eth0. "" is ContainerName, and not allowed with Namespace.
 	Name string
-	// Limits are what its two ends are to be kept to here, where the SDN does not; the zero
+	// Limits bound both ends here, where the SDN does not; the zero
 	// Limits are none. They are for an interface with Namespace; what Plug has limited stays
 	// so.
 	Limits sdn.Limits
@@ -62,9 +62,9 @@ type Result struct {
 type Driver interface {
 	// Plug makes, or finishes, or finds the port's interface, as Binder.Plug says.
 	Plug(ctx context.Context, i Interface) (Result, error)
-	// Unplug takes the port's interface away, as Binder.Unplug says.
+	// Unplug removes the port's interface, as Binder.Unplug says.
 	Unplug(ctx context.Context, port sdn.Port) error
-	// Connected tells whether somebody uses the port's interface, as Binder.Connected says.
+	// Connected reports whether a container uses the port's interface, as Binder.Connected says.
 	Connected(ctx context.Context, port sdn.Port) (bool, error)
 }
 
@@ -90,11 +90,11 @@ type Config struct {
 	Sys string
 }
 
-// Binder plugs ports by their VIF type. All its methods but Close may be called at once
-// from many goroutines.
+// Binder plugs ports by their VIF type. All its methods but Close may be called
+// concurrently from many goroutines.
 type Binder struct {
 	host   *host
-	graves *graveyard
+	reaper *reaper
 	locks  keymutex.Mutex // by port
 
 	others   Driver // of VIF types that drivers has not
@@ -117,19 +117,19 @@ func New(c Config) (*Binder, error) {
 	if err != nil {
 		return nil, err
 	}
-	graves := newGraveyard(h, c.Idle, c.Logger)
-	on := func(s seat) vethDriver { return vethDriver{host: h, graves: graves, log: c.Logger, seat: s} }
+	reaper := newReaper(h, c.Idle, c.Logger)
+	on := func(s seat) vethDriver { return vethDriver{host: h, reaper: reaper, log: c.Logger, seat: s} }
 	bridge, tap := on(bridgeSeat{}), on(tapSeat{})
 	others := on(executableSeat{vifexec.Dir(cmp.Or(c.Executables, vifexec.DefaultDir)), c.Logger})
 	ovs := &ovsSeat{
 		socket: cmp.Or(c.OVSDB, ovsdb.DefaultSocket),
-		bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), graves: graves, log: c.Logger,
+		bridge: cmp.Or(c.IntegrationBridge, DefaultIntegrationBridge), reaper: reaper, log: c.Logger,
 	}
 	nested := func(kind string) Driver {
-		return &nestedDriver{host: h, graves: graves, kind: kind, parent: c.LinkInterface}
+		return &nestedDriver{host: h, reaper: reaper, kind: kind, parent: c.LinkInterface}
 	}
 	return &Binder{
-		host: h, graves: graves, others: &others, function: &functionDriver{host: h, sys: cmp.Or(c.Sys, "/sys")},
+		host: h, reaper: reaper, others: &others, function: &functionDriver{host: h, sys: cmp.Or(c.Sys, "/sys")},
 		drivers: map[string]Driver{
 			sdn.VIFBridge: &bridge,
 			sdn.VIFOVS:    &ovsDriver{vethDriver: on(ovs), ovs: ovs},
@@ -153,7 +153,7 @@ func (b *Binder) Register(vifType string, d Driver) {
 	b.drivers[vifType] = d
 }
 
-// nowhere tells whether the port's VIF type says that it has no interface.
+// nowhere reports whether the port's VIF type says that it has no interface.
 func nowhere(port sdn.Port) bool {
 	return port.VIF.Type == "" || port.VIF.Type == sdn.VIFUnbound || port.VIF.Type == sdn.VIFBindingFailed
 }
@@ -189,20 +189,20 @@ func (b *Binder) driver(port sdn.Port) (Driver, error) {
 
 // Plug makes the port's interface; when it returns, traffic flows (with Namespace "": as
 // soon as the engine has put its end up; where an SDN's controller on this host wires the
-// port: when Wait returns). A port that is plugged as asked stays as it is, without harm
+// port: when Wait returns). A port that is plugged as asked stays unchanged, without harm
 // to its traffic; what a killed Plug left is finished; if the container end is elsewhere,
-// under another name or with another MAC, the interface is made anew.
+// under another name or with another MAC, the interface is made again.
 //
 // Errors: IsInvalid, naming the field, for what makes no interface; IsDenied for a port
 // that the SDN hides a part of from these credentials; IsNotFound for a namespace or
 // bridge that is not there; IsConflict, Exists, for a name that another interface has;
 // IsUnsupported for limits that the kernel or this kind of port has not; IsExhausted,
 // NoPorts, for a bridge that holds no more; IsUnavailable for a switch that cannot be
-// told. Nothing is left behind by these, unless the switch stays away.
+// told. Nothing is left behind by these, unless the switch stays unavailable.
 func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	if hidden := i.Port.VIF.Hidden; len(hidden) > 0 {
 		return Result{}, &sdn.Error{Kind: sdn.KindDenied, Noun: "port", ID: string(i.Port.ID), Field: "vif",
-			Detail: "the SDN does not tell how it is to be plugged: the credentials need the right to " +
+			Detail: "the SDN does not tell how to plug it: the credentials need the right to " +
 				"read " + strings.Join(hidden, ", ")}
 	}
 	d, err := b.driver(i.Port)
@@ -230,10 +230,10 @@ func (b *Binder) Plug(ctx context.Context, i Interface) (Result, error) {
 	return r, nil
 }
 
-// Unplug takes the port's interface away, both ends, wherever the container end has been
-// moved. What is not there, the namespace or all of the port, is no error, nor is a port
-// bound to no host. It returns when no traffic passes any more and the port can be
-// plugged anew; the links themselves go a moment later, while Run runs.
+// Unplug removes the port's interface, both ends, wherever the container end has been
+// moved. An absent namespace or port is no error, nor is a port bound to no host. It
+// returns when no traffic passes any more and the port can be plugged again; the links
+// themselves go a moment later, while Run runs.
 func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 	if nowhere(port) {
 		return nil
@@ -256,7 +256,7 @@ func (b *Binder) Unplug(ctx context.Context, port sdn.Port) error {
 	return nil
 }
 
-// Connected tells whether the port is plugged and its container end is up: a container
+// Connected reports whether the port is plugged and its container end is up: a container
 // has it. It is not where an engine never took the container end, or the container is
 // gone with its namespace. It changes nothing.
 func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
@@ -278,7 +278,7 @@ func (b *Binder) Connected(ctx context.Context, port sdn.Port) (bool, error) {
 // process has put down is deleted after the first Plug or Unplug in its namespace, or by
 // Collect. Run's error is always nil.
 func (b *Binder) Run(ctx context.Context) error {
-	b.graves.run(ctx)
+	b.reaper.run(ctx)
 	return nil
 }
 
@@ -290,7 +290,7 @@ func (b *Binder) Collect(ctx context.Context, namespaces ...string) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("collect unplugged ports: %w", err)
 		}
-		if err := b.graves.collect(path); err != nil {
+		if err := b.reaper.collect(path); err != nil {
 			return err
 		}
 	}

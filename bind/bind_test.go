@@ -28,7 +28,7 @@ func TestNames(t *testing.T) {
 	if back, ok := PortOf(Alias(id)); !ok || back != id {
 		t.Errorf("alias gives %q, %v", back, ok)
 	}
-	for _, alias := range []string{"", "kuryr:port:", graveAlias + string(id), "other"} {
+	for _, alias := range []string{"", "kuryr:port:", retiredAlias + string(id), "other"} {
 		if id, ok := PortOf(alias); ok {
 			t.Errorf("alias %q gives %q", alias, id)
 		}
@@ -44,16 +44,16 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestGraveNames: every index gives a name of its own that fits.
-func TestGraveNames(t *testing.T) {
+// TestRetiredNames: every index gives a name of its own that fits.
+func TestRetiredNames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Int32Range(1, 1<<31-1).Draw(t, "a"), rapid.Int32Range(1, 1<<31-1).Draw(t, "b")
-		if err := checkName("interface", "name", graveName(a)); err != nil {
+		if err := checkName("interface", "name", retiredName(a)); err != nil {
 			t.Fatal(err)
 		}
-		if (a == b) != (graveName(a) == graveName(b)) {
-			t.Fatalf("%d and %d are %s and %s", a, b, graveName(a), graveName(b))
+		if (a == b) != (retiredName(a) == retiredName(b)) {
+			t.Fatalf("%d and %d are %s and %s", a, b, retiredName(a), retiredName(b))
 		}
 	})
 }

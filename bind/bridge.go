@@ -21,7 +21,7 @@ func AgentBridge(network sdn.ID) string { return agentPrefix + network.Short() }
 
 // bridgeSeat puts host ends on the Linux bridge that the VIF names. A VIF that names
 // neither a bridge nor a namespace is of Neutron's Linux bridge agent, which finds a
-// port's tap but leaves it, and the bridge if there is none yet, to whoever plugs the
+// port's tap but leaves it, and the bridge if there is none yet, to the one that plugs the
 // port.
 type bridgeSeat struct{ alone }
 
@@ -63,13 +63,13 @@ func agentBridge(s *socket, ns namespace, name string, make bool) (int32, error)
 	if l.kind != "bridge" {
 		return 0, taken(ns, name, "belongs to something that is no bridge")
 	}
-	if make && l.flags&unix.IFF_UP == 0 { // made now, by whomever
+	if make && l.flags&unix.IFF_UP == 0 { // made now, by any process
 		err = linkUp(s, l.index, name, "")
 	}
 	return l.index, err
 }
 
-// makeBridge makes a Linux bridge that forwards at once: without the spanning tree
+// makeBridge makes a Linux bridge that forwards immediately: without the spanning tree
 // protocol and the delay that belongs to it. The functions add to the link's and to the
 // bridge's attributes.
 func makeBridge(s *socket, name string, link, bridge func(*batch)) error {

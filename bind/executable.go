@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// executableSeat has an executable of the VIF type's name tell whoever switches of the
-// host end, which is up and on nothing when it is called.
+// executableSeat has an executable of the VIF type's name tell the switch of the host
+// end, which is up and on nothing when it is called.
 type executableSeat struct {
 	dir vifexec.Dir
 	log *slog.Logger
@@ -48,7 +48,7 @@ func (e executableSeat) leave(ctx context.Context, s *socket, _ namespace, port 
 func (e executableSeat) unjoin(ctx context.Context, port sdn.Port) error {
 	err := e.dir.Unbind(ctx, port, HostName(port.ID))
 	if sdn.IsUnsupported(err) {
-		return nil // what nobody can bind nobody has bound
+		return nil // no executable can bind it, so none has
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 
 // TestAgentFilters: the rules by which Neutron's agents filter a port, on its host end in
 // a Linux bridge, see all that the container sends and is sent, with the Linux bridge
-// agent and with Open vSwitch's hybrid plug, and also after the port was plugged anew:
+// agent and with Open vSwitch's hybrid plug, and also after the port was plugged again:
 // they are by its name.
 func TestAgentFilters(t *testing.T) {
 	for name, kind := range map[string]func(*world) sdn.Port{

@@ -33,28 +33,29 @@ func (o *ovsSeat) findHybrid(s *socket, ns namespace, i Interface, make bool) (b
 		return bridge, err
 	}
 	if bridge, err = o.makeHybrid(s, ns, i); sdn.IsConflict(err) {
-		// What was unplugged just now may still hold a name.
-		if err = o.graves.settle(ns.path); err == nil {
+		// A port that was just unplugged may still hold a name.
+		if err = o.reaper.flush(ns.path); err == nil {
 			bridge, err = o.makeHybrid(s, ns, i)
 		}
 	}
 	if err == nil {
 		return bridge, nil
 	}
-	if _, gone := s.index(HostName(id)); errors.Is(gone, errNoLink) { // else it is plugged, and stays as well as it can
-		err = errors.Join(err, o.buryHybrid(s, ns, id))
+	if _, gone := s.index(HostName(id)); errors.Is(gone, errNoLink) {
+		// otherwise it is plugged, and stays as well as it can
+		err = errors.Join(err, o.retireHybrid(s, ns, id))
 	}
 	return 0, err
 }
 
 // makeHybrid makes what is missing; all of it may be repeated. The error IsConflict where
-// a name is taken, perhaps by a tombstone.
+// a name is taken, perhaps by a retired link.
 func (o *ovsSeat) makeHybrid(s *socket, ns namespace, i Interface) (index int32, err error) {
 	id := i.Port.ID
 	name := hybridBridge + id.Short()
 	err = makeBridge(s, name,
 		func(b *batch) { b.u32(unix.IFLA_GROUP, groupPort) },
-		// The switch snoops, if anybody does: a bridge of two ports would only lose groups.
+		// Only the switch may snoop: a bridge of two ports would only lose groups.
 		func(b *batch) { b.attr(unix.IFLA_BR_MCAST_SNOOPING, []byte{0}) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return 0, err
@@ -140,8 +141,8 @@ func own(s *socket, ns namespace, name, kind string, id sdn.ID) (link, error) {
 	return l, nil
 }
 
-// buryHybrid puts the links down that are the port's.
-func (o *ovsSeat) buryHybrid(s *socket, ns namespace, id sdn.ID) error {
+// retireHybrid puts the links down that are the port's.
+func (o *ovsSeat) retireHybrid(s *socket, ns namespace, id sdn.ID) error {
 	var failed error
 	for _, prefix := range []string{hybridSwitchEnd, hybridBridgeEnd, hybridBridge} {
 		kind := "veth"
@@ -154,8 +155,8 @@ func (o *ovsSeat) buryHybrid(s *socket, ns namespace, id sdn.ID) error {
 		case err != nil:
 			failed = errors.Join(failed, err)
 		default:
-			failed = errors.Join(failed, o.graves.bury(s, l, ns, id))
-			failpoint.Here("bind.hybrid.buried")
+			failed = errors.Join(failed, o.reaper.retire(s, l, ns, id))
+			failpoint.Here("bind.hybrid.retired")
 		}
 	}
 	return failed

@@ -34,7 +34,7 @@ func TestPlugIntoNamespace(t *testing.T) {
 	})
 	pa, pb := w.port(), w.port()
 	r := w.plug(w.in(pa, a))
-	// At once, and each only once: what Plug returns must carry the first packet.
+	// Immediately, and each only once: what Plug returns must carry the first packet.
 	ping(t, a, "10.1.0.1")
 	ping(t, a, "fd00:1::1")
 	w.plug(w.in(pb, b))
@@ -361,7 +361,7 @@ func TestPlugElsewhereMoves(t *testing.T) {
 	wantNames(t, w.router, HostName(p.ID))
 }
 
-// TestReplug: a freed port is usable at once, whatever waits to be collected.
+// TestReplug: a freed port is usable immediately, whatever waits to be collected.
 func TestReplug(t *testing.T) {
 	w := newWorld(t)
 	a, b := nstest.New(t), nstest.New(t)
@@ -371,15 +371,15 @@ func TestReplug(t *testing.T) {
 	w.unplug(p)
 	w.plug(w.in(p, b))
 	if n := len(names(t, w.router)); n != 2 {
-		t.Errorf("%d links in the router, want the port and its tombstone", n)
+		t.Errorf("%d links in the router, want the port and its retired link", n)
 	}
 	w.unplug(p)
-	w.plug(w.in(p, b)) // the container's name is the tombstone's still
+	w.plug(w.in(p, b)) // the container's name is the retired link's still
 	ping(t, b, "10.1.0.1")
 	w.collect()
 	wantNames(t, w.router, HostName(p.ID))
 
-	// The same name in the same container, but the tombstone is in another router.
+	// The same name in the same container, but the retired link is in another router.
 	other := newWorld(t)
 	w.unplug(p)
 	q := w.port()
@@ -390,7 +390,7 @@ func TestReplug(t *testing.T) {
 }
 
 // TestHalfMade brings a port into each state that a killed call leaves, then plugs, or
-// unplugs, anew.
+// unplugs, again.
 func TestHalfMade(t *testing.T) {
 	addressed := func(p *pair) error {
 		if err := p.configureHost(); err != nil {
@@ -411,7 +411,7 @@ func TestHalfMade(t *testing.T) {
 			b.add("down", unix.RTM_SETLINK, 0, ifInfo(0, 0, 0, unix.IFF_UP))
 			b.text(unix.IFLA_IFNAME, HostName(p.Port.ID))
 			b.u32(unix.IFLA_GROUP, groupDying)
-			b.text(unix.IFLA_IFALIAS, graveAlias+string(p.Port.ID))
+			b.text(unix.IFLA_IFALIAS, retiredAlias+string(p.Port.ID))
 			return p.n.do(&b)
 		},
 	}
@@ -519,7 +519,7 @@ func TestPlugRefuses(t *testing.T) {
 			wantNames(t, w.router, HostName(taken.ID))
 		})
 	}
-	// What has the name of a port, but is not its host end, is left alone.
+	// A link with the name of a port that is not its host end is left alone.
 	w.unplug(taken)
 	w.collect()
 	wantNames(t, w.router, HostName(taken.ID))
@@ -560,13 +560,13 @@ func TestFullBridge(t *testing.T) {
 	if n := len(names(t, w.router)); n != 1023 {
 		t.Errorf("%d ports on the bridge, want 1023", n)
 	}
-	// A port unplugged gives its place to the next, though its tombstone has it still.
+	// A port unplugged gives its place to the next, though its retired link has it still.
 	w.unplug(last)
 	w.plug(i)
 	ping(t, box, "10.1.0.1")
 }
 
-// TestRaces plugs, plugs at the same time again, unplugs and plugs anew from forty
+// TestRaces plugs, plugs at the same time again, unplugs and plugs again from forty
 // goroutines, while the collector runs.
 func TestRaces(t *testing.T) {
 	w := newWorld(t)
@@ -663,11 +663,11 @@ func TestCollector(t *testing.T) {
 	a := nstest.New(t)
 	p := w.port()
 	w.plug(w.in(p, a))
-	w.unplug(p) // and nobody collects: as if killed
+	w.unplug(p) // and nothing collects: as if killed
 
 	w.use(Config{Logger: slog.New(slog.DiscardHandler)})
-	if got := names(t, w.router); len(got) != 1 || !strings.HasPrefix(got[0], gravePrefix) {
-		t.Fatalf("links %v, want one tombstone", got)
+	if got := names(t, w.router); len(got) != 1 || !strings.HasPrefix(got[0], retiredPrefix) {
+		t.Fatalf("links %v, want one retired link", got)
 	}
 	gone := make(chan netlink.LinkUpdate, 64)
 	done := make(chan struct{})
@@ -678,7 +678,7 @@ func TestCollector(t *testing.T) {
 	for range 2 { // by the first call, then by the event alone
 		w.unplug(p)
 		for u := range gone {
-			if u.Header.Type == unix.RTM_DELLINK && strings.HasPrefix(u.Attrs().Name, gravePrefix) {
+			if u.Header.Type == unix.RTM_DELLINK && strings.HasPrefix(u.Attrs().Name, retiredPrefix) {
 				break
 			}
 		}
@@ -706,14 +706,14 @@ func TestVIFInOwnNamespace(t *testing.T) {
 }
 
 // TestSettleElsewhere: a namespace that cannot be opened is no hindrance to who needs
-// another one settled.
+// another one flushed.
 func TestSettleElsewhere(t *testing.T) {
 	w := newWorld(t)
 	loop := t.TempDir() + "/loop"
 	must(t, os.Symlink(loop, loop))
-	w.b.graves.add(loop)
-	must(t, w.b.graves.settle(w.path))
-	if err := w.b.graves.settle(loop); !errors.Is(err, unix.ELOOP) {
+	w.b.reaper.add(loop)
+	must(t, w.b.reaper.flush(w.path))
+	if err := w.b.reaper.flush(loop); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("error %v, want the namespace's own", err)
 	}
 }

@@ -94,11 +94,11 @@ func TestKilledOVS(t *testing.T) {
 		{"unplug", "bind.ovs.removed", false},
 		{"unplug", "bind.ovs.left", false},
 		{"unplug", "bind.unplug.left", false},
-		{"unplug", "bind.bury.down", false},
+		{"unplug", "bind.retire.down", false},
 		{"unplug", "bind.ovs.removed", true},
-		{"unplug", "bind.hybrid.buried", true},
-		{"unplug", "bind.hybrid.buried:2", true},
-		{"unplug", "bind.hybrid.buried:3", true},
+		{"unplug", "bind.hybrid.retired", true},
+		{"unplug", "bind.hybrid.retired:2", true},
+		{"unplug", "bind.hybrid.retired:3", true},
 	}
 	w := newWorld(t)
 	v := newSwitch(w, true)
@@ -135,7 +135,7 @@ func TestKilledOVS(t *testing.T) {
 }
 
 // TestKilled kills Plug and Unplug at every failpoint, then repeats the call, or takes
-// the port away, in another process.
+// the port, in another process.
 func TestKilled(t *testing.T) {
 	points := []struct{ op, at string }{
 		{"plug", "bind.plug.created"},
@@ -143,7 +143,7 @@ func TestKilled(t *testing.T) {
 		{"plug", "bind.container.sysctl"},
 		{"plug", "bind.container.addrgen"},
 		{"plug", "bind.plug.configured"},
-		{"unplug", "bind.bury.down"},
+		{"unplug", "bind.retire.down"},
 		{"unplug", "bind.collect.deleted"},
 	}
 	for _, p := range points {

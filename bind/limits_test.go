@@ -29,7 +29,7 @@ func bucket(t testing.TB, ns netns.NsHandle, name string) (rate uint64) {
 	return rate
 }
 
-// What is limited is limited at the end that sends, may be plugged again with other
+// A limit holds at the end that sends, may be plugged again with other
 // limits, and the next interface of the port has none of it.
 func TestLimits(t *testing.T) {
 	w := newWorld(t)

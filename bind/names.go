@@ -14,14 +14,14 @@ import (
 const (
 	hostPrefix      = "tap" // Neutron's; its agents find ports by it
 	containerPrefix = "t_c" // kuryr-libnetwork's
-	gravePrefix     = "dead"
+	retiredPrefix   = "dead"
 	portAlias       = "kuryr:port:"
-	graveAlias      = "kuryr:dead:"
+	retiredAlias    = "kuryr:dead:"
 	maxAlias        = 255 // bytes (IFALIASZ less its end)
 )
 
 // Link groups (IFLA_GROUP) that tell our links from others' and living from dying. Any
-// number will do that nobody else uses: these are "kury" and "kurx".
+// number will do that is not in use otherwise: these are "kury" and "kurx".
 const (
 	groupPort  uint32 = 0x6b757279
 	groupDying uint32 = 0x6b757278
@@ -39,15 +39,15 @@ func ContainerName(id sdn.ID) string { return containerPrefix + id.Short() }
 func Alias(id sdn.ID) string { return portAlias + string(id) }
 
 // PortOf gives the id of the port whose host end carries this alias; false for any other
-// alias, a tombstone's among them.
+// alias, a retired link's among them.
 func PortOf(alias string) (sdn.ID, bool) {
 	id, ok := strings.CutPrefix(alias, portAlias)
 	return sdn.ID(id), ok && id != ""
 }
 
-// graveName is unique in a namespace, because the index is, and frees the port's own name
+// retiredName is unique in a namespace, because the index is, and frees the port's own name
 // for the next Plug.
-func graveName(index int32) string { return gravePrefix + strconv.Itoa(int(index)) }
+func retiredName(index int32) string { return retiredPrefix + strconv.Itoa(int(index)) }
 
 // checkName returns an error that IsInvalid for a name that the kernel would refuse
 // (dev_valid_name in net/core/dev.c) or take for a template ("eth%d").

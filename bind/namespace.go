@@ -13,7 +13,7 @@ import (
 )
 
 // namespace is an open network namespace. Sockets and open files keep a namespace alive
-// that nobody else has any more, so that what its owner deletes would stay: one is held
+// that has no other user any more, so that what its owner deletes would stay: one is held
 // for the length of a call and never cached. (A socket costs 4 % of a Plug.)
 type namespace struct {
 	fd   int
@@ -91,7 +91,7 @@ func (n namespace) within(do func(*socket) error) error {
 }
 
 // host is the network namespace that the binder was made in. It is a file and no descriptor, so
-// that closing it twice cannot close the descriptor of somebody else.
+// that closing it twice cannot close another descriptor.
 type host struct{ file *os.File }
 
 func openHost() (*host, error) {

@@ -26,7 +26,7 @@ const macvlanBridge = 4
 // host end. It goes with the container's namespace, or when it is unplugged.
 type nestedDriver struct {
 	host   *host
-	graves *graveyard
+	reaper *reaper
 	kind   string // of the link: sdn.VIFMacvlan or sdn.VIFVLAN, as the kernel calls them too
 	parent string // the name of the link that the machine's own port is plugged as; "": the one with its MAC
 }
@@ -70,7 +70,7 @@ func (d *nestedDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	d.graves.look("")
+	d.reaper.look("")
 	return Result{
 		Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: i.MTU, Namespace: i.Namespace, KeptRoutes: n.kept,
 	}, nil
@@ -97,14 +97,14 @@ func (d *nestedDriver) plug(ctx context.Context, s, f *socket, near, far namespa
 		} else if stands, err := d.stands(f, near, far, *n); err != nil {
 			return err
 		} else if !stands {
-			if err := d.graves.settle(far.path); err != nil {
+			if err := d.reaper.flush(far.path); err != nil {
 				return err
 			}
 			continue
 		}
-		if err = n.configure(f, conf, func() error { return d.graves.settle(far.path) }); err != nil && fresh {
+		if err = n.configure(f, conf, func() error { return d.reaper.flush(far.path) }); err != nil && fresh {
 			if l, gone := f.link(0, n.Name); gone == nil {
-				err = errors.Join(err, d.graves.bury(f, l, far, n.Port.ID))
+				err = errors.Join(err, d.reaper.retire(f, l, far, n.Port.ID))
 			}
 		}
 		return err
@@ -162,8 +162,8 @@ func (n *nestedLink) configure(f *socket, conf setup, reap func() error) error {
 	return err
 }
 
-// stands tells whether the link that has the name is the one to be made. One of the
-// port's that is not is put down. The error IsConflict where somebody else has the name,
+// stands reports whether the link that has the name is the wanted one. One of the
+// port's that is not is put down. The error IsConflict where another link has the name,
 // or the VLAN.
 func (d *nestedDriver) stands(f *socket, near, far namespace, n nestedLink) (bool, error) {
 	old, err := f.link(0, n.Name)
@@ -187,7 +187,7 @@ func (d *nestedDriver) stands(f *socket, near, far namespace, n nestedLink) (boo
 	if old.peer == n.on && old.peerHere == same && old.vlan == n.vlan && bytes.Equal(old.mac, n.Port.MAC) {
 		return true, nil
 	}
-	return false, d.graves.bury(f, old, far, n.Port.ID)
+	return false, d.reaper.retire(f, old, far, n.Port.ID)
 }
 
 func (d *nestedDriver) belongs(l link, id sdn.ID) bool { return l.kind == d.kind && marked(l, id) }
@@ -201,10 +201,10 @@ func (d *nestedDriver) Unplug(_ context.Context, port sdn.Port) error {
 		case err != nil:
 			return err
 		case l.index == 0:
-			d.graves.look("")
+			d.reaper.look("")
 			return nil
 		case nsid < 0:
-			return d.graves.bury(s, l, ns, port.ID)
+			return d.reaper.retire(s, l, ns, port.ID)
 		}
 		var b batch
 		b.add("delete "+l.name, unix.RTM_DELLINK, 0, ifInfo(unix.AF_UNSPEC, l.index, 0, 0))
@@ -216,7 +216,7 @@ func (d *nestedDriver) Unplug(_ context.Context, port sdn.Port) error {
 	})
 }
 
-// Connected tells whether the link has left the binder's namespace for another that lives.
+// Connected reports whether the link has left the binder's namespace for another that lives.
 func (d *nestedDriver) Connected(_ context.Context, port sdn.Port) (connected bool, err error) {
 	err = d.within("", func(_ namespace, s *socket) error {
 		l, nsid, err := d.locate(s, port.ID)

@@ -91,7 +91,7 @@ func TestMacvlan(t *testing.T) {
 	})
 	w.wantConnected("plugged", p, true)
 
-	// With another MAC it is made anew.
+	// With another MAC it is made again.
 	p.MAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}
 	w.plug(w.in(p, a))
 	ping(t, a, "10.1.0.1")

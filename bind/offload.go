@@ -9,7 +9,7 @@ import (
 )
 
 // sumsOff makes the kernel complete the checksums of what is sent by way of a link of the
-// socket's namespace. A veth pair leaves them to whoever takes the frame off the other
+// socket's namespace. A veth pair leaves them to the one that takes the frame off the other
 // end; a switch in user space does not see to them, and TCP and UDP would not pass. The
 // setting goes along when the link is moved to another namespace.
 func sumsOff(s *socket, name string) error {

@@ -42,7 +42,7 @@ const owner = "kuryr"
 type ovsSeat struct {
 	socket string // of the database
 	bridge string // where the VIF names none
-	graves *graveyard
+	reaper *reaper
 	log    *slog.Logger
 }
 
@@ -54,7 +54,7 @@ func (o *ovsSeat) bridgeOf(port sdn.Port) string {
 	return o.bridge
 }
 
-// hybrid tells whether the port has a Linux bridge of its own between its host end and
+// hybrid reports whether the port has a Linux bridge of its own between its host end and
 // the switch, for the agent's iptables.
 func hybrid(port sdn.Port) bool {
 	is, err := strconv.ParseBool(port.VIF.Details[sdn.DetailHybrid])
@@ -146,7 +146,7 @@ func (o *ovsSeat) look(ctx context.Context, port sdn.Port) (now inSwitch, err er
 type inSwitch struct {
 	bridge      ovsdb.UUID
 	datapath    string
-	port, iface ovsdb.UUID        // empty where there is none of the name
+	port, iface ovsdb.UUID        // empty if none has the name
 	only        bool              // the interface is the port's one and only
 	on          bool              // the port is on the bridge
 	ids         map[string]string // the interface's external ids
@@ -190,7 +190,7 @@ func look(ctx context.Context, conn *ovsdb.Conn, bridge, name string) (inSwitch,
 	return now, nil
 }
 
-// belongs tells whether the interface is the port's and Kuryr's.
+// belongs reports whether the interface is the port's and Kuryr's.
 func (n inSwitch) belongs(port sdn.Port) bool {
 	return n.only && n.ids["owner"] == owner && n.ids["iface-id"] == string(port.ID)
 }
@@ -206,7 +206,7 @@ func (n inSwitch) taken(name string) error {
 	}
 }
 
-// holds tells whether the interface is on the bridge with these external ids.
+// holds reports whether the interface is on the bridge with these external ids.
 func (n inSwitch) holds(ids map[string]string) bool {
 	for k, v := range ids {
 		if n.ids[k] != v {
@@ -262,7 +262,7 @@ func (n inSwitch) joining(name string, ids map[string]string) []ovsdb.Op {
 	}
 	elsewhere := []ovsdb.Condition{ovsdb.Differs("name", n.name), ovsdb.Includes("ports", n.port)}
 	return []ovsdb.Op{
-		ovsdb.Comment("kuryr: plug " + name + " anew"),
+		ovsdb.Comment("kuryr: plug " + name + " again"),
 		ovsdb.Mutate("Interface", []ovsdb.Condition{ovsdb.Equals("_uuid", n.iface)},
 			ovsdb.Mutation{"external_ids", "delete", ovsdb.Set(keys...)}, // an insert keeps the value that a key has
 			ovsdb.Mutation{"external_ids", "insert", ovsdb.Map(ids)}),
@@ -283,7 +283,7 @@ func (o *ovsSeat) leave(ctx context.Context, s *socket, ns namespace, port sdn.P
 	err := o.unjoin(ctx, port)
 	failpoint.Here("bind.ovs.left")
 	if hybrid(port) {
-		err = errors.Join(err, o.buryHybrid(s, ns, port.ID))
+		err = errors.Join(err, o.retireHybrid(s, ns, port.ID))
 	}
 	return err
 }
@@ -346,18 +346,18 @@ func (o *ovsSeat) follow(ctx context.Context, conn *ovsdb.Conn, ops ...ovsdb.Op)
 	if len(last) == 0 {
 		return nil
 	}
-	patience, cancel := context.WithTimeout(ctx, followTime)
+	bounded, cancel := context.WithTimeout(ctx, followTime)
 	defer cancel()
 	for {
-		now, err := conn.Transact(patience, ovsdb.Select("Open_vSwitch", nil, "cur_cfg"))
+		now, err := conn.Transact(bounded, ovsdb.Select("Open_vSwitch", nil, "cur_cfg"))
 		if err == nil && (len(now[0].Rows) == 0 || now[0].Rows[0].Number("cur_cfg") >= last[0].Number("next_cfg")) {
 			return nil
 		}
 		if err == nil {
-			err = conn.Changed(patience)
+			err = conn.Changed(bounded)
 		}
 		if err != nil {
-			o.log.Warn("Open vSwitch does not follow its database", "socket", o.socket, "error", err)
+			o.log.Warn("Open vSwitch does not follow its database", "socket", o.socket, "err", err)
 			return nil // it is written, whether or not it is followed yet
 		}
 	}

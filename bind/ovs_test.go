@@ -307,7 +307,7 @@ func talk(t testing.TB, from, to netns.NsHandle, addr netip.Addr) {
 	}
 }
 
-// TestOVSKilled: the switch's daemons are killed and come back. What is plugged stays so,
+// TestOVSKilled: the switch's daemons are killed and come back. A plugged port stays so,
 // and the next port is plugged as ever.
 func TestOVSKilled(t *testing.T) {
 	w := newWorld(t)
@@ -335,7 +335,7 @@ func TestOVSKilled(t *testing.T) {
 	v.wantPorts("br-int")
 }
 
-// TestOVSParallel plugs and unplugs thirty ports at once, two calls at each.
+// TestOVSParallel plugs and unplugs thirty ports concurrently, two calls at each.
 func TestOVSParallel(t *testing.T) {
 	w := newWorld(t)
 	v := newSwitch(w, true)
@@ -526,16 +526,16 @@ func TestOVSWait(t *testing.T) {
 		t.Errorf("without OVN: %v", err)
 	}
 	early := w.in(w.ovsPort(), nstest.New(t))
-	_, err := Patient{w.b, time.Hour}.Plug(ctx, early)
-	must(t, err) // nobody is waited for
+	_, err := Waiting{w.b, time.Hour}.Plug(ctx, early)
+	must(t, err) // no wait
 	v.ctl("--no-wait", "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/none")
-	if _, err := (Patient{w.b, time.Millisecond}).Plug(ctx, early); !errors.Is(
+	if _, err := (Waiting{w.b, time.Millisecond}).Plug(ctx, early); !errors.Is(
 		err, context.DeadlineExceeded,
 	) || sdn.IsUnavailable(err) {
 		t.Errorf("a controller that does not wire: %v", err)
 	}
 	v.ctl("--no-wait", "set", "Interface", HostName(early.Port.ID), "external_ids:ovn-installed=true")
-	_, err = Patient{w.b, time.Hour}.Plug(ctx, early)
+	_, err = Waiting{w.b, time.Hour}.Plug(ctx, early)
 	must(t, err)
 	if err := w.b.Wait(ctx, p); !sdn.IsNotFound(err) {
 		t.Errorf("not plugged: %v", err)

@@ -177,7 +177,7 @@ func TestOVSFaults(t *testing.T) {
 					w.wantHost()
 				}
 			}
-			// The caller gives up in the middle: what is taken back for it is asked for anew.
+			// The caller gives up in the middle: what is taken back for it is asked for again.
 			for at := range plugs {
 				p := kind(w)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestOVSFaults(t *testing.T) {
 	}
 }
 
-// TestOVSGone: a switch that went away leaves no link of a Plug, and lets an Unplug take
+// TestOVSGone: a switch that ended leaves no link of a Plug, and lets an Unplug take
 // the links at least.
 func TestOVSGone(t *testing.T) {
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {

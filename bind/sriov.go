@@ -21,7 +21,7 @@ import (
 // maxLinkAddr is MAX_ADDR_LEN of linux/netdevice.h: the room for an address in struct ifla_vf_mac.
 const maxLinkAddr = 32
 
-// isFunction tells whether a port is plugged as a function of a network card (SR-IOV),
+// isFunction reports whether a port is plugged as a function of a network card (SR-IOV),
 // which its VNIC type says.
 func isFunction(port sdn.Port) bool {
 	return port.VNICType == sdn.VNICDirect || port.VNICType == sdn.VNICMacvtap || port.VNICType == sdn.VNICDirectPhysical
@@ -124,7 +124,7 @@ func (d *functionDriver) Unplug(_ context.Context, port sdn.Port) error {
 	})
 }
 
-// Connected tells whether the function's interface has left the binder's namespace, and
+// Connected reports whether the function's interface has left the binder's namespace, and
 // the card has the port's MAC for it: it may be another port's by now. A function without
 // an interface, as that of a virtual machine, is no container's.
 func (d *functionDriver) Connected(_ context.Context, port sdn.Port) (connected bool, err error) {

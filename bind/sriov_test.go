@@ -203,7 +203,7 @@ func TestFunctionWithoutHardware(t *testing.T) {
 		t.Errorf("unplug of a function that is gone: %v", err)
 	}
 
-	// A whole card needs nobody to tell.
+	// A whole card needs no program to tell.
 	port = functionPort("0000:3b:00.0")
 	port.VNICType = sdn.VNICDirectPhysical
 	r, err := b.Plug(t.Context(), Interface{Port: port, MTU: 1400})

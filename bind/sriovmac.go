@@ -16,7 +16,7 @@ const (
 	functionsRoom = 128 << 10 // bytes of what the kernel says of a card with the most virtual functions, 256
 )
 
-// isOthers tells whether the card has another MAC for a virtual function than the port's:
+// isOthers reports whether the card has another MAC for a virtual function than the port's:
 // Plug has told it another port's since. Where the card does not say, or may have been
 // told by the function itself, it is the port's.
 func (fn function) isOthers(s *socket, port sdn.Port) (bool, error) {
@@ -35,7 +35,7 @@ func (fn function) isOthers(s *socket, port sdn.Port) (bool, error) {
 	return mac != nil && !bytes.Equal(mac, port.MAC), nil
 }
 
-// trusted tells whether a port's function may change its MAC itself, of which some
+// trusted reports whether a port's function may change its MAC itself, of which some
 // drivers tell as if it had been set.
 func trusted(port sdn.Port) bool { return port.Profile[sdn.ProfileTrusted] == "true" }
 
@@ -66,7 +66,7 @@ func functionMAC(answer []byte, number int) net.HardwareAddr {
 		if mac := value[4 : 4+macLen]; !bytes.Equal(mac, make([]byte, macLen)) {
 			return net.HardwareAddr(bytes.Clone(mac))
 		}
-		return nil // nobody has told the card any
+		return nil // the card was told none
 	}
 	return nil
 }

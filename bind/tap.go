@@ -25,8 +25,8 @@ func (noopDriver) Plug(_ context.Context, i Interface) (Result, error) {
 	return Result{Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: i.MTU, Namespace: i.Namespace}, nil
 }
 
-// Unplug has nothing to take away.
+// Unplug has nothing to remove.
 func (noopDriver) Unplug(context.Context, sdn.Port) error { return nil }
 
-// Connected is true: nobody can tell, and what a container may have is not to be taken away.
+// Connected is true: it is unknown, and what a container may have must stay.
 func (noopDriver) Connected(context.Context, sdn.Port) (bool, error) { return true, nil }

@@ -18,7 +18,7 @@ import (
 )
 
 // maxMakes is how often the pair is made before giving up: once, once more after an old
-// one was put down, and once more after the tombstones have gone.
+// one was put down, and once more after the retired links have gone.
 const maxMakes = 3
 
 // A seat is where the host ends of a VIF type go: what differs between the drivers that
@@ -29,12 +29,12 @@ type seat interface {
 	// make if make is set. A bridge that is not there IsNotFound; what a find has made that
 	// fails is gone again.
 	find(ctx context.Context, s *socket, ns namespace, i Interface, make bool) (place, error)
-	// join tells whoever switches of the host end, which is there and up, and fresh if it
+	// join tells the switch of the host end, which is there and up, and fresh if it
 	// was made just now.
 	join(ctx context.Context, port sdn.Port, fresh bool) error
 	// unjoin undoes join alone.
 	unjoin(ctx context.Context, port sdn.Port) error
-	// joined tells whether it was told.
+	// joined reports whether it was told.
 	joined(ctx context.Context, port sdn.Port) (bool, error)
 	// leave undoes join and find, before the host end goes.
 	leave(ctx context.Context, s *socket, ns namespace, port sdn.Port) error
@@ -42,7 +42,7 @@ type seat interface {
 
 // place is where a host end belongs.
 type place struct {
-	bridge int32  // the index of the Linux bridge it is put on; 0: none, and its master is somebody else's affair
+	bridge int32  // the index of the Linux bridge it is put on; 0: none, and its master is not ours
 	name   string // of the bridge
 	// routed: the host itself speaks by way of the host end, which so needs ARP and a
 	// link-local address.
@@ -56,7 +56,7 @@ type place struct {
 	known bool
 }
 
-// flags are a host end's. A bridge's port speaks for nobody: without NOARP it would
+// flags are a host end's. A bridge's port speaks for no host: without NOARP it would
 // itself listen to ARP in frames to the bridge group (01:80:c2:00:00:0x), which no filter
 // of bridges sees.
 func (p place) flags() uint32 {
@@ -73,7 +73,7 @@ func (p place) on(b *batch) {
 	}
 }
 
-// alone is a seat that tells nobody.
+// alone is a seat that tells no switch.
 type alone struct{}
 
 func (alone) join(context.Context, sdn.Port, bool) error                { return nil }
@@ -84,7 +84,7 @@ func (alone) leave(context.Context, *socket, namespace, sdn.Port) error { return
 // vethDriver plugs ports by a veth pair with its host end on a seat.
 type vethDriver struct {
 	host   *host
-	graves *graveyard
+	reaper *reaper
 	log    *slog.Logger
 	seat   seat
 }
@@ -107,18 +107,18 @@ func (d *vethDriver) Plug(ctx context.Context, i Interface) (Result, error) {
 	}
 	defer far.close()
 
-	p := &pair{Interface: i, conf: conf, near: near, far: far, graves: d.graves, seat: d.seat}
+	p := &pair{Interface: i, conf: conf, near: near, far: far, reaper: d.reaper, seat: d.seat}
 	if err := visit(func() error { return p.plug(ctx) }); err != nil {
 		return Result{}, err
 	}
-	d.graves.look(near.path)
+	d.reaper.look(near.path)
 	return Result{
 		HostName: HostName(i.Port.ID), Name: i.Name, MAC: slices.Clone(i.Port.MAC), MTU: p.MTU,
 		Namespace: i.Namespace, KeptRoutes: p.kept,
 	}, nil
 }
 
-// Unplug makes the host end a tombstone; its other end goes with it. Also where the
+// Unplug retires the host end; its other end goes with it. Also where the
 // switch cannot be told: then the error says so, and another Unplug tells it.
 func (d *vethDriver) Unplug(ctx context.Context, port sdn.Port) error {
 	ns, err := d.host.openNamespace(port.VIF.Details[sdn.DetailNamespace])
@@ -132,27 +132,27 @@ func (d *vethDriver) Unplug(ctx context.Context, port sdn.Port) error {
 	return ns.within(func(s *socket) error {
 		err = d.seat.leave(ctx, s, ns, port)
 		failpoint.Here("bind.unplug.left")
-		return errors.Join(err, d.bury(s, ns, port))
+		return errors.Join(err, d.retire(s, ns, port))
 	})
 }
 
-// bury puts the host end down, if it is there and the port's.
-func (d *vethDriver) bury(s *socket, ns namespace, port sdn.Port) error {
+// retire retires the host end, if it is there and the port's.
+func (d *vethDriver) retire(s *socket, ns namespace, port sdn.Port) error {
 	old, err := s.link(0, HostName(port.ID))
 	switch {
 	case errors.Is(err, errNoLink):
-		d.graves.look(ns.path)
+		d.reaper.look(ns.path)
 		return nil
 	case err != nil:
 		return err
 	case !belongsTo(old, port.ID):
 		d.log.Warn(
-			"interface has a port's name but is not its host end: left alone", "port", string(port.ID),
+			"interface with a port's name is not its host end", "port", string(port.ID),
 			"interface", old.name, "kind", old.kind, "alias", old.alias,
 		)
 		return nil
 	}
-	return d.graves.bury(s, old, ns, port.ID)
+	return d.reaper.retire(s, old, ns, port.ID)
 }
 
 // Connected looks at the host end, which is running while both ends are up.
@@ -176,14 +176,14 @@ func (d *vethDriver) Connected(_ context.Context, port sdn.Port) (connected bool
 	return connected, err
 }
 
-// belongsTo tells whether l is the port's host end. Where the making was killed before
+// belongsTo reports whether l is the port's host end. Where the making was killed before
 // the alias was set, kind and group tell.
 func belongsTo(l link, id sdn.ID) bool { return l.kind == "veth" && marked(l, id) }
 
-// marked tells whether l was made for the port.
+// marked reports whether l was made for the port.
 func marked(l link, id sdn.ID) bool {
 	switch l.alias {
-	case Alias(id), graveAlias + string(id):
+	case Alias(id), retiredAlias + string(id):
 		return true
 	case "":
 		return l.group == groupPort
@@ -197,7 +197,7 @@ type pair struct {
 	conf      setup
 	near, far namespace
 	n, f      *socket
-	graves    *graveyard
+	reaper    *reaper
 	seat      seat
 	place     place
 	kept      []netip.Prefix
@@ -236,7 +236,7 @@ func (p *pair) connect(ctx context.Context) error {
 			}
 		}
 	}
-	settled := false
+	flushed := false
 	for range maxMakes {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -245,23 +245,23 @@ func (p *pair) connect(ctx context.Context) error {
 		if ready {
 			return p.configure(ctx)
 		}
-		if err != nil && (settled || !errors.Is(err, unix.EXFULL) && !sdn.IsConflict(err)) {
+		if err != nil && (flushed || !errors.Is(err, unix.EXFULL) && !sdn.IsConflict(err)) {
 			return err
 		}
-		// What was unplugged just now may still hold the name or the place; and an old pair
+		// A port that was just unplugged may still hold the name or the place; and an old pair
 		// that was put down may have its other end, with the same addresses and routes, in this
 		// very container.
-		if err := p.graves.settle(p.near.path); err != nil {
+		if err := p.reaper.flush(p.near.path); err != nil {
 			return err
 		}
-		settled = true
+		flushed = true
 	}
 	return taken(p.near, HostName(p.Port.ID), "comes back whenever it is removed")
 }
 
 // make makes the pair, or finds it made. It is not ready, without an error, where a pair
 // that stands elsewhere was put down: the next make may succeed. The error IsConflict
-// where a name is taken, perhaps by a tombstone.
+// where a name is taken, perhaps by a retired link.
 func (p *pair) make(ctx context.Context) (ready bool, err error) {
 	if err = p.create(); err == nil {
 		failpoint.Here("bind.plug.created")
@@ -288,7 +288,7 @@ func (p *pair) make(ctx context.Context) (ready bool, err error) {
 	if err := p.seat.unjoin(ctx, p.Port); err != nil {
 		return false, err
 	}
-	return false, p.graves.bury(p.n, old, p.near, p.Port.ID)
+	return false, p.reaper.retire(p.n, old, p.near, p.Port.ID)
 }
 
 // create makes the pair in one message, which does all or nothing. The host end is the
@@ -330,7 +330,7 @@ func (p *pair) mtu(b *batch) {
 	}
 }
 
-// stands tells whether the other end of old is where it is wanted, with its name and MAC.
+// stands reports whether the other end of old is where it is wanted, with its name and MAC.
 func (p *pair) stands(old link) (bool, error) {
 	same, err := p.near.same(p.far)
 	if err != nil || same != old.peerHere {
@@ -361,7 +361,7 @@ func (p *pair) undo(ctx context.Context) error {
 		return err
 	}
 	if l, gone := p.n.link(0, HostName(p.Port.ID)); gone == nil {
-		err = errors.Join(err, p.graves.bury(p.n, l, p.near, p.Port.ID))
+		err = errors.Join(err, p.reaper.retire(p.n, l, p.near, p.Port.ID))
 	}
 	return err
 }
@@ -396,13 +396,13 @@ func (p *pair) configureFar() error {
 		return p.park()
 	}
 	var err error
-	reap := func() error { return p.graves.settle(p.near.path) }
+	reap := func() error { return p.reaper.flush(p.near.path) }
 	if p.kept, err = configureContainer(p.f, p.Name, p.Port.MAC, p.MTU, p.conf, reap); err != nil {
 		return fmt.Errorf("interface %s in %s: %w", p.Name, p.far, err)
 	}
 	failpoint.Here("bind.plug.configured")
 	// The host end was up first, so it got its carrier just now, and would drop frames until
-	// the kernel's work queue has seen to that; to read the link does it at once.
+	// the kernel's work queue has seen to that; to read the link does it immediately.
 	_, err = p.n.link(0, HostName(p.Port.ID))
 	return err
 }

@@ -20,10 +20,10 @@ type Waiter interface {
 const installed = "ovn-installed"
 
 // Wait returns when the SDN has wired a plugged port on this host, or with the context's
-// error: give it a deadline. It asks nobody but this host, so it costs the SDN nothing.
-// The error IsNotFound for a port that is not plugged, IsUnavailable where the switch
-// cannot use the interface or its database is away, IsUnsupported where nobody on this
-// host tells: of Open vSwitch only OVN's controller does.
+// error: give it a deadline. It asks this host alone, so it costs the SDN nothing. The
+// error IsNotFound for a port that is not plugged, IsUnavailable where the switch cannot
+// use the interface or its database is unavailable, IsUnsupported where no program of
+// this host tells: of Open vSwitch only OVN's controller does.
 func (b *Binder) Wait(ctx context.Context, port sdn.Port) error {
 	d, err := b.driver(port)
 	if err != nil {
@@ -54,7 +54,10 @@ func (d *ovsDriver) Wait(ctx context.Context, port sdn.Port) error {
 		return err
 	}
 	if len(got[0].Rows) == 0 || got[0].Rows[0].Map("external_ids")["ovn-remote"] == "" {
-		return sdn.Unsupported("port", "no OVN controller uses Open vSwitch here, and nobody else tells when a port is wired")
+		return sdn.Unsupported(
+			"port",
+			"no OVN controller uses Open vSwitch here, and no other program tells when a port is wired",
+		)
 	}
 	name := []ovsdb.Condition{ovsdb.Equals("name", uplink(port))}
 	if err := conn.Watch(ctx, "Interface", name, "external_ids", "error"); err != nil {

@@ -38,7 +38,7 @@ func (b *Binder) Wire(ctx context.Context, port sdn.Port) error {
 	})
 }
 
-// Unwire undoes Wire and leaves the link there. What is not wired, or not there, is no error.
+// Unwire undoes Wire and leaves the link there. A link that is not wired, or absent, is no error.
 func (b *Binder) Unwire(ctx context.Context, port sdn.Port) error {
 	return b.wiring(ctx, port, func(d *vethDriver, s *socket, ns namespace) error {
 		err := d.seat.leave(ctx, s, ns, port)

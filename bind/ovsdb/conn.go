@@ -26,7 +26,7 @@ const callTime = 10 * time.Second
 const maxMessage = 16 << 20
 
 // Conn is a connection to a database. It is for one goroutine. Its errors are
-// IsUnavailable where the database could not be reached, went away or did not answer in
+// IsUnavailable where the database could not be reached, ended or did not answer in
 // time: whether it did what was asked is then unknown.
 type Conn struct {
 	path    string

@@ -23,7 +23,7 @@ func quoted(details map[string]string) string {
 	return `"` + python(values) + `"`
 }
 
-// valueOf is what the SDN gave as a detail. What was no string is there as its JSON,
+// valueOf is what the SDN gave as a detail. A value that was no string is there as its JSON,
 // which for a string may look the same: a number is taken for one, since Neutron writes
 // those that matter, such as VLANs, as strings.
 func valueOf(text string) any {

@@ -65,9 +65,8 @@ func resolve(path string) (real string, info fs.FileInfo, err error) {
 
 func split(path string) []string { return strings.Split(path, "/") }
 
-// look tells of a file, a folder or a link that others than root cannot change. Nobody
-// else can put another thing into the place of root's own in a sticky folder, such as
-// /tmp.
+// look returns the state of a file, a folder or a link that only root can change. In a sticky
+// folder, such as /tmp, other users cannot replace what is root's.
 func look(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -83,5 +82,5 @@ func look(path string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// isUntrusted tells whether an error is untrusted.
+// isUntrusted reports whether an error is untrusted.
 func isUntrusted(err error) bool { return errors.As(err, &untrusted{}) }

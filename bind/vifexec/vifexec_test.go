@@ -150,7 +150,7 @@ func TestWhoCouldHaveChangedIt(t *testing.T) {
 	}
 }
 
-// Who can change a folder above an executable, or a folder or a link that leads there,
+// A user who can change a folder above an executable, or a folder or a link that leads there,
 // chooses what is called.
 func TestWhoCouldHaveChangedTheWay(t *testing.T) {
 	t.Parallel()

@@ -42,15 +42,15 @@ func TestConflistCapabilities(t *testing.T) {
 	}
 }
 
-// TestPatience: the daemon and the plugin without one wait for OVN as long as each other.
-func TestPatience(t *testing.T) {
+// TestWaitTimeout: the daemon and the plugin without one wait for OVN as long as each other.
+func TestWaitTimeout(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
-	if got := patient(c, nil).Patience; got != bind.DefaultPatience {
+	if got := waiting(c, nil).Timeout; got != bind.DefaultTimeout {
 		t.Errorf("the daemon waits %s", got)
 	}
 	c.Node.WaitActive = 0
-	if got := patient(c, nil).Patience; got != 0 {
+	if got := waiting(c, nil).Timeout; got != 0 {
 		t.Errorf("it waits %s, and is not to wait", got)
 	}
 }

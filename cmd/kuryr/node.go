@@ -92,9 +92,9 @@ func (d *daemon) newNode(ctx context.Context, back *backend, registry *prometheu
 	return nil
 }
 
-// patient plugs for containers, which may send as soon as their ADD is answered.
-func patient(c config.Config, b *bind.Binder) bind.Patient {
-	return bind.Patient{Binder: b, Patience: c.Node.WaitActive}
+// waiting plugs for containers, which may send as soon as their ADD is answered.
+func waiting(c config.Config, b *bind.Binder) bind.Waiting {
+	return bind.Waiting{Binder: b, Timeout: c.Node.WaitActive}
 }
 
 // begin lets kuryr-cni in, and then tells container runtimes of it.
@@ -124,7 +124,7 @@ func (f *nodeFront) open(ctx context.Context) (*agent.Server, error) {
 		Source: agent.NewNetwork(agent.NetworkConfig{
 			Provider: f.provider, Host: f.cfg.Host, HostPorts: f.held, Logger: f.log,
 		}),
-		Binder: patient(f.cfg, f.binder), Store: f.store,
+		Binder: waiting(f.cfg, f.binder), Store: f.store,
 		State: filepath.Join(f.cfg.StateDir, "cni"), Logger: f.log, Registerer: f.registry,
 	})
 	if err != nil {

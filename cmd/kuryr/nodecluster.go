@@ -156,7 +156,7 @@ func newClusterNode(cfg config.Config, name string, kube *rest.Config, log *slog
 	}
 	n.services.seeLeg(n.leg.Has())
 	n.server, err = agent.New(agent.Config{
-		Source: n.allocator, Binder: patient(cfg, n.binder), Store: n.store,
+		Source: n.allocator, Binder: waiting(cfg, n.binder), Store: n.store,
 		State: filepath.Join(cfg.StateDir, "cni"), Idle: &calls, Logger: log, Registerer: n.metrics,
 	})
 	if err == nil {

@@ -58,8 +58,7 @@ func (f *Fabric) collectLeftovers(ctx context.Context, s *space, domain string, 
 	}
 	if err := s.filtering(domain, func(p *policy.Filter) error { return p.Collect() }); err != nil {
 		f.log.WarnContext(
-			ctx, "what security groups have left in the kernel stays there for now", "domain", domain,
-			"err", err,
+			ctx, "sets of security groups not collected", "domain", domain, "err", err,
 		)
 	}
 }

@@ -97,12 +97,10 @@ func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil: // most likely ENOBUFS: something was not heard
-			f.log.Debug("not all that happened to links was heard: all parents of subports are looked for", "err", err)
+			f.log.Debug("link events lost, reading all parents of subports", "err", err)
 			f.watch.tell(f.trunks.taps()...)
 			if !errors.Is(err, unix.ENOBUFS) {
-				f.log.Error(
-					"links are not listened for any more: subports are not reached through parents that are "+
-						"plugged from now on",
+				f.log.Error("watch of links ended, new parents of subports get no VLANs",
 					"err", err,
 				)
 				return

@@ -418,7 +418,7 @@ func (f *Fabric) bury(r *run, host *space, link netlink.Link, id string) error {
 	f.collector.Go(func() {
 		defer own.close()
 		if err := ignore(own.rt.LinkDel(link), unix.ENODEV); err != nil {
-			f.log.Warn("delete link of a removed router, the next reconcile tries again", "router", id, "error", err)
+			f.log.Warn("link of a removed router not deleted", "router", id, "err", err)
 		}
 	})
 	return nil

@@ -115,8 +115,8 @@ func (t *Table) look(ctx context.Context) {
 		maps.Copy(c.keys, keys)
 		if ctx.Err() == nil {
 			t.config.log().Warn(
-				"who called frontends before they came may find no way to them for two minutes",
-				"table", t.config.name(), "error", err,
+				"early connections not removed, they may fail for 2 minutes",
+				"table", t.config.name(), "err", err,
 			)
 		}
 		break

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Enabled tells whether this build can be killed at its failpoints.
+// Enabled reports whether this build can be killed at its failpoints.
 const Enabled = true
 
 // target is the failpoint to die at, and left how many visits remain until then:

@@ -13,7 +13,7 @@
 // cause.
 package failpoint
 
-// Enabled tells whether this build can be killed at its failpoints.
+// Enabled reports whether this build can be killed at its failpoints.
 const Enabled = false
 
 // Here marks a place between two effects. The name is a literal, unique in the tree, of

@@ -50,7 +50,7 @@ type Port struct {
 	Address  netip.AddrPort
 }
 
-// overlaps tells whether one socket cannot have p where another has q, as bind(2) sees it.
+// overlaps reports whether one socket cannot have p where another has q, as bind(2) sees it.
 func (p Port) overlaps(q Port) bool {
 	a, b := p.Address.Addr(), q.Address.Addr()
 	return p.slot() == q.slot() && (a == b || a.IsUnspecified() || b.IsUnspecified())

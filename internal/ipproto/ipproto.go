@@ -47,7 +47,7 @@ var names = func() map[sdn.Protocol]string {
 // Names are all names that are read, in order.
 func Names() []string { return slices.Sorted(maps.Keys(numbers)) }
 
-// Named tells whether a protocol has a name.
+// Named reports whether a protocol has a name.
 func Named(p sdn.Protocol) bool { return names[p] != "" }
 
 // Name is a protocol's name, or its number where it has none.
@@ -72,7 +72,7 @@ func Parse(text string) (p sdn.Protocol, numeric, ok bool) {
 	return p, false, ok
 }
 
-// HasPorts tells whether rules can select a protocol's ports.
+// HasPorts reports whether rules can select a protocol's ports.
 func HasPorts(p sdn.Protocol) bool {
 	switch p {
 	case sdn.TCP, sdn.UDP, sdn.SCTP, DCCP, UDPLite:
@@ -81,10 +81,10 @@ func HasPorts(p sdn.Protocol) bool {
 	return false
 }
 
-// IsICMP tells whether a protocol has types and codes.
+// IsICMP reports whether a protocol has types and codes.
 func IsICMP(p sdn.Protocol) bool { return p == ICMP || p == ICMPv6 }
 
-// OfIPv6 tells whether a protocol is of IPv6 alone.
+// OfIPv6 reports whether a protocol is of IPv6 alone.
 func OfIPv6(p sdn.Protocol) bool {
 	switch p {
 	case 41, 43, 44, ICMPv6, 59, 60:

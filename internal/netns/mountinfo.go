@@ -37,7 +37,7 @@ func holder(mountinfo io.Reader, path string) (mount, error) {
 	return found, nil
 }
 
-// hasPeers tells whether one of the mounts is in the group of peers.
+// hasPeers reports whether one of the mounts is in the group of peers.
 func hasPeers(mountinfo io.Reader, peers string) (has bool, err error) {
 	err = eachMount(mountinfo, func(m mount) { has = has || m.Peers == peers })
 	return has, err

@@ -188,7 +188,7 @@ func (s *Store) List() ([]string, error) {
 	return names, nil
 }
 
-// Seen tells whether process 1, and what shares mounts with it, sees what is pinned here.
+// Seen reports whether process 1, and what shares mounts with it, sees what is pinned here.
 // Where it does not (a mount namespace with private mounts, such as `unshare -m` makes),
 // all namespaces go with the last process of this one. In a container that has process 1
 // of its own (a managed plugin of Docker's), what counts is the host's, of which
@@ -216,7 +216,7 @@ func (s *Store) Seen() (bool, error) {
 	return err == nil && here.Peers != "" && here.Peers == there.Peers, err
 }
 
-// seenBy tells whether one of the mounts that the file names has the peers of ours, under
+// seenBy reports whether one of the mounts that the file names has the peers of ours, under
 // whatever path; told is false where there is no such file.
 func (s *Store) seenBy(mountinfo string) (seen, told bool, err error) {
 	file, err := os.Open(mountinfo)

@@ -147,7 +147,7 @@ func (l *listener) handshake(conn net.Conn, entry *list.Element) {
 	}
 }
 
-// take waits for a slot, and tells whether it got one.
+// take waits for a slot, and reports whether it got one.
 func (l *listener) take() bool {
 	timer := time.NewTimer(handshakeTime)
 	defer timer.Stop()
@@ -171,11 +171,11 @@ func (l *listener) complain(from net.Addr, err error) {
 	}
 	l.mu.Unlock()
 	if !quiet && !errors.Is(err, net.ErrClosed) {
-		l.log.Warn("a connection was refused", "from", fmt.Sprint(from), "error", err)
+		l.log.Warn("a connection was refused", "from", fmt.Sprint(from), "err", err)
 	}
 }
 
-// pause waits, and tells whether the listener is still open.
+// pause waits, and reports whether the listener is still open.
 func (l *listener) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -43,7 +43,7 @@ func (f Files) paths() []string {
 
 // ServerConfig reads the files and returns what lets clients in whose certificates are by
 // one of the authorities (or any), with TLS 1.2 or newer. At each handshake a look at the
-// files tells whether they have changed; they are then read again. Files that are being
+// files reports whether they have changed; they are then read again. Files that are being
 // replaced, or are spoilt, change nothing: what was read last goes on to hold, and log is
 // told once.
 func ServerConfig(f Files, log *slog.Logger) (*tls.Config, error) {
@@ -103,7 +103,7 @@ func (w *watched) config() *tls.Config {
 	}
 	if err != nil {
 		if w.stamps != ([3]stamp{}) {
-			w.log.Warn("files for TLS cannot be read; those that were read last still hold", "error", err)
+			w.log.Warn("TLS files not read, the earlier ones stay in use", "err", err)
 		}
 		w.stamps = [3]stamp{}
 		return w.current
@@ -111,7 +111,7 @@ func (w *watched) config() *tls.Config {
 	w.stamps = stamps
 	next, err := w.files.load()
 	if err != nil {
-		w.log.Warn("changed files for TLS are not taken over; those that were read last still hold", "error", err)
+		w.log.Warn("TLS files invalid, the earlier ones stay in use", "err", err)
 		return w.current
 	}
 	w.log.Info("changed files for TLS are taken over")

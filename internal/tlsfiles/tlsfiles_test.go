@@ -76,7 +76,7 @@ func client(t *testing.T, dir, certificates string) *tls.Config {
 	return c
 }
 
-// greeted connects and tells whether it was let in. With TLS 1.3 a client learns only by
+// greeted connects and reports whether it was let in. With TLS 1.3 a client learns only by
 // reading that it was not.
 func greeted(address string, c *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, c)

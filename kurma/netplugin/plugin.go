@@ -21,7 +21,7 @@ const kindPort = "kurma-port"
 // undoLimit bounds taking back what a failed Add has made.
 const undoLimit = 10 * time.Second
 
-// Binder plugs ports: bind.Patient.
+// Binder plugs ports: bind.Waiting.
 type Binder interface {
 	Plug(ctx context.Context, i bind.Interface) (bind.Result, error)
 	Unplug(ctx context.Context, port sdn.Port) error

@@ -49,10 +49,10 @@ func (b *buckets) of(name string) *rate.Limiter {
 	return l
 }
 
-// take tells whether there was one left, and takes it.
+// take reports whether there was one left, and takes it.
 func (b *buckets) take(name string) bool { return b.of(name).Allow() }
 
-// left tells whether there is one.
+// left reports whether there is one.
 func (b *buckets) left(name string) bool {
 	return b.rate == rate.Inf || b.of(name).Tokens() >= 1
 }

@@ -79,7 +79,7 @@ func (f *TokenFile) Set() *TokenSet {
 // complain logs once what stays the same.
 func (f *TokenFile) complain(what string, err error) {
 	if f.told != err.Error() {
-		f.log.Warn(what, "error", err)
+		f.log.Warn(what, "err", err)
 		f.told = err.Error()
 	}
 }

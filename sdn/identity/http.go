@@ -151,7 +151,7 @@ func (s *Service) revoke(w http.ResponseWriter, r *http.Request, g grant) {
 		return
 	}
 	if err := s.revoked.add(about.Credential, about.audit, about.expires, s.now()); err != nil {
-		s.log.WarnContext(r.Context(), "a token is not revoked", "error", err)
+		s.log.WarnContext(r.Context(), "a token is not revoked", "err", err)
 		s.Refuse(w, r, http.StatusServiceUnavailable, "The token could not be revoked.")
 		return
 	}

@@ -12,7 +12,7 @@ type turns struct {
 	underway map[string]int
 }
 
-// enter tells whether the name may have one more, which it then has until leave.
+// enter reports whether the name may have one more, which it then has until leave.
 func (t *turns) enter(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,7 +23,7 @@ type ref struct {
 
 var domain = &ref{ID: domainID, Name: domainName}
 
-// matches tells whether a client's words name the domain; what it leaves out does.
+// matches reports whether a client's words name the domain; what it leaves out does.
 func (r *ref) matches() bool {
 	return r == nil || (r.ID == "" || r.ID == domainID) && (r.Name == "" || r.Name == domainName)
 }

@@ -98,11 +98,11 @@ func versions(config []byte) ([]byte, error) {
 
 // leaving deletes the links of what it unplugs before it returns. The daemon deletes them
 // later, but this process ends.
-type leaving struct{ bind.Patient }
+type leaving struct{ bind.Waiting }
 
 // Plug plugs an interface, and leaves nothing if it fails.
 func (l leaving) Plug(ctx context.Context, i bind.Interface) (bind.Result, error) {
-	r, err := l.Patient.Plug(ctx, i)
+	r, err := l.Waiting.Plug(ctx, i)
 	if err != nil {
 		err = errors.Join(err, l.collect(ctx, i.Port, i.Namespace))
 	}
@@ -111,7 +111,7 @@ func (l leaving) Plug(ctx context.Context, i bind.Interface) (bind.Result, error
 
 // Unplug unplugs a port and deletes its links.
 func (l leaving) Unplug(ctx context.Context, port sdn.Port) error {
-	return errors.Join(l.Patient.Unplug(ctx, port), l.collect(ctx, port, ""))
+	return errors.Join(l.Waiting.Unplug(ctx, port), l.collect(ctx, port, ""))
 }
 
 // collect deletes what was unplugged: a veth pair in the namespace of the port's host
@@ -132,8 +132,8 @@ func (p Plugin) alone(ctx context.Context, c cni.Call, conf cni.Config) ([]byte,
 		return nil, err
 	}
 	defer func() { _ = binder.Close() }()
-	patient := bind.Patient{Binder: binder, Patience: bind.DefaultPatience}
-	folder := static.In(cmp.Or(conf.State, cni.DefaultState), leaving{patient})
+	waiting := bind.Waiting{Binder: binder, Timeout: bind.DefaultTimeout}
+	folder := static.In(cmp.Or(conf.State, cni.DefaultState), leaving{waiting})
 	switch c.Verb {
 	case cni.Add:
 		args, err := cni.ParseArgs(c.Args)

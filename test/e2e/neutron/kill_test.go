@@ -134,7 +134,7 @@ func existingJob(network, subnet object) job {
 			failed: []string{"rm", "-f", "killed"},
 			killedMaking: []string{"bind.plug.created", "bind.plug.hosted", "bind.ovs.transacted", "bind.plug.joined",
 				"docker.publish.reserved", "docker.publish.done"},
-			killedUnmake: []string{"bind.ovs.removed", "bind.ovs.left", "bind.unplug.left", "bind.bury.down"},
+			killedUnmake: []string{"bind.ovs.removed", "bind.ovs.left", "bind.unplug.left", "bind.retire.down"},
 			made:         map[string]int{"floatingips": 1},
 		},
 	}

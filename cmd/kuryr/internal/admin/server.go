@@ -129,7 +129,7 @@ func answer[T any](
 			if errors.As(err, &badRequest{}) {
 				status = http.StatusBadRequest
 			}
-			s.log.WarnContext(r.Context(), "admin request failed", "path", r.URL.Path, "error", err)
+			s.log.WarnContext(r.Context(), "admin request failed", "path", r.URL.Path, "err", err)
 			http.Error(w, err.Error(), status)
 			return
 		}
@@ -148,7 +148,7 @@ func (s server) backup(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Trailer", errorTrailer)
 	if err := s.daemon.Backup(r.Context(), w); err != nil {
-		s.log.WarnContext(r.Context(), "backup failed", "error", err)
+		s.log.WarnContext(r.Context(), "backup failed", "err", err)
 		w.Header().Set(errorTrailer, strings.ReplaceAll(err.Error(), "\n", " "))
 		return
 	}

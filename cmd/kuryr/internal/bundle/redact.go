@@ -85,7 +85,7 @@ func redactLine(line string) string {
 	})
 }
 
-// IsSensitive tells whether what is set to this name is left out.
+// IsSensitive reports whether what is set to this name is left out.
 func IsSensitive(name string) bool { return sensitive.MatchString(name) }
 
 // RedactYAML gives a file's settings without its comments and without the values of names

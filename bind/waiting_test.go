@@ -29,18 +29,18 @@ func (w wirer) Wait(ctx context.Context, _ sdn.Port) error {
 	}
 }
 
-// TestPatient: a Plug ends with the SDN's wiring, and not before.
-func TestPatient(t *testing.T) {
+// TestWaiting: a Plug ends with the SDN's wiring, and not before.
+func TestWaiting(t *testing.T) {
 	w := newWorld(t)
 	p := w.port()
 	p.VIF = sdn.VIF{Type: "wired"}
 	i := Interface{Port: p, MTU: testMTU, Name: "eth0"}
 	fake := wirer{wired: make(chan struct{}), waits: make(chan struct{}, 9)}
 	w.b.Register("wired", fake)
-	patient := Patient{w.b, time.Hour}
+	waiting := Waiting{w.b, time.Hour}
 
 	done := make(chan error)
-	go func() { _, err := patient.Plug(t.Context(), i); done <- err }()
+	go func() { _, err := waiting.Plug(t.Context(), i); done <- err }()
 	<-fake.waits
 	select {
 	case err := <-done:
@@ -50,32 +50,32 @@ func TestPatient(t *testing.T) {
 	close(fake.wired)
 	must(t, <-done)
 
-	if _, err := (Patient{w.b, 0}).Plug(t.Context(), i); err != nil || len(fake.waits) != 0 {
-		t.Errorf("without patience: %d waits, %v", len(fake.waits), err)
+	if _, err := (Waiting{w.b, 0}).Plug(t.Context(), i); err != nil || len(fake.waits) != 0 {
+		t.Errorf("without a timeout: %d waits, %v", len(fake.waits), err)
 	}
 
 	fake.wired = make(chan struct{})
 	w.b.Register("wired", fake)
-	if _, err := (Patient{w.b, time.Millisecond}).Plug(t.Context(), i); !errors.Is(
+	if _, err := (Waiting{w.b, time.Millisecond}).Plug(t.Context(), i); !errors.Is(
 		err, context.DeadlineExceeded,
 	) || sdn.IsUnavailable(err) {
 		t.Errorf("never wired: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := patient.Plug(gone, i); !errors.Is(err, context.Canceled) {
+	if _, err := waiting.Plug(gone, i); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller has gone: %v", err)
 	}
 
 	fake.fault = sdn.Unavailable(nil, "port", "the switch cannot use its interface")
 	close(fake.wired)
 	w.b.Register("wired", fake)
-	if _, err := patient.Plug(t.Context(), i); !sdn.IsUnavailable(err) {
+	if _, err := waiting.Plug(t.Context(), i); !sdn.IsUnavailable(err) {
 		t.Errorf("a switch that cannot use it: %v", err)
 	}
 
-	i.Port.VIF.Type = sdn.VIFNoop // as of the embedded SDN's types: nobody tells
-	if _, err := patient.Plug(t.Context(), i); err != nil {
+	i.Port.VIF.Type = sdn.VIFNoop // as of the embedded SDN's types: no program tells
+	if _, err := waiting.Plug(t.Context(), i); err != nil {
 		t.Errorf("where nobody tells: %v", err)
 	}
 }
