@@ -27,29 +27,33 @@ func (m *mortal) of(p sdn.Provider) sdn.Provider {
 func TestEmptySubnetsKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]m{"own router": nil, "shared router": {optRouter: "edge"}} {
-		reconciled := options != nil // by the next start, or by the next call
-		deaths := 0
-		for ; ; deaths++ {
-			p := &mortal{}
-			b := newBox(t, deletesEmpty, func(c *Config) { c.Provider = p.of(c.Provider) })
-			n := b.create(richNetwork(options))
-			whole := b.whole(n)
-			if p.left = deaths + 1; !lives(b, n) {
-				break
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reconciled := options != nil // by the next start, or by the next call
+			change := 1
+			for ; ; change += every(4) {
+				p := &mortal{}
+				b := newBox(t, deletesEmpty, func(c *Config) { c.Provider = p.of(c.Provider) })
+				n := b.create(richNetwork(options))
+				whole := b.whole(n)
+				if p.left = change; !lives(b, n) {
+					break
+				}
+				if reconciled {
+					b.reconcile()
+				}
+				// It gets an address whose answer was lost.
+				e := b.run(&endpoint{net: n, mac: containerMAC})
+				b.wantSubnets(n, whole, "killed after change", change)
+				b.stop(e)
+				b.wantSubnets(n, "", "killed after change", change)
+				b.remove(n)
+				b.clean()
 			}
-			if reconciled {
-				b.reconcile()
+			if change <= 20 {
+				t.Errorf("there are only %d changes", change-1)
 			}
-			e := b.run(&endpoint{net: n, mac: containerMAC}) // which takes over an address whose answer was lost
-			b.wantSubnets(n, whole, name, "killed after change", deaths+1)
-			b.stop(e)
-			b.wantSubnets(n, "", name, "killed after change", deaths+1)
-			b.remove(n)
-			b.clean()
-		}
-		if deaths < 20 {
-			t.Errorf("%s: it died %d times only", name, deaths)
-		}
+		})
 	}
 }
 

@@ -137,6 +137,15 @@ func boxOn(t testing.TB, p sdn.Provider, change ...func(*Config)) *box {
 	return b
 }
 
+// every is the step of a loop over all moments of a fault: 1, or n with -short. "make race" runs
+// the tests without -short.
+func every(n int) int {
+	if testing.Short() {
+		return n
+	}
+	return 1
+}
+
 // restart kills the plugin and starts it again. The killed one keeps its database, of which the
 // new one has a copy: what was not synced is lost.
 func (b *box) restart() {

@@ -174,7 +174,7 @@ func TestKilledAnywhere(t *testing.T) {
 	existing := func(c *crashAt, n *network) {
 		c.port(n, usersPort, "10.50.0.77", "fd50::77")
 	}
-	for _, story := range []struct {
+	for i, story := range []struct {
 		name    string
 		box     func(t *testing.T) *box
 		net     func() *network
@@ -192,7 +192,7 @@ func TestKilledAnywhere(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			t.Parallel()
-			for n := 1; ; n++ {
+			for n := 1 + i%every(3); ; n += every(3) {
 				c := newCrashAt(story.box(t))
 				net := c.create(story.net())
 				if story.prepare != nil {

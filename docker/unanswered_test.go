@@ -29,7 +29,7 @@ func TestUnansweredNetwork(t *testing.T) {
 				t.Parallel()
 				killed := 0
 				for first, dead := 1, true; dead; first++ {
-					for second, again := 0, true; again; second++ {
+					for second, again := 0, true; again; second += every(3) {
 						inBubble(t, making, func(k *killable) {
 							defer k.logf("killed at step %d, then at step %d", first, second)
 							n := making.net(k)
