@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,11 +102,14 @@ func TestTrafficAndDrops(t *testing.T) {
 	w.reaches(w.host, "fd00:a::5", true)
 	// from the outside, and from router to router, with routes as an attacker would set them
 	w.sh(w.neighbour, "ip route add 10.0.0.0/24 via "+hostAddr4+"; ip route add 100.64.0.0/16 via "+hostAddr4)
-	w.reaches(w.neighbour, "10.0.0.5", false)
-	w.reaches(w.neighbour, "fd00:a::5", false)
-	w.reaches(w.neighbour, "100.64.0.2", false)
-	w.reaches(b1.ns, "100.64.0.2", false)
-	w.reaches(b1.ns, "10.0.1.6", false)
+	var tries sync.WaitGroup
+	for _, to := range []string{"10.0.0.5", "fd00:a::5", "100.64.0.2"} {
+		tries.Go(func() { w.reaches(w.neighbour, to, false) })
+	}
+	for _, to := range []string{"100.64.0.2", "10.0.1.6"} {
+		tries.Go(func() { w.reaches(b1.ns, to, false) })
+	}
+	tries.Wait()
 	w.sh(w.domain(b.ID), "ip route add 10.0.1.0/24 via 100.64.0.1 dev up0 onlink")
 	w.sh(w.host, "ip route add 10.0.1.0/24 via 100.64.0.2 dev "+UplinkName(a.ID)+" onlink")
 	w.reaches(w.host, "10.0.1.6", true) // the way is there

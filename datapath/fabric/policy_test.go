@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -281,8 +282,8 @@ func target(network, host string, port int) string {
 	return net.JoinHostPort(host, fmt.Sprint(port))
 }
 
-// TestFilterRules tries each kind of rule in each direction and family: what it is to let
-// pass, and what is next to it.
+// TestFilterRules tries each kind of rule in each direction and family: what must pass, and what is
+// next to it.
 func TestFilterRules(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
@@ -379,23 +380,31 @@ func TestFilterRules(t *testing.T) {
 				rule.Direction, rule.IPv6 = direction, six == 1
 				f.group("it", rule)
 				f.join(&a, "it")
+				var tries sync.WaitGroup
 				for _, try := range one.try {
 					if try.network == "raw" {
 						try.network = fmt.Sprint(rawProtocol[direction])
 					}
 					what := fmt.Sprintf("%s %s %s: %s", family, direction, one.name, try.who)
-					if direction == policy.Egress {
-						f.expect(what, a.ns, try.network, target(try.network, hosts[try.who][six], try.port), try.want)
-					} else if try.who != "out" { // nothing from outside comes to an address that is not published
-						f.expect(what, spaces[try.who], try.network, target(try.network, hosts["a"][six], try.port), try.want)
+					from, to := a.ns, try.who
+					if direction == policy.Ingress {
+						if from, to = spaces[try.who], "a"; try.who == "out" {
+							continue // nothing from outside comes to an address that is not published
+						}
 					}
+					address := target(try.network, hosts[to][six], try.port)
+					tries.Go(func() { f.expect(what, from, try.network, address, try.want) })
 				}
 				// what the rule says nothing of: the other family, the other direction
-				if direction == policy.Egress {
-					f.expect(what(family, direction, one.name), b.ns, "tcp", target("tcp", hosts["a"][six], 1000), false)
-				} else {
-					f.expect(what(family, direction, one.name), a.ns, "tcp", target("tcp", hosts["b"][six], 1000), false)
+				from, to := b.ns, "a"
+				if direction == policy.Ingress {
+					from, to = a.ns, "b"
 				}
+				tries.Go(func() {
+					other := what(family, direction, one.name)
+					f.expect(other, from, "tcp", target("tcp", hosts[to][six], 1000), false)
+				})
+				tries.Wait()
 			}
 		}
 	}
