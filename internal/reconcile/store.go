@@ -85,8 +85,7 @@ type Store struct {
 	compare    chan struct{} // notifies watchOrphans
 }
 
-// row is a Row as the store has it, and as it is in the journal. Spec and Last hold the S and T of
-// its kind.
+// row is a Row in the store and in the journal. Spec and Last hold the S and T of its kind.
 type row struct {
 	Object
 	Superseded  bool          `json:"superseded,omitempty"` // by a later incarnation of its key
