@@ -43,7 +43,7 @@ func (d *Driver) newServices(source engine.Source) {
 	}
 	if d.scope == Global {
 		d.swarm = swarm.New(swarm.Config{
-			SDN: d.sdn, Names: d.names, Host: d.host, Store: d.database, Routed: d.routed,
+			SDN: d.sdn, Names: d.names, Host: d.host, Store: d.database,
 			Timeout: d.timeout, Log: d.log, Binder: d.binder, Networks: d.networks, IPAM: d.ipam,
 			DeleteEndpoint: func(ctx context.Context, id string) error { return d.endpoints.Delete(ctx, id) },
 		})

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -95,3 +96,12 @@ func HiddenTitle(cidr netip.Prefix) string { return "kuryr-ipam-" + cidr.String(
 
 // PortTitle returns the name of an endpoint's port as kuryr-libnetwork gives it.
 func PortTitle(endpoint string) string { return endpoint + "-port" }
+
+// SubnetPart is what the name in a subnet's Key has after that of its network: the family,
+// and the place of the range among those of the family.
+func SubnetPart(cidr netip.Prefix, place int) string {
+	if cidr.Addr().Is6() {
+		return fmt.Sprintf("/6.%d", place)
+	}
+	return fmt.Sprintf("/4.%d", place)
+}

@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,6 +164,19 @@ func With(tags []string, tag string) ([]string, bool) {
 	return append(slices.Clone(tags), tag), true
 }
 
+// WithAll returns tags and those of more that they lack.
+func WithAll(tags []string, more ...string) []string {
+	for _, t := range more {
+		tags, _ = With(tags, t)
+	}
+	return tags
+}
+
+// Without returns tags but for some.
+func Without(tags []string, gone ...string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(gone, t) })
+}
+
 // HasAll reports whether tags have all that are wanted.
 func HasAll(tags, wanted []string) bool {
 	return !slices.ContainsFunc(wanted, func(t string) bool { return !slices.Contains(tags, t) })
@@ -204,6 +218,21 @@ func NetworkOptionTags(n api.NetworkOptions) []string {
 		tags = append(tags, TagGroup+g)
 	}
 	return tags
+}
+
+// NetworkOptions returns the options that the tags of a network store.
+func NetworkOptions(tags []string) (n api.NetworkOptions) {
+	first := func(prefix string) string {
+		for _, v := range Values(tags, prefix) {
+			return v
+		}
+		return ""
+	}
+	n.Router, n.External, n.Publish = first(TagRouter), first(TagExternal), first(TagPublish)
+	n.Internal, n.NoGateway = slices.Contains(tags, TagInternal), slices.Contains(tags, TagNoGateway)
+	n.HostBinding, _ = netip.ParseAddr(first(TagBinding))
+	n.Groups = Values(tags, TagGroup)
+	return n
 }
 
 // EndpointOptionTags returns the tags that store options of an endpoint: Join does not have them,

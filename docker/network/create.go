@@ -130,7 +130,7 @@ func (s *Service) set(ctx context.Context, id string, p plan) (Last, error) {
 	}
 	if identity.PeersWork(p.existing.network, standing) {
 		// kuryr-libnetwork deletes a network that no tag says is in use.
-		s.tagFirst(ctx, id, p.existing.network)
+		s.tagFirst(ctx, id, p.spec.Existing)
 	}
 	of := last
 	for _, pool := range p.pools {
@@ -142,17 +142,12 @@ func (s *Service) set(ctx context.Context, id string, p plan) (Last, error) {
 	return last, nil
 }
 
-// request returns the row of a network.
+// request returns the row of a network. A pool is of one network only.
 func (s *Service) request(id string, spec Spec) reconcile.Request[Spec] {
-	return requestOf(id, spec, s.pools.RefOf)
-}
-
-// requestOf returns the row of a network. A pool is of one network only.
-func requestOf(id string, spec Spec, ref func(pool string) string) reconcile.Request[Spec] {
 	q := reconcile.Request[Spec]{Key: id, Spec: spec}
 	for _, r := range spec.Ranges {
 		if r.Pool != "" {
-			q.Owners = append(q.Owners, ref(r.Pool))
+			q.Owners = append(q.Owners, s.pools.RefOf(r.Pool))
 			q.Claims = append(q.Claims, claimPool+r.Pool)
 		}
 		if spec.Router != "" && spec.Routed {
@@ -274,10 +269,7 @@ func (s *Service) planOptions(
 	ctx context.Context, r *api.CreateNetworkRequest, p *plan, old row, known bool,
 ) error {
 	o := r.Options
-	p.spec = Spec{
-		Internal: o.Internal, NoGateway: o.NoGateway, MTU: o.MTU, HostBinding: o.HostBinding,
-		Publish: o.Publish, Groups: o.Groups, Form: s.form(old, known),
-	}
+	p.spec = specOf(o, s.form(old, known))
 	if !known {
 		if err := s.checkGroups(ctx, o, p); err != nil {
 			return err
@@ -287,7 +279,8 @@ func (s *Service) planOptions(
 		p.spec.Existing = p.existing.network.ID
 	} else {
 		p.spec.Shared = o.Existing.Shared != nil && *o.Existing.Shared
-		if err := s.resolveRouter(ctx, o, &p.spec); err != nil {
+		var err error
+		if p.spec.Routing, err = s.Routing(ctx, o); err != nil {
 			return err
 		}
 		if known && p.spec.Router == old.Spec.Router {

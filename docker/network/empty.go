@@ -12,19 +12,19 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// With Config.DeleteEmpty a subnet is deleted with its last address, as kuryr-libnetwork's design
-// document has it, and the next request for an address makes it again. Only subnets that Kuryr
-// made from pools that it made are deleted.
+// With Config.DeleteEmpty a subnet is deleted with its last address, as
+// kuryr-libnetwork's design document has it, and the next request for an address makes it
+// again. Only subnets that Kuryr made from pools that it made are deleted.
 
-// Tags of subnets that were deleted while they were empty, for a lost store and for the previous
-// version.
+// Tags of subnets that were deleted while they were empty, for a lost store and for the
+// previous version.
 const (
 	tagEmptied = "kuryr.docker.emptied=" // of a network: a pool; of that pool: NETWORKID/FAMILY.PLACE
 	tagRoute   = "kuryr.docker.route="   // of such a pool: DESTINATION=NEXTHOP, a route of the subnet
 )
 
-// noteEmptied writes on the pool of a range what is needed to make its subnet again. The network
-// names the pool already. An SDN without room for the tags does without.
+// noteEmptied writes on the pool of a range what is needed to make its subnet again. The
+// network names the pool already. An SDN without room for the tags does without.
 func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, r Range, s sdn.Subnet) error {
 	name := s.Key.Name
 	if spec.Form != formCompat {
@@ -46,11 +46,12 @@ func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, 
 	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > room }) {
 		return nil
 	}
-	return t.tagPool(ctx, r.PoolID, func(has []string) []string { return adding(tags...)(withoutEmptied(has)) })
+	return t.tagPool(ctx, r.PoolID, tags...)
 }
 
-// forgetEmptied removes the tags of noteEmptied from the pools whose ranges have their subnets
-// again.
+// forgetEmptied removes the tags of noteEmptied from the pools whose ranges have their
+// subnets again. If another has changed a pool, its tags stay until the next Ensure: they
+// mean nothing unless the network names the pool.
 func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, error) {
 	left := slices.Clone(last.Emptied)
 	for _, r := range spec.Ranges {
@@ -58,7 +59,11 @@ func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, 
 		if r.Absent || at < 0 {
 			continue
 		}
-		if err := t.tagPool(ctx, r.PoolID, withoutEmptied); ignoreAbsent(err) != nil {
+		err := t.tagPool(ctx, r.PoolID)
+		switch {
+		case sdn.ReasonOf(err) == sdn.Stale:
+			continue
+		case ignoreAbsent(err) != nil:
 			return last, err
 		}
 		left = slices.Delete(left, at, at+1)
@@ -67,26 +72,23 @@ func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, 
 	return last, nil
 }
 
-func withoutEmptied(tags []string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+// tagPool makes the tags those of noteEmptied on a pool. It reads past caches: the pool's
+// other tags are written by docker/ipam.
+func (t target) tagPool(ctx context.Context, id sdn.ID, emptied ...string) error {
+	p, err := t.sdn.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{})
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool {
 		return strings.HasPrefix(t, tagEmptied) || strings.HasPrefix(t, tagRoute)
 	})
-}
-
-func (t target) tagPool(ctx context.Context, id sdn.ID, change func([]string) []string) error {
-	return retryStale(func(bool) error {
-		p, err := t.sdn.SubnetPool(ctx, id)
-		if err != nil {
-			return err
-		}
-		tags := change(p.Tags)
-		if slices.Equal(tags, p.Tags) {
-			return nil
-		}
-		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-		_, err = t.sdn.UpdateSubnetPool(ctx, id, patch)
-		return err
-	})
+	tags := identity.WithAll(others, emptied...)
+	if slices.Equal(tags, p.Tags) {
+		return nil
+	}
+	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+	_, err = t.sdn.UpdateSubnetPool(ctx, id, patch)
+	return err
 }
 
 // hold is how many callers need the subnet of a pool.
@@ -95,7 +97,8 @@ type hold struct {
 	emptied bool // Emptied was called since
 }
 
-// Hold makes the subnet of a pool again if it was deleted, and keeps it until release is called.
+// Hold makes the subnet of a pool again if it was deleted, and keeps it until release is
+// called.
 func (s *Service) Hold(ctx context.Context, pool string) (release func(), err error) {
 	r, at, ok := s.rangeOfPool(pool)
 	if !ok || r.Phase != reconcile.Wanted {
@@ -142,7 +145,8 @@ func (s *Service) release(ctx context.Context, pool string) {
 	}
 }
 
-// isHeld reports whether a caller needs the subnet of a pool. The last of them repeats Emptied.
+// isHeld reports whether a caller needs the subnet of a pool. The last of them repeats
+// Emptied.
 func (s *Service) isHeld(pool string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +158,8 @@ func (s *Service) isHeld(pool string) bool {
 	return held
 }
 
-// Emptied deletes the subnet of a pool if no port has an address of it. The addresses are free in
-// any case, so a failure is only logged.
+// Emptied deletes the subnet of a pool if no port has an address of it. The addresses are
+// free in any case, so a failure is only logged.
 func (s *Service) Emptied(ctx context.Context, pool string) {
 	if !s.deleteEmpty {
 		return
@@ -204,7 +208,8 @@ func (s *Service) tidy(ctx context.Context, pool string) error {
 	return err
 }
 
-// setAbsent stores whether the subnet of a pool is deleted, and deletes it or makes it again.
+// setAbsent stores whether the subnet of a pool is deleted, and deletes it or makes it
+// again.
 func (s *Service) setAbsent(ctx context.Context, pool string, absent bool) error {
 	r, _, ok := s.rangeOfPool(pool)
 	if !ok {
@@ -253,8 +258,8 @@ func (s *Service) restoreRow(ctx context.Context, id string) error {
 	return err
 }
 
-// known returns a row with what the SDN has of its network, and tells the pools. A crash may have
-// lost that, though Docker has the network, or have interrupted a change.
+// known returns a row with what the SDN has of its network, and tells the pools. A crash
+// may have lost that, though Docker has the network, or have interrupted a change.
 func (s *Service) known(ctx context.Context, r row) (row, error) {
 	var err error
 	if r.Last.ID == "" || r.Unconfirmed {
@@ -279,8 +284,8 @@ func (s *Service) rangeOfPool(pool string) (r row, at int, ok bool) {
 	return r, at, at >= 0
 }
 
-// tidyAll deletes the empty subnets that a kill, or a time without the setting, has left. Without
-// the setting it makes all subnets again.
+// tidyAll deletes the empty subnets that a kill, or a time without the setting, has left.
+// Without the setting it makes all subnets again.
 func (s *Service) tidyAll(ctx context.Context) error {
 	var errs []error
 	for r := range s.networks.Rows() {

@@ -13,11 +13,13 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// An existing network cannot carry Kuryr's Key: it is its owner's, and may be several of Docker's
-// networks. The previous version finds it by a link: a subnet pool that no subnet is allocated
-// from, with the network and its pools in its name. Each host has its own links.
+// An existing network cannot carry Kuryr's Key: it is its owner's, and may be several of
+// Docker's networks. The previous version finds it by a link: a subnet pool that no
+// subnet is allocated from, with the network and its pools in its name. Each host has its
+// own links.
 
-// unusedRange is the prefix of links without a range: a subnet pool must have one (RFC 5737).
+// unusedRange is the prefix of links without a range: a subnet pool must have one (RFC
+// 5737).
 var unusedRange = netip.MustParsePrefix("192.0.2.0/24")
 
 // maxLinkPools is how many pools the name of a link has room for.
@@ -39,7 +41,8 @@ func (t target) linkKey(o reconcile.Object, spec Spec) sdn.Key {
 	return t.key(identity.KindLink, "", of, spec, Last{})
 }
 
-// ensureExisting links an existing network, and adds the ranges to it that it does not have.
+// ensureExisting links an existing network, and adds the ranges to it that it does not
+// have.
 func (t target) ensureExisting(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
 	read, first := isNew(ctx, o, last)
 	if !first {
@@ -172,7 +175,8 @@ type existing struct {
 	standing map[*api.IPAMData]sdn.Subnet // for the ranges that it has
 }
 
-// resolveExisting finds the network and its subnets, and refuses what it cannot be used for.
+// resolveExisting finds the network and its subnets, and refuses what it cannot be used
+// for.
 func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkRequest) (e existing, err error) {
 	if !s.sdn.Capabilities().SubnetPools {
 		return e, api.Refuse("this SDN has no subnet pools, which existing networks need")
@@ -193,7 +197,8 @@ func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkReque
 	return e, err
 }
 
-// networkOfSubnet returns a reference to the network of the subnet that options name alone.
+// networkOfSubnet returns a reference to the network of the subnet that options name
+// alone.
 func (s *Service) networkOfSubnet(ctx context.Context, e api.Existing) (api.Reference, error) {
 	for _, v6 := range []bool{false, true} {
 		if named, ok := e.Subnet[v6]; ok {
@@ -204,13 +209,13 @@ func (s *Service) networkOfSubnet(ctx context.Context, e api.Existing) (api.Refe
 	return api.Reference{}, nil
 }
 
-// standing returns the existing subnets that stand for the ranges. A range that no subnet has is
-// added to the network.
+// standing returns the existing subnets that stand for the ranges. A range that no subnet
+// has is added to the network.
 func (s *Service) standing(
 	ctx context.Context, r *api.CreateNetworkRequest, e existing,
 ) (map[*api.IPAMData]sdn.Subnet, error) {
 	for v6, named := range r.Options.Existing.Subnet {
-		asked, err := s.pools.FindSubnet(ctx, named, []sdn.ID{e.network.ID})
+		asked, err := s.namedSubnet(ctx, named, e)
 		if err != nil {
 			return nil, err
 		}
@@ -243,21 +248,18 @@ func (s *Service) standing(
 	return standing, nil
 }
 
-// addedFor reports whether a subnet was added for an engine's network.
-func (s *Service) addedFor(subnet sdn.Subnet, network string) bool {
-	return s.target().networkOf(subnet) == network
+// namedSubnet returns the subnet of an existing network that a reference names.
+func (s *Service) namedSubnet(ctx context.Context, named api.Reference, e existing) (sdn.Subnet, error) {
+	found := slices.DeleteFunc(slices.Clone(e.subnets), func(s sdn.Subnet) bool {
+		return s.ID != named.ID && (named.ID != "" || s.Name != named.Name)
+	})
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	return s.pools.FindSubnet(ctx, named, []sdn.ID{e.network.ID}) // it chooses, or says why there is none
 }
 
-// only returns the one object that a reference names.
-func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
-	switch {
-	case err != nil:
-		return one, err
-	case len(found) == 0:
-		return one, api.Refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
-	case len(found) > 1:
-		return one, api.Refuse("option %s: %d %ss are named %s: name it by its id",
-			named.Option, len(found), noun, api.Clip(named.Name, 100))
-	}
-	return found[0], nil
+// addedFor reports whether a subnet was added for an engine's network.
+func (s *Service) addedFor(subnet sdn.Subnet, network string) bool {
+	return target{s}.networkOf(subnet) == network
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -53,8 +54,8 @@ func NameOrID(name string) sdn.Match {
 	return sdn.Match{Names: []string{name}}
 }
 
-// named finds the object that a name or an id means. Of several with the name, that of the
-// network's project is meant: an administrator sees a "default" in each project.
+// named finds the object that a name or an id means. Of several with the name, that of
+// the network's project is meant: an administrator sees a "default" in each project.
 func named[T any](
 	name, project string, find func(sdn.Match) iter.Seq2[T, error], meta func(T) sdn.Meta, option, noun string,
 ) (sdn.ID, error) {
@@ -72,4 +73,87 @@ func named[T any](
 		return "", api.Refuse("%s: there is no %s %q", option, noun, api.Clip(name, 100))
 	}
 	return meta(found[0]).ID, nil
+}
+
+// Routing finds the router and the external network that options name.
+func (s *Service) Routing(ctx context.Context, o api.NetworkOptions) (r Routing, err error) {
+	if !s.sdn.Capabilities().Routers {
+		if o.AsksRouter() {
+			err = api.Refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
+		}
+		return r, err
+	}
+	r.Routed, r.Router = o.Routed() && (s.routed || o.AsksRouter()), o.Router
+	if r.External, err = s.externalNetwork(ctx, o.External); err == nil && r.Router != "" {
+		r.RouterID, err = s.namedRouter(ctx, o.Router)
+	}
+	return r, err
+}
+
+// externalNetwork returns the external network with a name or an id.
+func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, error) {
+	if name == "" {
+		return "", nil
+	}
+	if uuid.Validate(name) == nil {
+		n, err := s.sdn.Network(ctx, sdn.ID(name))
+		if err == nil && n.External {
+			return n.ID, nil
+		}
+		if ignoreAbsent(err) != nil {
+			return "", err
+		}
+	}
+	external := true
+	query := sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}, External: &external}
+	found, err := sdn.All(s.sdn.FindNetworks(ctx, query))
+	n, err := only(found, err, api.Reference{Option: api.OptExternal, Name: name}, "external network")
+	return n.ID, err
+}
+
+// namedRouter returns the router of others with a name or an id. A name means a router of
+// Kuryr's project only: any project can have one of that name. Without one, or if Kuryr
+// has made the router already, it returns "".
+func (s *Service) namedRouter(ctx context.Context, name string) (sdn.ID, error) {
+	if uuid.Validate(name) == nil {
+		r, err := s.sdn.Router(ctx, sdn.ID(name))
+		if sdn.IsNotFound(err) {
+			err = api.Refuse("option %s: there is no router %s", api.OptRouter, name)
+		}
+		return r.ID, err
+	}
+	found, err := sdn.All(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{name}}}))
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	keys := []sdn.Key{s.namer.GlobalKey(identity.KindSharedRouter, name)}
+	_, made, err := sdn.First(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Keys: keys}}))
+	if err != nil || made {
+		return "", err
+	}
+	project, err := s.pools.Project(ctx)
+	if err != nil {
+		return "", err
+	}
+	found = slices.DeleteFunc(found, func(r sdn.Router) bool { return r.Project != project })
+	if len(found) == 0 {
+		s.log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
+		return "", nil
+	}
+	r, err := only(found, nil, api.Reference{Option: api.OptRouter, Name: name}, "router")
+	return r.ID, err
+}
+
+// only returns the one object that a reference names.
+func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
+	switch {
+	case err != nil:
+		return one, err
+	case len(found) == 0:
+		return one, api.Refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
+	case len(found) > 1:
+		return one, api.Refuse("option %s: %d %ss are named %s: name it by its id",
+			named.Option, len(found), noun, api.Clip(named.Name, 100))
+	}
+	return found[0], nil
 }

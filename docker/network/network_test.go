@@ -542,33 +542,6 @@ func TestEmptyStays(t *testing.T) {
 	e.same(e.empty)
 }
 
-// The tags of an existing network are kuryr-libnetwork's, and are deleted with the last use.
-func TestExistingTags(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	n := e.theirs("net", "10.50.0.0/24")
-	before := e.dump()
-	r := e.create(1, existing(n), "10.50.0.0/24")
-	e.idle()
-	tagged, err := e.sdn.Network(t.Context(), n.ID)
-	e.must(err)
-	if !identity.HasID(tagged.Tags, r.NetworkID) || !slices.Contains(tagged.Tags, identity.ExistingTag(r.NetworkID)) {
-		t.Errorf("the network has the tags %v", tagged.Tags)
-	}
-	subnet, err := e.sdn.Subnet(t.Context(), tagged.Subnets[0])
-	e.must(err)
-	if !slices.Contains(subnet.Tags, string(e.ids[r.NetworkID][0])) {
-		t.Errorf("the subnet has the tags %v", subnet.Tags)
-	}
-	two := e.create(2, existing(n), "10.50.0.0/24")
-	e.idle()
-	e.remove(r)
-	e.idle()
-	e.remove(two)
-	e.idle()
-	e.same(before)
-}
-
 // A refused call changes nothing.
 func TestRefused(t *testing.T) {
 	t.Parallel()

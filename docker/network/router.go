@@ -1,17 +1,70 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
 
-	"github.com/google/uuid"
-
-	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
+
+// Routing is how the subnets of a network are routed.
+type Routing struct {
+	// Routed networks are on a router: their own, or the one that Router names.
+	Routed bool   `json:"routed,omitempty"`
+	Router string `json:"router,omitempty"`
+	// RouterID is set if Router names a router that Kuryr did not make.
+	RouterID sdn.ID `json:"routerID,omitempty"`
+	External sdn.ID `json:"external,omitempty"` // of its own router; "": that of the SDN
+}
+
+// Attach attaches subnets to the router, which is made with the Key if it is missing.
+// isNew says that the SDN has no router with the Key. Another host may delete a shared
+// router between the two steps if it has no other network: then it is made again, once.
+func (r Routing) Attach(
+	ctx context.Context, p sdn.Provider, key sdn.Key, subnets []sdn.ID, isNew bool,
+) (sdn.Router, error) {
+	router, err := r.attach(ctx, p, key, subnets, isNew && r.Router == "")
+	if sdn.IsNotFound(err) && r.Router != "" && r.RouterID == "" {
+		return r.attach(ctx, p, key, subnets, false)
+	}
+	return router, err
+}
+
+func (r Routing) attach(
+	ctx context.Context, p sdn.Provider, key sdn.Key, subnets []sdn.ID, isNew bool,
+) (sdn.Router, error) {
+	router, err := r.ensure(ctx, p, key, isNew)
+	if err != nil {
+		return router, err
+	}
+	for _, id := range subnets {
+		if slices.ContainsFunc(router.Interfaces, func(i sdn.RouterInterface) bool { return i.Subnet == id }) {
+			continue
+		}
+		if err := p.AttachSubnet(ctx, router.ID, id, netip.Addr{}); err != nil {
+			return router, err
+		}
+	}
+	return router, nil
+}
+
+func (r Routing) ensure(ctx context.Context, p sdn.Provider, key sdn.Key, isNew bool) (sdn.Router, error) {
+	if r.RouterID != "" {
+		return p.Router(ctx, r.RouterID)
+	}
+	want := sdn.RouterSpec{
+		Base: sdn.Base{Key: key, Name: "kuryr-router-" + key.Name[:min(len(key.Name), 64)]}, New: isNew,
+	}
+	external := cmp.Or(r.External, p.Capabilities().ExternalNetwork)
+	if external != "" {
+		want.Gateway = &sdn.ExternalGateway{Network: external, SNAT: true}
+	}
+	return p.EnsureRouter(ctx, want)
+}
 
 // routerKey returns the Key of a network's own router, or of the one that networks share.
 func (t target) routerKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
@@ -21,64 +74,25 @@ func (t target) routerKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
 	return t.key(identity.KindRouter, "", o, spec, last)
 }
 
-// route attaches the subnets of a network to its router, which is made if it is missing. Another
-// host may delete a shared router between the two steps if it has no other network: then it is
-// made again, once.
+// route attaches the subnets of a network to its router.
 func (t target) route(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last, first bool,
+	ctx context.Context, o reconcile.Object, spec Spec, last Last, isNew bool,
 ) (Last, error) {
-	last, err := t.attach(ctx, o, spec, last, first)
-	if sdn.IsNotFound(err) && spec.Router != "" && spec.RouterID == "" {
-		last, err = t.attach(ctx, o, spec, last, false)
+	var ids []sdn.ID
+	for _, r := range spec.Ranges {
+		key := t.subnetKey(o, spec, last, r)
+		if at := slices.IndexFunc(last.Subnets, func(s sdn.Subnet) bool { return s.Key == key }); at >= 0 {
+			ids = append(ids, last.Subnets[at].ID)
+		}
 	}
-	if err == nil && first {
+	router, err := spec.Attach(ctx, t.sdn, t.routerKey(o, spec, last), ids, isNew)
+	if router.ID != "" {
+		last.Router, last.RouterOurs = router.ID, spec.RouterID == ""
+	}
+	if err == nil && isNew {
 		err = t.warnUnreached(ctx, last.Router)
 	}
 	return last, err
-}
-
-func (t target) attach(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last, first bool,
-) (Last, error) {
-	router, err := t.ensureRouter(ctx, o, spec, last, first)
-	if err != nil {
-		return last, err
-	}
-	last.Router, last.RouterOurs = router.ID, spec.RouterID == ""
-	for _, r := range spec.Ranges {
-		key := t.subnetKey(o, spec, last, r)
-		at := slices.IndexFunc(last.Subnets, func(s sdn.Subnet) bool { return s.Key == key })
-		if at < 0 || slices.ContainsFunc(router.Interfaces, func(i sdn.RouterInterface) bool {
-			return i.Subnet == last.Subnets[at].ID
-		}) {
-			continue
-		}
-		if err := t.sdn.AttachSubnet(ctx, router.ID, last.Subnets[at].ID, netip.Addr{}); err != nil {
-			return last, err
-		}
-	}
-	return last, nil
-}
-
-func (t target) ensureRouter(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last, first bool,
-) (sdn.Router, error) {
-	if spec.RouterID != "" {
-		return t.sdn.Router(ctx, spec.RouterID)
-	}
-	key := t.routerKey(o, spec, last)
-	want := sdn.RouterSpec{
-		Base: sdn.Base{Key: key, Name: "kuryr-router-" + key.Name[:min(len(key.Name), 64)]},
-		New:  first && spec.Router == "",
-	}
-	external := spec.External
-	if external == "" {
-		external = t.sdn.Capabilities().ExternalNetwork
-	}
-	if external != "" {
-		want.Gateway = &sdn.ExternalGateway{Network: external, SNAT: true}
-	}
-	return t.sdn.EnsureRouter(ctx, want)
 }
 
 // findRouter fills in the router of a network whose answer was lost.
@@ -105,8 +119,8 @@ func (t target) detach(ctx context.Context, o reconcile.Object, spec Spec, last 
 	return ignoreAbsent(t.sdn.DetachSubnet(ctx, last.Router, subnet))
 }
 
-// unroute detaches a network from its router and deletes the router if Kuryr made it and no other
-// network is on it. routed reports whether there was a router of Kuryr's.
+// unroute detaches a network from its router and deletes the router if Kuryr made it and
+// no other network is on it. routed reports whether there was a router of Kuryr's.
 func (t target) unroute(
 	ctx context.Context, o reconcile.Object, spec Spec, last Last,
 ) (_ Last, routed bool, err error) {
@@ -131,7 +145,8 @@ func (t target) unroute(
 	return last, err == nil, err
 }
 
-// keepRouter returns nil for a router that cannot be deleted because of networks of others.
+// keepRouter returns nil for a router that cannot be deleted because of networks of
+// others.
 func (t target) keepRouter(ctx context.Context, spec Spec, id sdn.ID, cause error) error {
 	if spec.Router != "" {
 		return nil
@@ -146,79 +161,6 @@ func (t target) keepRouter(ctx context.Context, spec Spec, id sdn.ID, cause erro
 		return nil
 	}
 	return cause
-}
-
-// resolveRouter sets what the options name a router and an external network by.
-func (s *Service) resolveRouter(ctx context.Context, o api.NetworkOptions, spec *Spec) error {
-	if !s.sdn.Capabilities().Routers {
-		if o.AsksRouter() {
-			return api.Refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
-		}
-		return nil
-	}
-	spec.Routed = o.Routed() && (s.routed || o.AsksRouter())
-	var err error
-	if spec.External, err = s.ExternalNetwork(ctx, o.External); err != nil {
-		return err
-	}
-	if spec.Router = o.Router; spec.Router != "" {
-		spec.RouterID, err = s.NamedRouter(ctx, o.Router)
-	}
-	return err
-}
-
-// ExternalNetwork returns the external network with a name or an id.
-func (s *Service) ExternalNetwork(ctx context.Context, name string) (sdn.ID, error) {
-	if name == "" {
-		return "", nil
-	}
-	if uuid.Validate(name) == nil {
-		n, err := s.sdn.Network(ctx, sdn.ID(name))
-		if err == nil && n.External {
-			return n.ID, nil
-		}
-		if ignoreAbsent(err) != nil {
-			return "", err
-		}
-	}
-	external := true
-	query := sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}, External: &external}
-	found, err := sdn.All(s.sdn.FindNetworks(ctx, query))
-	n, err := only(found, err, api.Reference{Option: api.OptExternal, Name: name}, "external network")
-	return n.ID, err
-}
-
-// NamedRouter returns the router of others with a name or an id. A name means a router of Kuryr's
-// project only: any project can have one of that name. Without one, or if Kuryr has made the
-// router already, it returns "".
-func (s *Service) NamedRouter(ctx context.Context, name string) (sdn.ID, error) {
-	if uuid.Validate(name) == nil {
-		r, err := s.sdn.Router(ctx, sdn.ID(name))
-		if sdn.IsNotFound(err) {
-			err = api.Refuse("option %s: there is no router %s", api.OptRouter, name)
-		}
-		return r.ID, err
-	}
-	found, err := sdn.All(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{name}}}))
-	if err != nil || len(found) == 0 {
-		return "", err
-	}
-	keys := []sdn.Key{s.namer.GlobalKey(identity.KindSharedRouter, name)}
-	_, made, err := sdn.First(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Keys: keys}}))
-	if err != nil || made {
-		return "", err
-	}
-	project, err := s.pools.Project(ctx)
-	if err != nil {
-		return "", err
-	}
-	found = slices.DeleteFunc(found, func(r sdn.Router) bool { return r.Project != project })
-	if len(found) == 0 {
-		s.log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
-		return "", nil
-	}
-	r, err := only(found, nil, api.Reference{Option: api.OptRouter, Name: name}, "router")
-	return r.ID, err
 }
 
 // warnUnreached logs the ranges that the host cannot reach: a network works without.

@@ -56,8 +56,9 @@ type Service struct {
 	deleteEmpty  bool
 	log          *slog.Logger
 
-	// locks are taken in the order pool, network, tagged. A lock of a pool is held while its subnet is
-	// deleted or made again; that of a network while its spec is changed. Package ipam locks ranges.
+	// locks are taken in the order pool, network. A lock of a pool is held while its subnet is
+	// deleted or made again; that of a network while its spec is changed. Package ipam locks
+	// ranges.
 	locks    keymutex.Mutex
 	mu       sync.Mutex
 	holds    map[string]hold // by pool
@@ -74,7 +75,6 @@ type (
 const (
 	lockPool    = "pool/"
 	lockNetwork = "network/"
-	lockTagged  = "tagged/"
 	claimPool   = "network-of-pool/"
 )
 
@@ -116,7 +116,7 @@ func New(c Config) *Service {
 		InUse:   func(r row) bool { return s.inUse(r.Key) },
 		Removed: s.forget,
 	})
-	s.tags = reconcile.Register(c.Store, "network-tags", s.tagTarget(),
+	s.tags = reconcile.Register(c.Store, "network-tags", tagTarget{s},
 		reconcile.Options[TagSpec, struct{}]{
 			Timeout: callTimeout, MaxRows: maxTagged, Engine: c.Engine,
 			Listed: func(r tagRow, content any) bool { return listed(r.Key, content) },
@@ -133,19 +133,6 @@ func listed(id string, content any) bool {
 	}
 	_, has := c.Network(id)
 	return has || c.IsShared(id)
-}
-
-func (s *Service) tagTarget() tagTarget {
-	return tagTarget{sdn: s.sdn, namer: s.namer, log: s.log, unmark: s.pools.Unmark}
-}
-
-func (s *Service) target() target { return target{sdn: s.sdn, namer: s.namer, log: s.log} }
-
-func (s *Service) lister() lister {
-	return lister{
-		target: s.target(), tags: s.tagTarget(), routed: s.routed, ref: s.pools.RefOf,
-		row: func(id string) (row, bool) { return s.networks.Get(id) },
-	}
 }
 
 // Start tells the pools of their subnets, after the store was started. It makes no call of the

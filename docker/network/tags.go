@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/identity"
@@ -13,9 +12,9 @@ import (
 )
 
 // An existing network that is a network of Docker's, and the subnets that are used, carry
-// kuryr-libnetwork's tags: for people, and for that program if it gets the deployment back. Each
-// tag is a call of the SDN, so Docker does not wait for them. Rows of a kind of their own outlive
-// the network.
+// kuryr-libnetwork's tags: for people, and for that program if it gets the deployment
+// back. Each tag is a call of the SDN, so Docker does not wait for them. Rows of a kind
+// of their own outlive the network.
 
 // TagSpec is what carries the tags of a network.
 type TagSpec struct {
@@ -25,16 +24,9 @@ type TagSpec struct {
 	Project string   `json:"project,omitempty"` // Kuryr's; "": unknown, or the SDN has no projects
 }
 
-type tagTarget struct {
-	sdn   sdn.Provider
-	namer identity.Namer
-	log   *slog.Logger
-	// unmark deletes kuryr-libnetwork's tag of an operator's pool that no subnet uses.
-	unmark func(ctx context.Context, pool, going sdn.ID) error
-}
-
-// maxStale is how often a change is made again because another changed the object.
-const maxStale = 5
+// tagTarget writes and deletes the tags. It fails if another has changed the object since it
+// was read, and the store repeats it.
+type tagTarget struct{ *Service }
 
 // useTags returns the tags of an existing network.
 func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
@@ -66,7 +58,8 @@ func (s *Service) setTags(ctx context.Context, id string, spec Spec, last Last) 
 	}
 }
 
-// dropTags deletes the tags of a network that has no row any longer, as after it was an orphan.
+// dropTags deletes the tags of a network that has no row any longer, as after it was an
+// orphan.
 func (s *Service) dropTags(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -84,14 +77,18 @@ func (s *Service) dropTags(id string) {
 }
 
 // tagFirst writes the tag by which kuryr-libnetwork knows that a network is in use.
-func (s *Service) tagFirst(ctx context.Context, id string, n sdn.Network) {
-	if err := s.tagTarget().tagNetwork(ctx, n, adding(identity.ExistingTag(id))); err != nil {
-		s.log.WarnContext(ctx, "existing network not tagged", "network", n.ID, "err", err)
+func (s *Service) tagFirst(ctx context.Context, id string, network sdn.ID) {
+	n, err := s.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // reads past caches
+	if err == nil {
+		err = tagTarget{s}.tagNetwork(ctx, n, identity.WithAll(n.Tags, identity.ExistingTag(id)))
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "existing network not tagged", "network", network, "err", err)
 	}
 }
 
-// removeTags deletes the tags of a network that is no longer Docker's. Docker waits if objects of
-// kuryr-libnetwork depend on them.
+// removeTags deletes the tags of a network that is no longer Docker's. Docker waits if
+// objects of kuryr-libnetwork depend on them.
 func (s *Service) removeTags(ctx context.Context, id string, spec Spec, last Last) error {
 	if _, ok := s.tags.Get(id); !ok { // the network is of an earlier version
 		s.setTags(ctx, id, spec, last)
@@ -119,7 +116,7 @@ func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	if err := t.tagNetwork(ctx, n, adding(useTags(id)...)); err != nil {
+	if err := t.tagNetwork(ctx, n, identity.WithAll(n.Tags, useTags(id)...)); err != nil {
 		return err
 	}
 	for i, id := range spec.Subnets {
@@ -128,7 +125,7 @@ func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
 		}
 		subnet, err := t.sdn.Subnet(ctx, id)
 		if err == nil && subnet.Network == spec.Network {
-			err = t.tagSubnet(ctx, subnet, adding(string(spec.Pools[i])))
+			_, err = t.tagSubnet(ctx, subnet, identity.WithAll(subnet.Tags, string(spec.Pools[i])))
 		}
 		if ignoreAbsent(err) != nil {
 			return err
@@ -137,8 +134,8 @@ func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
 	return nil
 }
 
-// Delete implements reconcile.Target. It also deletes what kuryr-libnetwork made for the use of
-// the network, unless others use it.
+// Delete implements reconcile.Target. It also deletes what kuryr-libnetwork made for the
+// use of the network, unless others use it.
 func (t tagTarget) Delete(ctx context.Context, o reconcile.Object, spec TagSpec, _ struct{}) error {
 	return t.unlessRefused(ctx, spec, t.remove(ctx, o.Key, spec))
 }
@@ -148,23 +145,25 @@ func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	if err := t.tagNetwork(ctx, n, without(useTags(id)...)); err != nil {
+	if err := t.tagNetwork(ctx, n, identity.Without(n.Tags, useTags(id)...)); err != nil {
 		return err
 	}
 	var pools []string
 	for _, p := range spec.Pools {
 		pools = append(pools, string(p))
 	}
-	var peers []sdn.Subnet
+	var peers []peerUse
 	for s, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{spec.Network}}) {
+		use := peerUse{pools: subnetPools(s)}
 		if err == nil && !t.namer.Ours(s.Meta, identity.KindSubnet) {
-			err = t.tagSubnet(ctx, s, without(pools...))
+			s, err = t.tagSubnet(ctx, s, identity.Without(s.Tags, pools...))
 		}
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(subnetPools(s), func(id sdn.ID) bool { return !slices.Contains(spec.Pools, id) }) {
-			peers = append(peers, s)
+		use.subnet = s
+		if slices.ContainsFunc(use.pools, func(id sdn.ID) bool { return !slices.Contains(spec.Pools, id) }) {
+			peers = append(peers, use)
 		}
 	}
 	if len(peers) == 0 {
@@ -173,8 +172,15 @@ func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
 	return t.dropPeersPools(ctx, spec, peers)
 }
 
-// unlessRefused returns an error after which tags are tried again. An owner may not allow others
-// to tag a network, and nothing depends on the tags.
+// peerUse is a subnet of an existing network with the pools that it had before its tags
+// were deleted.
+type peerUse struct {
+	subnet sdn.Subnet
+	pools  []sdn.ID
+}
+
+// unlessRefused returns an error after which tags are tried again. An owner may not allow
+// others to tag a network, and nothing depends on the tags.
 func (t tagTarget) unlessRefused(ctx context.Context, spec TagSpec, err error) error {
 	if err == nil || sdn.IsUnavailable(err) || sdn.ReasonOf(err) == sdn.Stale || ctx.Err() != nil {
 		return err
@@ -183,52 +189,45 @@ func (t tagTarget) unlessRefused(ctx context.Context, spec TagSpec, err error) e
 	return nil
 }
 
-func (t tagTarget) tagNetwork(ctx context.Context, n sdn.Network, change func([]string) []string) error {
-	return retryStale(func(again bool) (err error) {
-		if again {
-			if n, err = t.sdn.Network(ctx, n.ID); err != nil {
-				return err
-			}
-		}
-		tags := change(n.Tags)
-		if slices.Equal(tags, n.Tags) {
-			return nil
-		}
-		_, err = t.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}})
-		return err
-	})
+// tagNetwork makes the tags those of a network, unless another has changed it since it
+// was read.
+func (t tagTarget) tagNetwork(ctx context.Context, n sdn.Network, tags []string) error {
+	if slices.Equal(tags, n.Tags) {
+		return nil
+	}
+	patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
+	_, err := t.sdn.UpdateNetwork(ctx, n.ID, patch)
+	return err
 }
 
-func (t tagTarget) tagSubnet(ctx context.Context, s sdn.Subnet, change func([]string) []string) error {
-	return retryStale(func(again bool) (err error) {
-		if again {
-			if s, err = t.sdn.Subnet(ctx, s.ID); err != nil {
-				return err
-			}
-		}
-		tags := change(s.Tags)
-		if slices.Equal(tags, s.Tags) {
-			return nil
-		}
-		_, err = t.sdn.UpdateSubnet(ctx, s.ID, sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}})
-		return err
-	})
+// tagSubnet is tagNetwork for a subnet. It returns the changed subnet.
+func (t tagTarget) tagSubnet(ctx context.Context, s sdn.Subnet, tags []string) (sdn.Subnet, error) {
+	if slices.Equal(tags, s.Tags) {
+		return s, nil
+	}
+	patch := sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}}
+	tagged, err := t.sdn.UpdateSubnet(ctx, s.ID, patch)
+	if err != nil {
+		return s, err
+	}
+	return tagged, nil
 }
 
-// dropPeersPools deletes what kuryr-libnetwork made for the use of subnets of an existing network,
+// dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network,
 // if no other host uses the network.
-func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, subnets []sdn.Subnet) error {
+func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, peers []peerUse) error {
 	now, err := t.sdn.UpdateNetwork(ctx, spec.Network, sdn.NetworkPatch{}) // reads past caches
 	if err != nil || len(identity.Values(now.Tags, identity.TagExisting)) > 0 {
 		return err
 	}
-	for _, s := range subnets {
-		pools, err := poolsOf(ctx, t.sdn, s)
+	for _, use := range peers {
+		pools, err := existingPools(ctx, t.sdn, use.pools)
 		if err != nil {
 			return err
 		}
 		for _, p := range pools {
-			if err := t.dropPeersPool(ctx, spec, s, p); err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
+			use.subnet, err = t.dropPeersPool(ctx, spec, use.subnet, p)
+			if err != nil && sdn.ReasonOf(err) != sdn.InUse && !sdn.IsNotFound(err) {
 				return err
 			}
 		}
@@ -236,39 +235,39 @@ func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, subnets []s
 	return nil
 }
 
-// dropPeersPool deletes a pool of a subnet, and the subnet if it has kuryr-libnetwork's name. An
-// operator's pool loses its tag.
-func (t tagTarget) dropPeersPool(ctx context.Context, spec TagSpec, s sdn.Subnet, p sdn.SubnetPool) error {
-	if !isPeersPool(spec, s, p) {
-		if !slices.Contains(p.Tags, identity.TagExistingPool) {
-			return nil
-		}
-		if err := t.tagSubnet(ctx, s, without(string(p.ID))); err != nil {
-			return err
-		}
-		return t.unmark(ctx, p.ID, "")
+// dropPeersPool deletes a pool of a subnet, and the subnet if it has kuryr-libnetwork's
+// name. An operator's pool loses its tag. It returns the changed subnet.
+func (t tagTarget) dropPeersPool(
+	ctx context.Context, spec TagSpec, s sdn.Subnet, p sdn.SubnetPool,
+) (_ sdn.Subnet, err error) {
+	peers := isPeersPool(spec, s, p)
+	if !peers && !slices.Contains(p.Tags, identity.TagExistingPool) {
+		return s, nil
 	}
-	var err error
-	if s.Foreign && s.Name == identity.SubnetTitle(s.CIDR) && s.Pool == p.ID {
+	if peers && s.Foreign && s.Name == identity.SubnetTitle(s.CIDR) && s.Pool == p.ID {
 		err = t.sdn.DeleteSubnet(ctx, s.ID)
 	} else {
-		err = t.tagSubnet(ctx, s, without(string(p.ID)))
+		s, err = t.tagSubnet(ctx, s, identity.Without(s.Tags, string(p.ID)))
 	}
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return s, err
+	case peers:
+		return s, t.sdn.DeleteSubnetPool(ctx, p.ID)
 	}
-	return t.sdn.DeleteSubnetPool(ctx, p.ID)
+	return s, t.pools.Unmark(ctx, p.ID, "")
 }
 
-// isPeersPool reports whether kuryr-libnetwork made a pool for a subnet. The owner of the subnet can
-// give it the id of any pool as a tag. So the pool must be of Kuryr's project, and name the subnet.
+// isPeersPool reports whether kuryr-libnetwork made a pool for a subnet. The owner of the
+// subnet can give it the id of any pool as a tag. So the pool must be of Kuryr's project,
+// and name the subnet.
 func isPeersPool(spec TagSpec, s sdn.Subnet, p sdn.SubnetPool) bool {
 	return identity.PeersPool(p) && p.Project == spec.Project && p.Prefixes[0] == s.CIDR &&
 		(s.Pool == p.ID || slices.Contains(p.Tags, string(s.ID)))
 }
 
-// subnetPools returns the pools of a subnet. One that is allocated from an operator's pool names
-// Docker's by a tag.
+// subnetPools returns the pools of a subnet. One that is allocated from an operator's
+// pool names Docker's by a tag.
 func subnetPools(s sdn.Subnet) []sdn.ID {
 	if ids := identity.IDs(s.Tags); len(ids) > 0 {
 		return ids
@@ -279,9 +278,9 @@ func subnetPools(s sdn.Subnet) []sdn.ID {
 	return []sdn.ID{s.Pool}
 }
 
-// poolsOf returns the pools of a subnet that are there.
-func poolsOf(ctx context.Context, p sdn.Provider, s sdn.Subnet) (pools []sdn.SubnetPool, err error) {
-	for _, id := range subnetPools(s) {
+// existingPools returns those of the pools that are there.
+func existingPools(ctx context.Context, p sdn.Provider, ids []sdn.ID) (pools []sdn.SubnetPool, err error) {
+	for _, id := range ids {
 		pool, err := p.SubnetPool(ctx, id)
 		if ignoreAbsent(err) != nil {
 			return nil, err
@@ -291,31 +290,4 @@ func poolsOf(ctx context.Context, p sdn.Provider, s sdn.Subnet) (pools []sdn.Sub
 		}
 	}
 	return pools, nil
-}
-
-// adding returns a change that adds tags.
-func adding(tags ...string) func([]string) []string {
-	return func(has []string) []string {
-		for _, t := range tags {
-			has, _ = identity.With(has, t)
-		}
-		return has
-	}
-}
-
-// without returns a change that removes tags.
-func without(tags ...string) func([]string) []string {
-	return func(has []string) []string {
-		return slices.DeleteFunc(slices.Clone(has), func(t string) bool { return slices.Contains(tags, t) })
-	}
-}
-
-// retryStale repeats a conditional change, which reads its object again first.
-func retryStale(change func(again bool) error) error {
-	for try := 0; ; try++ {
-		err := change(try > 0)
-		if sdn.ReasonOf(err) != sdn.Stale || try == maxStale {
-			return err
-		}
-	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,86 +12,12 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Spec is what a network of the engine's was asked for.
-type Spec struct {
-	Ranges    []Range `json:"ranges,omitempty"`
-	Internal  bool    `json:"internal,omitempty"`
-	NoGateway bool    `json:"noGateway,omitempty"`
-	Shared    bool    `json:"shared,omitempty"`
-	MTU       int     `json:"mtu,omitempty"`
-	// Routed networks are on a router: their own, or the one that Router names.
-	Routed bool   `json:"routed,omitempty"`
-	Router string `json:"router,omitempty"`
-	// RouterID is set if Router names a router that Kuryr did not make.
-	RouterID    sdn.ID     `json:"routerID,omitempty"`
-	External    sdn.ID     `json:"external,omitempty"` // of its own router; "": that of the SDN
-	HostBinding netip.Addr `json:"hostBinding,omitzero"`
-	Publish     string     `json:"publish,omitempty"`
-	Groups      []string   `json:"groups,omitempty"`
-	Existing    sdn.ID     `json:"existing,omitempty"` // the network of the SDN that it is; "": a new one
-	Form        uint8      `json:"form"`               // of its Keys
-	// Unknown is set in rows that are being deleted and say nothing of the network: the SDN is asked.
-	Unknown bool `json:"unknown,omitempty"`
-}
+// target makes networks. Its files are target.go for networks of Kuryr's own, router.go,
+// empty.go, and existing.go.
+type target struct{ *Service }
 
-// The forms of Keys.
-const (
-	formCompat = 1 // the names of the previous version
-	formOwn    = 2 // with host, store and incarnation
-)
-
-// Range is a range of a network.
-type Range struct {
-	CIDR     netip.Prefix    `json:"cidr"`
-	Sub      netip.Prefix    `json:"sub,omitzero"`     // of automatic allocation; invalid: all of CIDR
-	Place    int             `json:"place,omitempty"`  // among the ranges of its family
-	Gateway  netip.Addr      `json:"gateway,omitzero"` // invalid: the first address
-	None     bool            `json:"none,omitempty"`   // it has no gateway
-	Reserved []netip.Addr    `json:"reserved,omitempty"`
-	Routes   []sdn.HostRoute `json:"routes,omitempty"`
-	Pool     string          `json:"pool,omitempty"`     // key of its row; "": of another IPAM driver
-	PoolID   sdn.ID          `json:"poolID,omitempty"`   // of the SDN
-	CutFrom  sdn.ID          `json:"cutFrom,omitempty"`  // pool that the subnet is allocated from
-	Standing sdn.ID          `json:"standing,omitempty"` // existing subnet; "": one is made
-	Absent   bool            `json:"absent,omitempty"`   // its subnet is deleted while it is empty
-}
-
-// pools returns the keys of the pools of the ranges.
-func (s Spec) pools() (keys []string) {
-	for _, r := range s.Ranges {
-		if r.Pool != "" {
-			keys = append(keys, r.Pool)
-		}
-	}
-	return keys
-}
-
-// Last is what the SDN has of a network.
-type Last struct {
-	ID             sdn.ID       `json:"id,omitempty"`
-	Key            sdn.Key      `json:"key,omitzero"`
-	Project        string       `json:"project,omitempty"`
-	MTU            int          `json:"mtu,omitempty"`
-	NoPortSecurity bool         `json:"noPortSecurity,omitempty"`
-	Subnets        []sdn.Subnet `json:"subnets,omitempty"`
-	Added          []sdn.ID     `json:"added,omitempty"` // subnets that were added to an existing network
-	Router         sdn.ID       `json:"router,omitempty"`
-	RouterOurs     bool         `json:"routerOurs,omitempty"`
-	Link           sdn.ID       `json:"link,omitempty"`
-	Emptied        []sdn.ID     `json:"emptied,omitempty"` // pools with the tags of a deleted subnet
-	Home           string       `json:"home,omitempty"`    // Kuryr's project, beside an existing network
-}
-
-// target makes networks. Its files are target.go for networks of its own, router.go, and
-// existing.go.
-type target struct {
-	sdn   sdn.Provider
-	namer identity.Namer
-	log   *slog.Logger
-}
-
-// newKey is the key of what the caller of a first Set knows: that the SDN has no object with the
-// Key of the network, and the existing network, as it was read for this call.
+// newKey is the key of what the caller of a first Set knows: that the SDN has no object
+// with the Key of the network, and the existing network, as it was read for this call.
 type newKey struct{}
 
 func withNew(ctx context.Context, e *existing) context.Context {
@@ -105,8 +29,8 @@ func isNew(ctx context.Context, o reconcile.Object, last Last) (e *existing, isN
 	return e, known && !o.Earlier && last.ID == ""
 }
 
-// key returns the Key of an object of the network, in the form of its first Set. It has the name of
-// the network's own Key, which an earlier store may have given.
+// key returns the Key of an object of the network, in the form of its first Set. It has
+// the name of the network's own Key, which an earlier store may have given.
 func (t target) key(kind, part string, o reconcile.Object, spec Spec, last Last) sdn.Key {
 	n := t.namer
 	n.Compat = spec.Form != formOwn
@@ -125,14 +49,11 @@ func (t target) networkKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
 }
 
 func (t target) subnetKey(o reconcile.Object, spec Spec, last Last, r Range) sdn.Key {
-	family := 4
-	if r.CIDR.Addr().Is6() {
-		family = 6
-	}
-	return t.key(identity.KindSubnet, fmt.Sprintf("/%d.%d", family, r.Place), o, spec, last)
+	return t.key(identity.KindSubnet, identity.SubnetPart(r.CIDR, r.Place), o, spec, last)
 }
 
-// networkOf returns the engine's network that a subnet was made for, "" if it is not of ours.
+// networkOf returns the engine's network that a subnet was made for, "" if it is not of
+// ours.
 func (t target) networkOf(s sdn.Subnet) string {
 	parts := strings.Split(s.Key.Name, "/")
 	switch {
@@ -160,7 +81,7 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	_, first := isNew(ctx, o, last)
 	subnets := t.subnetSpecs(o, spec, last)
 	made, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
-		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(o.Key), Tags: t.tags(o.Key, spec)},
+		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(o.Key), Tags: t.networkTags(o.Key, spec)},
 		MTU:     spec.MTU,
 		Shared:  spec.Shared,
 		Subnets: subnets,
@@ -187,9 +108,9 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	return t.forgetEmptied(ctx, spec, last)
 }
 
-// tags returns the tags of a network: those of kuryr-libnetwork, the host's, and those that the
-// previous version judges the network by.
-func (t target) tags(id string, spec Spec) []string {
+// networkTags returns the tags of a network: those of kuryr-libnetwork, the host's, and
+// those that the previous version judges the network by.
+func (t target) networkTags(id string, spec Spec) []string {
 	tags := append(identity.IDTags(id), t.namer.HostTag())
 	if spec.Form == formCompat {
 		tags = append(tags, identity.NetworkOptionTags(spec.options())...)
@@ -328,8 +249,9 @@ func (t target) find(ctx context.Context, o reconcile.Object, spec Spec, last La
 	return last, err
 }
 
-// deleteWithPorts deletes a network or a subnet. Ports of ours in its way are left of endpoints
-// that the engine no longer has: they are deleted first. Ports of others keep it.
+// deleteWithPorts deletes a network or a subnet. Ports of ours in its way are left of
+// endpoints that the engine no longer has: they are deleted first. Ports of others keep
+// it.
 func (t target) deleteWithPorts(ctx context.Context, of sdn.PortQuery, del func() error) error {
 	err := del()
 	if sdn.ReasonOf(err) != sdn.InUse {

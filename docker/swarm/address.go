@@ -81,7 +81,7 @@ func gatewayOf(subnet sdn.Subnet, asked netip.Addr) (answer api.RequestAddressRe
 }
 
 // portAt returns the port that has an address.
-func (s shared) portAt(ctx context.Context, subnet sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
+func (s *Service) portAt(ctx context.Context, subnet sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
 	query := sdn.PortQuery{Subnets: []sdn.ID{subnet}, Addresses: []netip.Addr{a}}
 	return sdn.First(s.sdn.FindPorts(ctx, query))
 }
@@ -138,7 +138,7 @@ func (s *Service) managerAddress(
 }
 
 // holdTarget takes and releases the addresses of a manager.
-type holdTarget struct{ shared }
+type holdTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.
 func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _ held) (held, error) {
@@ -178,7 +178,7 @@ func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _
 }
 
 // portKey returns the Key of a port that a manager has made. Any host can release it.
-func (s shared) portKey(network sdn.ID, nonce string) sdn.Key {
+func (s *Service) portKey(network sdn.ID, nonce string) sdn.Key {
 	return s.names.GlobalKey(identity.KindPort, string(network)+"/"+nonce)
 }
 
@@ -199,7 +199,7 @@ func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held
 		case slices.Equal(has, []string{mark}):
 			return nil
 		}
-		tags := append(without(p.Tags, has...), mark)
+		tags := append(identity.Without(p.Tags, has...), mark)
 		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
 		_, err := t.sdn.UpdatePort(ctx, p.ID, patch)
 		return err
@@ -222,7 +222,7 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 		return reconcile.ErrAbsent
 	}
 	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
-		others := without(heldBy(p), identity.TagHeld+spec.Life)
+		others := identity.Without(heldBy(p), identity.TagHeld+spec.Life)
 		if p.DeviceID != "" || len(others) > 0 {
 			return nil
 		}
@@ -250,7 +250,7 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 		return err
 	}
 	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
-		left := without(p.Tags, tags...)
+		left := identity.Without(p.Tags, tags...)
 		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}}
 		others := slices.DeleteFunc(slices.Clone(p.Addresses), func(a sdn.Address) bool { return a.Addr == spec.Addr })
 		switch {
@@ -268,14 +268,22 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 	}))
 }
 
-// heldAt returns the port of ours that has an address of a pool.
-func (s shared) heldAt(ctx context.Context, pool sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
-	subnet, found, err := s.subnetOf(ctx, pool)
-	if err != nil || !found || subnet.Gateway == a {
-		return sdn.Port{}, false, err
+// lookUp returns the subnet of a pool that a manager allocates from, and the port that
+// has an address of it other than the gateway. The zero values stand for what is absent.
+func (s *Service) lookUp(
+	ctx context.Context, pool sdn.ID, a netip.Addr,
+) (subnet sdn.Subnet, p sdn.Port, err error) {
+	subnet, _, err = s.subnetOf(ctx, pool)
+	if err == nil && hasSwarm(subnet.Meta) && subnet.Gateway != a {
+		p, _, err = s.portAt(ctx, subnet.ID, a)
 	}
-	p, found, err := s.portAt(ctx, subnet.ID, a)
-	return p, found && s.names.Ours(p.Meta, identity.KindPort), err
+	return subnet, p, err
+}
+
+// heldAt returns the port of ours that has an address of a pool.
+func (s *Service) heldAt(ctx context.Context, pool sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
+	_, p, err := s.lookUp(ctx, pool, a)
+	return p, s.names.Ours(p.Meta, identity.KindPort), err
 }
 
 // ReleaseAddress takes an address from a manager or a node. The port goes when neither
@@ -293,22 +301,17 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 	}
 	look, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	subnet, found, err := s.subnetOf(look, spec.Pool)
-	if err == nil && (!found || !hasSwarm(subnet.Meta)) {
-		return spec.Life != "", nil
-	}
-	var p sdn.Port
-	if err == nil {
-		p, found, err = s.portAt(look, subnet.ID, spec.Addr)
-	}
+	subnet, p, err := s.lookUp(look, spec.Pool, spec.Addr)
 	switch {
 	case unavailable(err):
 	case err != nil:
 		return true, err
-	case !found || !s.names.Ours(p.Meta, identity.KindPort) || len(heldBy(p)) == 0:
+	case !hasSwarm(subnet.Meta):
+		return spec.Life != "", nil
+	case !s.names.Ours(p.Meta, identity.KindPort) || len(heldBy(p)) == 0:
 		return true, nil // a gateway, or released already
 	default:
-		s.takeBack(p.ID)
+		s.given.Delete(p.ID)
 		row.Last = held{Port: p, Tags: heldBy(p)}
 	}
 	return true, free(ctx, s, s.hold, row)
@@ -421,8 +424,8 @@ func (s *Service) At(
 	return ports, nil
 }
 
-// heldByNode returns the port of docker/ipam that has an address. Its user may have changed
-// an existing port; others only this process changes.
+// heldByNode returns the port of docker/ipam that has an address. Its user may have
+// changed an existing port; others only this process changes.
 func (s *Service) heldByNode(ctx context.Context, subnet sdn.Subnet, a netip.Addr) (h ipam.Held, ok bool, err error) {
 	if h, ok, err = s.ipam.HeldAt(ctx, subnet.ID, a); !ok {
 		return h, false, err
@@ -457,8 +460,8 @@ func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, erro
 	for _, r := range rows[1:] {
 		q.Spec.Merge = append(q.Spec.Merge, r.Spec.Port)
 		q.Spec.Claims = append(q.Spec.Claims, r.Spec.Claims...)
-		// From here until the Set an address has no row. The engine has no answer then, and
-		// releases it.
+		// From here until the Set an address has no row. The engine has no answer then,
+		// and releases it.
 		if err := s.address.Forget(ctx, r.Key); err != nil {
 			return ipam.Held{}, err
 		}
@@ -500,7 +503,8 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 	claim := nodeClaim(pool, a)
 	if r, ok := s.address.Holder(claim); ok {
 		if len(r.Spec.Claims) > 1 && r.Phase == reconcile.Wanted {
-			// The port has the address of another family, too: it stays until that is released.
+			// The port has the address of another family, too: it stays until that is
+			// released.
 			left := r.Spec
 			left.Claims = slices.DeleteFunc(slices.Clone(left.Claims), func(c string) bool { return c == claim })
 			_, err := s.address.Set(ctx, reconcile.Request[address]{
@@ -519,15 +523,11 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 	}
 	look, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	subnet, found, err := s.subnetOf(look, pool)
-	var p sdn.Port
-	if err == nil && found && subnet.Gateway != a {
-		p, found, err = s.portAt(look, subnet.ID, a)
-	}
+	subnet, p, err := s.lookUp(look, pool, a)
 	switch {
 	case unavailable(err):
 		return free(ctx, s, s.address, row)
-	case err != nil || !found || subnet.Gateway == a || p.Host != "" && p.Host != s.host:
+	case err != nil || p.ID == "" || p.Host != "" && p.Host != s.host:
 		return err
 	case len(heldBy(p)) > 0 && p.DeviceID == "":
 		return nil
@@ -541,7 +541,7 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 }
 
 // addressTarget keeps the ports of a node's endpoints.
-type addressTarget struct{ shared }
+type addressTarget struct{ *Service }
 
 // Ensure implements reconcile.Target: it merges ports.
 func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec address, _ none) (none, error) {
@@ -567,7 +567,7 @@ func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec addr
 		if err != nil {
 			return none{}, identity.Outcome(err, true)
 		}
-		addresses, tags = append(addresses, other.Addresses...), withAll(tags, heldBy(other)...)
+		addresses, tags = append(addresses, other.Addresses...), identity.WithAll(tags, heldBy(other)...)
 	}
 	if len(addresses) == len(p.Addresses) {
 		return none{}, nil
@@ -598,7 +598,7 @@ func (t addressTarget) Delete(ctx context.Context, _ reconcile.Object, spec addr
 
 // dropEndpoint deletes an endpoint of this host that has no row, and its port unless a
 // manager holds that.
-func (s shared) dropEndpoint(ctx context.Context, p sdn.Port) error {
+func (s *Service) dropEndpoint(ctx context.Context, p sdn.Port) error {
 	if p.DeviceID != "" {
 		if err := s.binder.Unplug(ctx, p); err != nil {
 			return err

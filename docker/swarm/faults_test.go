@@ -359,7 +359,7 @@ func TestDatabaseLost(t *testing.T) {
 	e.stop()
 	e.path = filepath.Join(t.TempDir(), "docker.db")
 	e.start()
-	if !eventually(func() bool { return e.joined(n.id) }) {
+	if !eventually(func() bool { _, joined := e.share.Get(n.id); return joined }) {
 		t.Error("the network has no row")
 	}
 	e.must(e.releaseAddress(lost.pool.id, lost.addr)) // its DeleteEndpoint was lost, too

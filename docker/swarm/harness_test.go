@@ -166,7 +166,7 @@ func (e *env) start() {
 		Provider: e.sdn, Store: store, Namer: names, Pools: pools, Routed: true, Logger: quiet,
 	})
 	e.Service = New(Config{
-		SDN: e.sdn, Names: names, Host: e.host, Store: store, Routed: true, Timeout: 5 * time.Second, Log: quiet,
+		SDN: e.sdn, Names: names, Host: e.host, Store: store, Timeout: 5 * time.Second, Log: quiet,
 		Binder: e.binder, Networks: networks, IPAM: pools,
 		DeleteEndpoint: func(ctx context.Context, id string) error { return e.endpoints.Delete(ctx, id) },
 	})

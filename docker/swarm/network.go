@@ -2,7 +2,6 @@ package swarm
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -78,7 +77,7 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 	}
 	if len(subnets) >= len(ranges) && slices.Contains(n.Tags, identity.TagAllocated) {
 		_, err := s.retag(ctx, n, func(tags []string) []string {
-			return without(tags, identity.WithPrefix(tags, identity.TagAllocating)...)
+			return identity.Without(tags, allocating(tags)...)
 		})
 		return s.unissueAll(ranges, err)
 	}
@@ -87,8 +86,8 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 			return err
 		}
 	}
-	// From here on the pools are the network's, which another manager may free. A manager that
-	// is refused the network releases them, or requests them again.
+	// From here on the pools are the network's, which another manager may free. A manager
+	// that is refused the network releases them, or requests them again.
 	for _, has := range ranges {
 		if err := s.ipam.HandOver(ctx, has.ID); err != nil {
 			return err
@@ -168,12 +167,12 @@ func (s *Service) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) 
 	return api.Refuse("the range %s is another network's: %s", cidr, n.Key.Name)
 }
 
-// unissueAll notes that the manager has its network of the pools, unless there was an error,
-// which it returns.
+// unissueAll notes that the manager has its network of the pools, unless there was an
+// error, which it returns.
 func (s *Service) unissueAll(ranges map[*api.IPAMData]ipam.Pool, err error) error {
 	if err == nil {
 		for _, has := range ranges {
-			s.unissue(has.ID)
+			s.issued.Delete(has.ID)
 		}
 	}
 	return err
@@ -199,7 +198,7 @@ func (s *Service) allocationOf(
 	if exists {
 		spec.Name, spec.MTU = n.Name, n.MTU
 	} else {
-		spec.Tags = withAll(tags, s.allocatingTag())
+		spec.Tags = identity.WithAll(tags, s.allocatingTag())
 	}
 	for _, data := range r.Ranges {
 		has, ok := ranges[data]
@@ -207,44 +206,17 @@ func (s *Service) allocationOf(
 			continue
 		}
 		data.AuxAddresses = has.Aux
-		subnet := s.subnetSpec(r.NetworkID, data, !r.Options.Routed())
-		subnet.Pool, subnet.Tags = has.ID, []string{string(has.ID), identity.TagSwarm}
-		if has.Sub.IsValid() {
-			subnet.Ranges = identity.Within(has.Sub, data.Pool)
-		}
+		subnet := s.subnetSpec(r.NetworkID, data, has, !r.Options.Routed())
+		subnet.Tags = append(subnet.Tags, identity.TagSwarm)
 		spec.Subnets = append(spec.Subnets, subnet)
 	}
 	return allocation{Network: spec, Tags: tags}
 }
 
-// subnetSpec returns the subnet of a range without its pool.
-func (s shared) subnetSpec(networkID string, data *api.IPAMData, noGateway bool) sdn.SubnetSpec {
-	family := 4
-	if data.Pool.Addr().Is6() {
-		family = 6
-	}
-	name := fmt.Sprintf("%s/%d.%d", networkID, family, data.Place)
-	spec := sdn.SubnetSpec{
-		Base: sdn.Base{Key: s.names.GlobalKey(identity.KindSubnet, name), Name: identity.SubnetTitle(data.Pool)},
-		CIDR: data.Pool, Gateway: sdn.Gateway{Addr: data.Gateway}, HostRoutes: data.Routes, NoDHCP: true,
-	}
-	reserved := slices.Clone(data.AuxAddresses)
-	switch {
-	case noGateway:
-		spec.Gateway = sdn.Gateway{None: true}
-		if data.Gateway.IsValid() { // the engine has it, so nothing else may get it
-			reserved = append(reserved, data.Gateway)
-		}
-	case !data.Gateway.IsValid() && !identity.FirstHost(data.Pool).IsValid():
-		spec.Gateway = sdn.Gateway{None: true}
-	}
-	slices.SortFunc(reserved, netip.Addr.Compare)
-	for _, a := range slices.Compact(reserved) {
-		if data.Pool.Contains(a) && a != spec.Gateway.Addr {
-			spec.Reserved = append(spec.Reserved, a)
-		}
-	}
-	return spec
+// subnetSpec returns the subnet of a range. The zero Pool is that of another IPAM driver.
+func (s *Service) subnetSpec(networkID string, data *api.IPAMData, p ipam.Pool, noGateway bool) sdn.SubnetSpec {
+	key := s.names.GlobalKey(identity.KindSubnet, networkID+identity.SubnetPart(data.Pool, data.Place))
+	return ipam.SubnetSpec(key, data, p, noGateway)
 }
 
 // FreeNetwork takes a network from its manager. While a node has it, it stays until the
@@ -271,10 +243,7 @@ func (s *Service) free(ctx context.Context, id string) error {
 }
 
 // allocationTarget makes and frees networks for a manager.
-type allocationTarget struct {
-	shared
-	pending func(id string) bool // whether this host's store has a row of the network
-}
+type allocationTarget struct{ *Service }
 
 // Ensure implements reconcile.Target. Until TagAllocating is gone, the manager was not
 // answered.
@@ -287,7 +256,7 @@ func (t allocationTarget) Ensure(ctx context.Context, _ reconcile.Object, spec a
 		if slices.Contains(tags, identity.TagDeleted) {
 			return tags
 		}
-		return without(withAll(tags, spec.Tags...), identity.WithPrefix(tags, identity.TagAllocating)...)
+		return identity.Without(identity.WithAll(tags, spec.Tags...), allocating(tags)...)
 	})
 	if err == nil && isDeleted(n) {
 		err = api.Refuse("network %s is being deleted", n.Key.Name)
@@ -316,20 +285,13 @@ func (t allocationTarget) Delete(ctx context.Context, o reconcile.Object, spec a
 	case spec.Free:
 		return nil
 	}
-	n, err = t.retag(ctx, n, func(tags []string) []string {
+	return t.giveUp(ctx, n, func(tags []string) []string {
 		own := slices.Contains(tags, t.allocatingTag())
-		if tags = without(tags, t.allocatingTag()); own && len(nodes(tags)) == 0 {
-			tags = without(tags, identity.TagAllocated)
+		if tags = identity.Without(tags, t.allocatingTag()); own && len(nodes(tags)) == 0 {
+			tags = identity.Without(tags, identity.TagAllocated)
 		}
-		return ifUnused(tags)
+		return tags
 	})
-	if err != nil {
-		return ignoreAbsent(err)
-	}
-	if !isDeleted(n) {
-		return nil
-	}
-	return t.drop(ctx, n)
 }
 
 // List implements reconcile.Lister: what a killed process of this host, or of the
@@ -342,7 +304,7 @@ func (t allocationTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[al
 				f := reconcile.Found[allocation, none]{
 					Object: reconcile.Object{Key: n.Key.Name}, Phase: reconcile.Deleting,
 				}
-				if err == nil && t.pending(n.Key.Name) {
+				if _, known := t.allocation.Get(n.Key.Name); known && err == nil {
 					continue
 				}
 				if !yield(f, err) {
@@ -354,7 +316,7 @@ func (t allocationTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[al
 }
 
 // tagged yields the networks of swarms that have a tag.
-func (s shared) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, error] {
+func (s *Service) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, error] {
 	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindNetwork, Tags: []string{tag}}
 	return func(yield func(sdn.Network, error) bool) {
 		for n, err := range s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
@@ -363,9 +325,4 @@ func (s shared) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, e
 			}
 		}
 	}
-}
-
-func (s *Service) pending(id string) bool {
-	_, ok := s.allocation.Get(id)
-	return ok
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -18,15 +19,12 @@ type share struct {
 	// Make is the network if a node makes it, because another IPAM driver has its ranges.
 	Make sdn.NetworkSpec `json:"make,omitzero"`
 	Tags []string        `json:"tags,omitempty"` // of its options
-	// Network is the one that a manager allocated, and Ranges are what the engine knows of
-	// it.
+	// Network is the one that a manager allocated, and Ranges are what the engine knows
+	// of it.
 	Network  sdn.ID         `json:"network,omitempty"`
 	Ranges   []netip.Prefix `json:"ranges,omitempty"`
 	Internal bool           `json:"internal,omitempty"`
-	Routed   bool           `json:"routed,omitempty"`
-	Router   string         `json:"router,omitempty"`   // that networks share
-	RouterID sdn.ID         `json:"routerID,omitempty"` // if Router is not Kuryr's
-	External sdn.ID         `json:"external,omitempty"` // of its own router; "": that of the SDN
+	network.Routing
 }
 
 // shareState is what the SDN has of the network.
@@ -70,7 +68,7 @@ func (s *Service) CreateNetwork(ctx context.Context, r *api.CreateNetworkRequest
 	} else if err := s.makeByNode(ctx, r, found, &spec); err != nil {
 		return err
 	}
-	if err := s.resolveRouter(ctx, r.Options, &spec); err != nil {
+	if spec.Routing, err = s.networks.Routing(ctx, r.Options); err != nil {
 		return err
 	}
 	if found && slices.Contains(n.Tags, s.nodeTag()) {
@@ -99,31 +97,13 @@ func (s *Service) makeByNode(ctx context.Context, r *api.CreateNetworkRequest, f
 		Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU,
 	}
 	if !found { // of an existing one other hosts change the tags too
-		spec.Make.Tags = withAll(spec.Tags, s.nodeTag())
+		spec.Make.Tags = identity.WithAll(spec.Tags, s.nodeTag())
 	}
 	for _, data := range r.Ranges {
-		spec.Make.Subnets = append(spec.Make.Subnets, s.subnetSpec(r.NetworkID, data, !r.Options.Routed()))
+		subnet := s.subnetSpec(r.NetworkID, data, ipam.Pool{}, !r.Options.Routed())
+		spec.Make.Subnets = append(spec.Make.Subnets, subnet)
 	}
 	return nil
-}
-
-// resolveRouter finds what the options name a router and an external network by.
-func (s *Service) resolveRouter(ctx context.Context, o api.NetworkOptions, spec *share) error {
-	if !s.sdn.Capabilities().Routers {
-		if o.AsksRouter() {
-			return api.Refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
-		}
-		return nil
-	}
-	var err error
-	spec.Routed = o.Routed() && (s.routed || o.AsksRouter())
-	if spec.External, err = s.networks.ExternalNetwork(ctx, o.External); err != nil {
-		return err
-	}
-	if spec.Router = o.Router; spec.Router != "" {
-		spec.RouterID, err = s.networks.NamedRouter(ctx, o.Router)
-	}
-	return err
 }
 
 // createdAgain deletes the endpoints that an engine has forgotten: it was killed, and of
@@ -134,14 +114,11 @@ func (s *Service) createdAgain(ctx context.Context, id string, n sdn.Network) er
 			return err
 		}
 	}
-	ports, err := sdn.All(s.sdn.FindPorts(ctx, s.hostPorts(n.ID)))
+	ports, err := s.endpointPorts(ctx, n.ID)
 	if err != nil {
 		return err
 	}
 	for _, p := range ports {
-		if !s.isEndpoint(p) {
-			continue
-		}
 		connected, err := s.binder.Connected(ctx, p)
 		if err != nil {
 			return err
@@ -175,13 +152,13 @@ func (s *Service) forgetEndpoint(ctx context.Context, p sdn.Port) error {
 	return s.dropEndpoint(ctx, p)
 }
 
-func (s shared) hostPorts(network sdn.ID) sdn.PortQuery {
-	return sdn.PortQuery{Networks: []sdn.ID{network}, Hosts: []string{s.host}}
-}
-
-// isEndpoint reports whether an endpoint of Docker's has a port of ours.
-func (s shared) isEndpoint(p sdn.Port) bool {
-	return p.DeviceID != "" && s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+// endpointPorts returns the ports of ours that endpoints of this host have on a network.
+func (s *Service) endpointPorts(ctx context.Context, network sdn.ID) ([]sdn.Port, error) {
+	query := sdn.PortQuery{Networks: []sdn.ID{network}, Hosts: []string{s.host}}
+	ports, err := sdn.All(s.sdn.FindPorts(ctx, query))
+	return slices.DeleteFunc(ports, func(p sdn.Port) bool {
+		return p.DeviceID == "" || !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+	}), err
 }
 
 // DeleteNetwork ends this node's part of a network. The network goes with the last one
@@ -202,8 +179,8 @@ func (s *Service) leave(ctx context.Context, id string) error {
 	return s.queued(ctx, s.share.RemoveTree(ctx, id))
 }
 
-// ImportDelete stores the end of this node's part of a network, which the previous version
-// was asked for. The store is not started.
+// ImportDelete stores the end of this node's part of a network, which the previous
+// version was asked for. The store is not started.
 func (s *Service) ImportDelete(ctx context.Context, id string) error {
 	err := s.share.Import(ctx, []reconcile.Row[share, shareState]{{
 		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting,
@@ -238,13 +215,8 @@ func (s *Service) releaseNodePool(ctx context.Context, pool sdn.ID) error {
 	if _, ok := s.share.Get(id); !ok && !slices.Contains(n.Tags, s.nodeTag()) {
 		return nil
 	}
-	for p, err := range s.sdn.FindPorts(ctx, s.hostPorts(n.ID)) {
-		if err != nil {
-			return err
-		}
-		if s.isEndpoint(p) {
-			return nil
-		}
+	if ports, err := s.endpointPorts(ctx, n.ID); err != nil || len(ports) > 0 {
+		return err
 	}
 	return s.leave(ctx, id)
 }
@@ -268,7 +240,8 @@ func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
 	if !ok || r.Phase == reconcile.Deleting || r.Last.ID == "" {
 		return network.View{}, api.Refuse("network %s is being deleted", id)
 	}
-	// Routes and name servers of a subnet are its operator's, who changes them at any time.
+	// Routes and name servers of a subnet are its operator's, who changes them at any
+	// time.
 	subnets, err := s.subnets(ctx, r.Last.ID)
 	if err != nil {
 		return network.View{}, err
@@ -276,7 +249,7 @@ func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
 	return network.View{
 		Ref: s.share.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
 		Subnets: subnets, NoPortSecurity: r.Last.NoPortSecurity,
-		Options: optionsOf(r.Last.Tags), Swarm: true,
+		Options: identity.NetworkOptions(r.Last.Tags), Swarm: true,
 	}, nil
 }
 
@@ -296,44 +269,12 @@ func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) error {
 func stateOf(n sdn.Network, subnets []sdn.Subnet) shareState {
 	return shareState{
 		ID: n.ID, Project: n.Project, MTU: n.MTU, NoPortSecurity: n.NoPortSecurity,
-		Tags: optionTags(n.Tags), Subnets: subnets,
+		Tags: identity.NetworkOptionTags(identity.NetworkOptions(n.Tags)), Subnets: subnets,
 	}
-}
-
-// optionTags returns the tags of a network that store its options.
-func optionTags(tags []string) (options []string) {
-	for _, prefix := range []string{
-		identity.TagRouter, identity.TagExternal, identity.TagInternal, identity.TagNoGateway,
-		identity.TagBinding, identity.TagPublish, identity.TagGroup,
-	} {
-		options = append(options, identity.WithPrefix(tags, prefix)...)
-	}
-	return options
-}
-
-// optionsOf reads what optionTags returns.
-func optionsOf(tags []string) (o api.NetworkOptions) {
-	first := func(prefix string) string {
-		for _, v := range identity.Values(tags, prefix) {
-			return v
-		}
-		return ""
-	}
-	o.Internal = slices.Contains(tags, identity.TagInternal)
-	o.NoGateway = slices.Contains(tags, identity.TagNoGateway)
-	o.Router, o.External = first(identity.TagRouter), first(identity.TagExternal)
-	o.Publish, o.Groups = first(identity.TagPublish), identity.Values(tags, identity.TagGroup)
-	if a, err := netip.ParseAddr(first(identity.TagBinding)); err == nil {
-		o.HostBinding = a
-	}
-	return o
 }
 
 // shareTarget joins and leaves networks.
-type shareTarget struct {
-	shared
-	joined func(id string) bool // whether this host's store has a row of the network
-}
+type shareTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.
 func (t shareTarget) Ensure(
@@ -357,9 +298,10 @@ func (t shareTarget) Ensure(
 		if slices.Contains(tags, identity.TagDeleted) {
 			return tags
 		}
-		tags = withAll(without(tags, t.leavingTag()), append(slices.Clone(spec.Tags), t.nodeTag())...)
+		tags = identity.WithAll(identity.Without(tags, t.leavingTag()), spec.Tags...)
+		tags = identity.WithAll(tags, t.nodeTag())
 		if spec.Internal {
-			tags = withAll(tags, identity.TagInternal)
+			tags = identity.WithAll(tags, identity.TagInternal)
 		}
 		return tags
 	})
@@ -370,7 +312,7 @@ func (t shareTarget) Ensure(
 		return last, identity.Outcome(err, true)
 	}
 	if last = stateOf(n, subnets); spec.Routed && len(n.Subnets) > 0 {
-		err = t.route(ctx, n, spec)
+		_, err = spec.Attach(ctx, t.sdn, t.routerKey(o.Key, spec.Router), n.Subnets, false)
 	}
 	return last, identity.Outcome(err, true)
 }
@@ -394,39 +336,21 @@ func (t shareTarget) Delete(ctx context.Context, o reconcile.Object, _ share, _ 
 		}
 		return reconcile.ErrAbsent
 	}
-	if !isDeleted(n) {
-		if err := t.dropEndpoints(ctx, n.ID); err != nil {
-			return err
-		}
-		n, err = t.retag(ctx, n, func(tags []string) []string {
-			return ifUnused(without(tags, t.nodeTag(), t.leavingTag()))
-		})
-		if err != nil {
-			return ignoreAbsent(err)
-		}
+	if isDeleted(n) {
+		return t.drop(ctx, n)
 	}
-	if !isDeleted(n) {
-		return nil
-	}
-	return t.drop(ctx, n)
-}
-
-// dropEndpoints deletes this host's endpoints that have no row, as after the loss of the
-// database.
-func (t shareTarget) dropEndpoints(ctx context.Context, network sdn.ID) error {
-	ports, err := sdn.All(t.sdn.FindPorts(ctx, t.hostPorts(network)))
+	ports, err := t.endpointPorts(ctx, n.ID)
 	if err != nil {
 		return err
 	}
-	for _, p := range ports {
-		if !t.isEndpoint(p) {
-			continue
-		}
+	for _, p := range ports { // of endpoints without a row, as after the loss of the database
 		if err := t.dropEndpoint(ctx, p); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.giveUp(ctx, n, func(tags []string) []string {
+		return identity.Without(tags, t.nodeTag(), t.leavingTag())
+	})
 }
 
 // List implements reconcile.Lister: the networks that this host has. The previous version
@@ -436,9 +360,10 @@ func (t shareTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[share, 
 		for _, tag := range []string{t.leavingTag(), t.nodeTag()} {
 			for n, err := range t.tagged(ctx, tag) {
 				f := reconcile.Found[share, shareState]{Object: reconcile.Object{Key: n.Key.Name}}
+				_, joined := t.share.Get(n.Key.Name)
 				switch {
 				case err != nil:
-				case t.joined(n.Key.Name):
+				case joined:
 					continue
 				case tag == t.leavingTag():
 					f.Phase = reconcile.Deleting
@@ -453,9 +378,4 @@ func (t shareTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[share, 
 			}
 		}
 	}
-}
-
-func (s *Service) joined(id string) bool {
-	_, ok := s.share.Get(id)
-	return ok
 }

@@ -62,7 +62,7 @@ func (s *Service) finishRange(ctx context.Context, cidr netip.Prefix) error {
 
 // allocated returns the subnet with a range that a manager allocates addresses from.
 // hidden includes those of networks that another driver has.
-func (s shared) allocated(ctx context.Context, cidr netip.Prefix, hidden bool) (sdn.Subnet, bool, error) {
+func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool) (sdn.Subnet, bool, error) {
 	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
 	var ids []sdn.ID
 	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
@@ -102,7 +102,7 @@ func (s shared) allocated(ctx context.Context, cidr netip.Prefix, hidden bool) (
 }
 
 // isHidden reports whether a subnet is of a network that another driver has.
-func (s shared) isHidden(subnet sdn.Subnet) bool {
+func (s *Service) isHidden(subnet sdn.Subnet) bool {
 	return s.names.Ours(subnet.Meta, identity.KindHiddenSubnet)
 }
 
@@ -124,7 +124,7 @@ func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (b
 			return true, err
 		}
 	}
-	s.unissue(id.Pool)
+	s.issued.Delete(id.Pool)
 	return true, free(ctx, s, s.release, reconcile.Row[release, none]{
 		Object: reconcile.Object{Key: string(id.Pool)}, Spec: release{Life: id.Life},
 	})
@@ -136,7 +136,7 @@ type release struct {
 }
 
 // poolTarget releases pools. Its rows are only deleted.
-type poolTarget struct{ shared }
+type poolTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.
 func (poolTarget) Ensure(context.Context, reconcile.Object, release, none) (none, error) {
@@ -173,15 +173,15 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
 	}
 	n, err := t.sdn.Network(ctx, subnet.Network)
+	if sdn.IsNotFound(err) { // it went since the subnet was read
+		return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+	}
 	if err != nil {
-		if sdn.IsNotFound(err) { // it went since the subnet was read
-			return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
-		}
 		return err
 	}
 	if spec.Life != "" && slices.Contains(n.Tags, identity.TagAllocated) {
-		// The network is freed next, or another network was refused the range and its manager
-		// releases what it was given for it.
+		// The network is freed next, or another network was refused the range and its
+		// manager releases what it was given for it.
 		return t.retagPool(ctx, p, identity.TagLetGo)
 	}
 	if err := t.retagPool(ctx, p, identity.TagReleased); err != nil {
@@ -196,7 +196,7 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 
 // freeReleased frees a network whose ranges are all released: its manager was not told
 // that it was allocated.
-func (s shared) freeReleased(ctx context.Context, n sdn.Network) error {
+func (s *Service) freeReleased(ctx context.Context, n sdn.Network) error {
 	if !s.names.Ours(n.Meta, identity.KindNetwork) || !slices.Contains(n.Tags, identity.TagAllocated) {
 		return nil
 	}
@@ -222,16 +222,8 @@ func (s shared) freeReleased(ctx context.Context, n sdn.Network) error {
 }
 
 // unallocate takes a network from its manager, and deletes it unless a node has it.
-func (s shared) unallocate(ctx context.Context, n sdn.Network) error {
-	n, err := s.retag(ctx, n, func(tags []string) []string {
-		tags = without(tags, identity.TagAllocated)
-		return ifUnused(without(tags, identity.WithPrefix(tags, identity.TagAllocating)...))
+func (s *Service) unallocate(ctx context.Context, n sdn.Network) error {
+	return s.giveUp(ctx, n, func(tags []string) []string {
+		return identity.Without(tags, append(allocating(tags), identity.TagAllocated)...)
 	})
-	if err != nil {
-		return ignoreAbsent(err)
-	}
-	if !isDeleted(n) {
-		return nil
-	}
-	return s.drop(ctx, n)
 }

@@ -43,8 +43,6 @@ type Config struct {
 	Names identity.Namer
 	Host  string           // as ports are bound to it
 	Store *reconcile.Store // not started yet
-	// Routed gives each network a router unless its options exclude it.
-	Routed bool
 	// Timeout bounds each call of the SDN that no caller waits for.
 	Timeout time.Duration
 	Log     *slog.Logger
@@ -67,12 +65,14 @@ type Binder interface {
 // Service answers the calls about a swarm's networks. Its methods may be called
 // concurrently.
 type Service struct {
-	shared
+	sdn        sdn.Provider
+	names      identity.Namer
+	host       string
 	log        *slog.Logger
+	binder     Binder
 	networks   *network.Service
 	ipam       *ipam.Service
 	deleteEnd  func(ctx context.Context, endpointID string) error
-	routed     bool
 	locks      keymutex.Mutex // network/ID first, then range/CIDR
 	allocation *reconcile.Kind[allocation, none]
 	release    *reconcile.Kind[release, none]
@@ -80,12 +80,11 @@ type Service struct {
 	share      *reconcile.Kind[share, shareState]
 	address    *reconcile.Kind[address, none]
 
-	mu sync.Mutex
-	// issued are the pools of networks that a manager was given in this process, and when:
-	// the manager may be about to allocate another network with the range.
-	issued map[sdn.ID]time.Time
-	// given are the ports whose addresses a manager was given in this process.
-	given map[sdn.ID]bool
+	// issued has the pools of networks that a manager was given in this process, and
+	// when: the manager may be about to allocate another network with the range.
+	issued sync.Map
+	// given has the ports whose addresses a manager was given in this process.
+	given sync.Map
 }
 
 type none = struct{}
@@ -93,20 +92,18 @@ type none = struct{}
 // New registers the kinds of rows. It makes no call of the SDN.
 func New(c Config) *Service {
 	s := &Service{
-		shared: shared{sdn: c.SDN, names: c.Names, host: c.Host, binder: c.Binder},
-		log:    c.Log, networks: c.Networks, ipam: c.IPAM,
-		deleteEnd: c.DeleteEndpoint, routed: c.Routed,
-		issued: map[sdn.ID]time.Time{}, given: map[sdn.ID]bool{},
+		sdn: c.SDN, names: c.Names, host: c.Host, log: c.Log, binder: c.Binder,
+		networks: c.Networks, ipam: c.IPAM, deleteEnd: c.DeleteEndpoint,
 	}
-	s.allocation = reconcile.Register(c.Store, "allocation", allocationTarget{s.shared, s.pending},
+	s.allocation = reconcile.Register(c.Store, "allocation", allocationTarget{s},
 		reconcile.Options[allocation, none]{Timeout: c.Timeout, Start: unanswered[allocation, none]})
-	s.release = reconcile.Register(c.Store, "global-pool", poolTarget{s.shared},
+	s.release = reconcile.Register(c.Store, "global-pool", poolTarget{s},
 		reconcile.Options[release, none]{Timeout: c.Timeout})
-	s.hold = reconcile.Register(c.Store, "hold", holdTarget{s.shared},
+	s.hold = reconcile.Register(c.Store, "hold", holdTarget{s},
 		reconcile.Options[hold, held]{Timeout: c.Timeout, Start: unanswered[hold, held]})
-	s.share = reconcile.Register(c.Store, "share", shareTarget{s.shared, s.joined},
+	s.share = reconcile.Register(c.Store, "share", shareTarget{s},
 		reconcile.Options[share, shareState]{Timeout: c.Timeout, Confirm: true})
-	s.address = reconcile.Register(c.Store, "node-address", addressTarget{s.shared},
+	s.address = reconcile.Register(c.Store, "node-address", addressTarget{s},
 		reconcile.Options[address, none]{Timeout: c.Timeout})
 	return s
 }
@@ -167,43 +164,21 @@ const recent = time.Minute
 
 // issue notes that a manager was given the pool of a network.
 func (s *Service) issue(pool sdn.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, at := range s.issued {
-		if time.Since(at) > recent {
-			delete(s.issued, id)
-		}
-	}
-	s.issued[pool] = time.Now()
+	now := time.Now()
+	s.issued.Store(pool, now)
+	time.AfterFunc(recent, func() { s.issued.CompareAndDelete(pool, now) })
 }
 
 func (s *Service) isIssued(pool sdn.ID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at, ok := s.issued[pool]
-	return ok && time.Since(at) <= recent
-}
-
-func (s *Service) unissue(pool sdn.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.issued, pool)
+	_, ok := s.issued.Load(pool)
+	return ok
 }
 
 // give notes that a manager was given the address of a port. It reports whether that was
 // so.
 func (s *Service) give(port sdn.ID) (again bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	again = s.given[port]
-	s.given[port] = true
+	_, again = s.given.LoadOrStore(port, true)
 	return again
-}
-
-func (s *Service) takeBack(port sdn.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.given, port)
 }
 
 // IsSwarm reports whether a network is a swarm's, by its id.

@@ -10,106 +10,87 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// shared reads and changes the objects that the hosts of a swarm share.
-type shared struct {
-	sdn    sdn.Provider
-	names  identity.Namer
-	host   string
-	binder Binder
-}
+// This file reads and changes the objects that the hosts of a swarm share.
 
 // network returns the network of an engine's network id, and whether there is one.
-func (s shared) network(ctx context.Context, id string) (sdn.Network, bool, error) {
+func (s *Service) network(ctx context.Context, id string) (sdn.Network, bool, error) {
 	keys := []sdn.Key{s.names.GlobalKey(identity.KindNetwork, id)}
 	return sdn.First(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
 }
 
 // networkBase returns the Key and the name of a network.
-func (s shared) networkBase(id string) sdn.Base {
+func (s *Service) networkBase(id string) sdn.Base {
 	return sdn.Base{Key: s.names.GlobalKey(identity.KindNetwork, id), Name: identity.NetworkTitle(id)}
 }
 
-func (s shared) subnets(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
+func (s *Service) subnets(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
 	return sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
 }
 
 // subnetOf returns the subnet that was allocated from a pool, and whether there is one.
-func (s shared) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, error) {
+func (s *Service) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, error) {
 	return sdn.First(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
 }
 
-// tries is how often a change is made that others interfere with.
+// tries is how often a change is made that other hosts interfere with.
 const tries = 6
 
-// retag changes the tags of a network. change gets a copy; it is called again if another
-// host has changed the network since it was read.
-func (s shared) retag(
+// onRevision makes a change that depends on the revision of an object, again if another
+// host has changed the object since it was read.
+func onRevision[T any](v T, read func() (T, error), change func(T) (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		changed, err := change(v)
+		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
+			return changed, err
+		}
+		if v, err = read(); err != nil {
+			return v, err
+		}
+	}
+}
+
+// retag changes the tags of a network. change gets a copy.
+func (s *Service) retag(
 	ctx context.Context, n sdn.Network, change func(tags []string) []string,
 ) (sdn.Network, error) {
-	for try := 1; ; try++ {
+	read := func() (sdn.Network, error) { return s.sdn.Network(ctx, n.ID) }
+	return onRevision(n, read, func(n sdn.Network) (sdn.Network, error) {
 		tags := change(slices.Clone(n.Tags))
 		if slices.Equal(tags, n.Tags) {
 			return n, nil
 		}
 		patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
-		changed, err := s.sdn.UpdateNetwork(ctx, n.ID, patch)
-		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
-			return changed, err
-		}
-		if n, err = s.sdn.Network(ctx, n.ID); err != nil {
-			return n, err
-		}
-	}
+		return s.sdn.UpdateNetwork(ctx, n.ID, patch)
+	})
 }
 
-// onPort makes a change that depends on the revision of a port, again if another host has
-// changed the port since it was read.
-func (s shared) onPort(ctx context.Context, p sdn.Port, change func(sdn.Port) error) error {
-	for try := 1; ; try++ {
-		err := change(p)
-		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
-			return err
-		}
-		if p, err = s.sdn.Port(ctx, p.ID); err != nil {
-			return err
-		}
-	}
+// onPort makes a change of a port.
+func (s *Service) onPort(ctx context.Context, p sdn.Port, change func(sdn.Port) error) error {
+	read := func() (sdn.Port, error) { return s.sdn.Port(ctx, p.ID) }
+	_, err := onRevision(p, read, func(p sdn.Port) (sdn.Port, error) { return p, change(p) })
+	return err
 }
 
 // retagPool adds a tag to a pool.
-func (s shared) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) error {
-	for try := 1; ; try++ {
+func (s *Service) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) error {
+	read := func() (sdn.SubnetPool, error) { return s.sdn.SubnetPool(ctx, p.ID) }
+	_, err := onRevision(p, read, func(p sdn.SubnetPool) (sdn.SubnetPool, error) {
 		tags, missing := identity.With(p.Tags, tag)
 		if !missing {
-			return nil
+			return p, nil
 		}
 		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-		_, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
-		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
-			return err
-		}
-		if p, err = s.sdn.SubnetPool(ctx, p.ID); err != nil {
-			return err
-		}
-	}
+		return s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	})
+	return err
 }
 
-// without returns the tags but for some.
-func without(tags []string, gone ...string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(gone, t) })
-}
+func (s *Service) nodeTag() string       { return identity.TagNode + s.names.Host }
+func (s *Service) leavingTag() string    { return identity.TagLeaving + s.names.Host }
+func (s *Service) allocatingTag() string { return identity.TagAllocating + s.names.Host }
 
-// withAll returns the tags and those of more that they lack.
-func withAll(tags []string, more ...string) []string {
-	for _, t := range more {
-		tags, _ = identity.With(tags, t)
-	}
-	return tags
-}
-
-func (s shared) nodeTag() string       { return identity.TagNode + s.names.Host }
-func (s shared) leavingTag() string    { return identity.TagLeaving + s.names.Host }
-func (s shared) allocatingTag() string { return identity.TagAllocating + s.names.Host }
+// allocating returns the tags of a network whose manager was not answered.
+func allocating(tags []string) []string { return identity.WithPrefix(tags, identity.TagAllocating) }
 
 // nodes returns the hosts whose engines have the network. The previous version marks a
 // network that its engine has deleted as leaving until this host's part is gone.
@@ -123,10 +104,23 @@ func ifUnused(tags []string) []string {
 	if len(nodes(tags)) > 0 || slices.Contains(tags, identity.TagAllocated) {
 		return tags
 	}
-	return withAll(tags, identity.TagDeleted)
+	return identity.WithAll(tags, identity.TagDeleted)
 }
 
 func isDeleted(n sdn.Network) bool { return slices.Contains(n.Tags, identity.TagDeleted) }
+
+// giveUp changes the tags by which a manager or a node has a network. The network is
+// deleted if none of them has it then.
+func (s *Service) giveUp(ctx context.Context, n sdn.Network, change func(tags []string) []string) error {
+	n, err := s.retag(ctx, n, func(tags []string) []string { return ifUnused(change(tags)) })
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	if !isDeleted(n) {
+		return nil
+	}
+	return s.drop(ctx, n)
+}
 
 // hasSwarm reports whether a swarm's manager allocated a network or subnet.
 func hasSwarm(m sdn.Meta) bool { return slices.Contains(m.Tags, identity.TagSwarm) }
@@ -137,7 +131,7 @@ func heldBy(p sdn.Port) []string { return identity.WithPrefix(p.Tags, identity.T
 // drop deletes a network that has TagDeleted, with its router and its released pools. The
 // pools are found by the network's subnets, so they go last; sweep finds those that a
 // kill has left.
-func (s shared) drop(ctx context.Context, n sdn.Network) error {
+func (s *Service) drop(ctx context.Context, n sdn.Network) error {
 	if err := s.dropPorts(ctx, n.ID); err != nil {
 		return err
 	}
@@ -169,7 +163,7 @@ func (s shared) drop(ctx context.Context, n sdn.Network) error {
 
 // dropPorts deletes the ports of a network that Kuryr made: of endpoints that their
 // engines have forgotten, and of addresses that the manager has not released.
-func (s shared) dropPorts(ctx context.Context, network sdn.ID) error {
+func (s *Service) dropPorts(ctx context.Context, network sdn.ID) error {
 	var ids []sdn.ID
 	for p, err := range s.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
 		if err != nil {
@@ -193,7 +187,7 @@ func (s shared) dropPorts(ctx context.Context, network sdn.ID) error {
 
 // releasedPools returns the pools of the global space that match and have one of the
 // tags.
-func (s shared) releasedPools(ctx context.Context, m sdn.Match, tags ...string) ([]sdn.SubnetPool, error) {
+func (s *Service) releasedPools(ctx context.Context, m sdn.Match, tags ...string) ([]sdn.SubnetPool, error) {
 	m.Owner, m.Kind = s.names.Owner, identity.KindPool
 	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m}))
 	return slices.DeleteFunc(found, func(p sdn.SubnetPool) bool {
@@ -202,13 +196,13 @@ func (s shared) releasedPools(ctx context.Context, m sdn.Match, tags ...string) 
 }
 
 // isGlobal reports whether a pool is one of the global space.
-func (s shared) isGlobal(p sdn.SubnetPool) bool {
+func (s *Service) isGlobal(p sdn.SubnetPool) bool {
 	name, ok := identity.ParsePoolName(p.Key.Name)
 	return ok && s.names.Ours(p.Meta, identity.KindPool) && name.Space == api.GlobalSpace
 }
 
 // dropPools deletes pools, but for those that a subnet was allocated from.
-func (s shared) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
+func (s *Service) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
 	for _, p := range pools {
 		err := ignoreAbsent(s.sdn.DeleteSubnetPool(ctx, p.ID))
 		if err != nil && sdn.ReasonOf(err) != sdn.InUse {
@@ -219,7 +213,7 @@ func (s shared) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
 }
 
 // sweep deletes the released pools whose networks are gone.
-func (s shared) sweep(ctx context.Context) error {
+func (s *Service) sweep(ctx context.Context) error {
 	for _, tag := range []string{identity.TagReleased, identity.TagLetGo} {
 		pools, err := s.releasedPools(ctx, sdn.Match{Tags: []string{tag}}, tag)
 		if err != nil {
@@ -236,7 +230,7 @@ func (s shared) sweep(ctx context.Context) error {
 }
 
 // unused returns the pools that no subnet was allocated from.
-func (s shared) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.SubnetPool, error) {
+func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.SubnetPool, error) {
 	var ids []sdn.ID
 	for _, p := range pools {
 		ids = append(ids, p.ID)
@@ -258,6 +252,6 @@ func ignoreAbsent(err error) error {
 }
 
 // networkOf returns the engine's id of a network of ours.
-func (s shared) networkOf(n sdn.Network) (id string, ok bool) {
+func (s *Service) networkOf(n sdn.Network) (id string, ok bool) {
 	return n.Key.Name, s.names.Ours(n.Meta, identity.KindNetwork) && !strings.Contains(n.Key.Name, "/")
 }

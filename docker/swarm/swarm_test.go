@@ -512,7 +512,7 @@ func TestTagsOfOtherHosts(t *testing.T) {
 	found, _, err = e.network(t.Context(), n.id)
 	e.must(err)
 	// That node leaves, and is killed before it deletes the network.
-	tag(func(tags []string) []string { return ifUnused(without(tags, identity.TagNode+"elsewhere")) })
+	tag(func(tags []string) []string { return ifUnused(identity.Without(tags, identity.TagNode+"elsewhere")) })
 	e.restart()
 	e.clean()
 

@@ -5,13 +5,123 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// listing answers from memory what the lister asks of each network. What it does not have it asks
-// the SDN.
+// lister is a target whose networks can be listed and described.
+type lister struct {
+	target
+	sdn sdn.Provider // it reads from
+}
+
+func (s *Service) lister() lister { return lister{target{s}, s.sdn} }
+
+// List implements reconcile.Lister. A network that cannot be described is left out: a
+// later call that names it finds it.
+func (l lister) List(ctx context.Context) iter.Seq2[reconcile.Found[Spec, Last], error] {
+	return func(yield func(reconcile.Found[Spec, Last], error) bool) {
+		known, own, links, err := l.made(ctx)
+		for _, o := range known {
+			if !yield(reconcile.Found[Spec, Last]{Object: o}, nil) {
+				return
+			}
+		}
+		l := l // which reads from memory
+		if err == nil {
+			l.sdn, err = l.read(ctx, own, links)
+		}
+		if err != nil {
+			yield(reconcile.Found[Spec, Last]{}, err)
+			return
+		}
+		more := func(id sdn.ID, f found, err error) bool {
+			switch {
+			case err == nil:
+				return yield(f.Found, nil)
+			case ctx.Err() != nil, sdn.IsUnavailable(err):
+				yield(f.Found, err)
+				return false
+			}
+			l.log.WarnContext(ctx, "network not imported", "id", id, "err", err)
+			return true
+		}
+		for _, n := range own {
+			if f, err := l.own(ctx, n); !more(n.ID, f, err) {
+				return
+			}
+		}
+		for _, p := range links {
+			if f, err := l.linked(ctx, p); !more(linkedNetwork(p), f, err) {
+				return
+			}
+		}
+	}
+}
+
+// made returns what this host has made: the objects that have a row, and the networks and
+// links that have none.
+func (l lister) made(
+	ctx context.Context,
+) (known []reconcile.Object, own []sdn.Network, links []sdn.SubnetPool, err error) {
+	isKnown := func(key sdn.Key) bool {
+		o, _ := l.object(key)
+		r, ok := l.networks.Get(o.Key)
+		if ok = ok && r.Object == o && (r.Done || r.Phase != reconcile.Wanted); ok {
+			known = append(known, o)
+		}
+		return ok
+	}
+	match := sdn.Match{Owner: l.namer.Owner, Kind: identity.KindNetwork, Tags: []string{l.namer.HostTag()}}
+	for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		if err != nil {
+			return known, nil, nil, err
+		}
+		if !n.Foreign && !ofSwarm(n.Tags) && !isKnown(n.Key) {
+			own = append(own, n)
+		}
+	}
+	if !l.sdn.Capabilities().SubnetPools {
+		return known, own, nil, nil
+	}
+	match.Kind = identity.KindLink
+	for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		if err != nil {
+			return known, nil, nil, err
+		}
+		if l.namer.Ours(p.Meta, identity.KindLink) && !isKnown(linkedKey(p)) {
+			links = append(links, p)
+		}
+	}
+	return known, own, links, nil
+}
+
+// linkedKey returns the Key that the network of a link would have, and linkedNetwork its
+// id.
+func linkedKey(link sdn.SubnetPool) sdn.Key {
+	_, name, _ := strings.Cut(link.Key.Name, "/")
+	return sdn.Key{Name: name}
+}
+
+func linkedNetwork(link sdn.SubnetPool) sdn.ID {
+	id, _, _ := strings.Cut(link.Name, ",")
+	return sdn.ID(id)
+}
+
+// ofSwarm reports whether managers or other nodes may have a network.
+func ofSwarm(tags []string) bool {
+	return slices.ContainsFunc(tags, func(t string) bool {
+		return t == identity.TagSwarm || t == identity.TagAllocated ||
+			strings.HasPrefix(t, identity.TagAllocating) || strings.HasPrefix(t, identity.TagNode) ||
+			strings.HasPrefix(t, identity.TagLeaving)
+	})
+}
+
+// listing answers from memory what the lister asks of each network. What it does not have
+// it asks the SDN.
 type listing struct {
 	sdn.Provider
 	networks map[sdn.ID]sdn.Network

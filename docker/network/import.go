@@ -1,0 +1,150 @@
+package network
+
+import (
+	"context"
+
+	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What the SDN has of a network whose row is lost, or that an earlier version or
+// kuryr-libnetwork made, becomes a row again.
+
+// byID describes a network by the engine's id, as far as the SDN has it.
+func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err error) {
+	keys := []sdn.Key{l.namer.GlobalKey(identity.KindNetwork, id)}
+	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+	switch {
+	case err != nil:
+		return f, false, err
+	case !ok:
+		return l.linkByID(ctx, id)
+	}
+	f, err = l.own(ctx, n)
+	return f, err == nil, err
+}
+
+// linkByID is byID for an existing network.
+func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err error) {
+	if !l.sdn.Capabilities().SubnetPools {
+		return f, false, nil
+	}
+	match := sdn.Match{Keys: []sdn.Key{l.namer.GlobalKey(identity.KindLink, l.namer.Host+"/"+id)}}
+	link, ok, err := sdn.First(l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	if err != nil || !ok {
+		return f, false, err
+	}
+	f, err = l.linked(ctx, link)
+	return f, err == nil, err
+}
+
+// Delete implements reconcile.Target.
+func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
+	if !spec.Unknown {
+		return l.target.Delete(ctx, o, spec, last)
+	}
+	f, ok, err := l.byID(ctx, o.Key)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return reconcile.ErrAbsent
+	}
+	if f.Spec.Existing != "" {
+		err := tagTarget{l.Service}.Delete(ctx, o, tagsOf(f.Spec, f.Last), struct{}{})
+		if err != nil {
+			return err
+		}
+	}
+	return l.target.Delete(ctx, f.Object, f.Spec, f.Last)
+}
+
+// lookUp makes the row of a network that a call names, of what the SDN has. It reports
+// whether there is one.
+func (s *Service) lookUp(ctx context.Context, id string) (bool, error) {
+	l := s.lister()
+	return s.importBy(ctx, id, func(ctx context.Context, id string) (found, bool, error) {
+		f, ok, err := l.byID(ctx, id)
+		if !ok && err == nil {
+			f, ok, err = l.byTags(ctx, id)
+		}
+		return f, ok, err
+	})
+}
+
+// lookUpLink is lookUp for the link to an existing network.
+func (s *Service) lookUpLink(ctx context.Context, id string) (bool, error) {
+	return s.importBy(ctx, id, s.lister().linkByID)
+}
+
+// importBy makes the row of a network that has none, and reports whether it has one then.
+func (s *Service) importBy(
+	ctx context.Context, id string, read func(ctx context.Context, id string) (found, bool, error),
+) (bool, error) {
+	var f found
+	imported, err := s.networks.ImportFound(ctx, id, func(ctx context.Context) (*row, error) {
+		var ok bool
+		var err error
+		if f, ok, err = read(ctx, id); err != nil || !ok {
+			return nil, err
+		}
+		f.Key = id
+		r := f.row()
+		return &r, nil
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case imported:
+		return true, s.imported(ctx, f)
+	}
+	_, ok := s.networks.Get(id)
+	return ok, nil
+}
+
+// imported does what follows from a row that was stored.
+func (s *Service) imported(ctx context.Context, f found) error {
+	s.log.InfoContext(ctx, "network imported", "network", f.Key, "id", f.Last.ID)
+	if f.deleted {
+		return s.networks.RemoveLater(ctx, f.Key)
+	}
+	s.bind(f.Spec, f.Last)
+	if f.Spec.Existing == "" {
+		return nil
+	}
+	s.setTags(ctx, f.Key, f.Spec, f.Last)
+	if f.Last.Link != "" {
+		return nil
+	}
+	return s.restoreRow(ctx, f.Key) // which makes the link
+}
+
+// Import makes the row of a network, if the SDN has it and there is none.
+func (s *Service) Import(ctx context.Context, id string) error {
+	if _, ok := s.networks.Get(id); ok {
+		return nil
+	}
+	_, err := s.lookUp(ctx, id)
+	return err
+}
+
+// ImportDelete stores the deletion of a network that an earlier version was asked for.
+func (s *Service) ImportDelete(ctx context.Context, id string) error {
+	err := s.networks.Import(ctx, []row{{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Deleting, Spec: Spec{Form: formCompat, Unknown: true},
+	}})
+	if err != nil {
+		return err
+	}
+	return s.networks.RemoveLater(ctx, id)
+}
+
+// ImportTags stores that an earlier version had not written, or not deleted, all tags of
+// an existing network. Finish finds out which.
+func (s *Service) ImportTags(ctx context.Context, id string, network sdn.ID, pools []sdn.ID) error {
+	return s.tags.Import(ctx, []reconcile.Row[TagSpec, struct{}]{{
+		Object: reconcile.Object{Key: id}, Phase: reconcile.Wanted,
+		Spec: TagSpec{Network: network, Pools: pools, Subnets: make([]sdn.ID, len(pools))},
+	}})
+}
