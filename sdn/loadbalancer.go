@@ -95,7 +95,7 @@ type Listener struct {
 	ProxyVersion    int            `json:",omitempty"` // of it: 1 or 2; 0 is 1
 	ForwardedFor    bool           `json:",omitempty"` // speak HTTP, and tell members the client's address in X-Forwarded-For
 	Certificate     string         `json:",omitempty"` // ends TLS: where the SDN finds certificate and key (Octavia: Barbican's reference)
-	Tags            []string       `json:",omitempty"` // nil are those that it has; so with all that is below a load balancer
+	Tags            []string       `json:",omitzero"`  // nil are those that it has; so with all that is below a load balancer
 	// WithoutPool is a listener that has nowhere to send to; Pool must be the zero one. To its clients it is one without members.
 	WithoutPool bool `json:",omitempty"`
 	Pool        Pool
@@ -113,7 +113,7 @@ type Pool struct {
 	Algorithm Algorithm
 	Affinity  Affinity
 	Members   []Member // known by address and port: a member's ID stays while they do
-	Tags      []string `json:",omitempty"`
+	Tags      []string `json:",omitzero"`
 	Health    *HealthMonitor
 }
 
@@ -143,7 +143,7 @@ type Member struct {
 	Subnet ID       // the member is on; "" is wherever the load balancer finds it
 	Weight int      // relative to others, up to 256; 0 is 1
 	Drain  bool     // no new connections; those that it has go on for as long as it is a member
-	Tags   []string `json:",omitempty"`
+	Tags   []string `json:",omitzero"`
 }
 
 // HealthMonitor checks members.
@@ -155,7 +155,7 @@ type HealthMonitor struct {
 	Interval   time.Duration
 	Timeout    time.Duration
 	Rise, Fall int
-	Tags       []string `json:",omitempty"`
+	Tags       []string `json:",omitzero"`
 }
 
 // LoadBalancerStatus is how far a load balancer is.

@@ -1,0 +1,267 @@
+package rpc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// Version is the version of the protocol.
+const Version = 1
+
+// Path is where a server answers.
+const Path = "/kuryr/rpc/"
+
+// Bounds of a call.
+const (
+	maxRequest = 16 << 20 // bytes: 70,000 published ports
+	maxLine    = 64 << 20 // bytes: the ports of the largest request
+)
+
+// The headers of requests and answers.
+const (
+	timeoutHeader  = "Kuryr-Timeout" // nanoseconds that the caller has left
+	backgroundMark = "Kuryr-Unawaited"
+	clientHeader   = "Kuryr-Client"   // the sdn.Client that the call is made for
+	instanceHeader = "Kuryr-Instance" // names the process that answers
+)
+
+// The signs of the lines of an answer.
+const (
+	resultSign = '+'
+	endSign    = '-'
+)
+
+// Peer is what a server says of itself.
+type Peer struct {
+	Versions     []int            `json:"versions"`
+	Installation string           `json:"installation"`
+	Capabilities sdn.Capabilities `json:"capabilities"`
+}
+
+var errLineTooLong = errors.New("a line of the answer is too long")
+
+// readLine returns the next line, of so many bytes at most, without its end. The error is
+// io.ErrUnexpectedEOF where none follows.
+func readLine(r *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, errLineTooLong
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line[:len(line)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		default:
+			return nil, err
+		}
+	}
+}
+
+// readAnswer passes the results of an answer on until result returns false. It returns the
+// failure that the answer ends with, nil for none. The error says why there is no end.
+func readAnswer(r *bufio.Reader, result func([]byte) bool) (*failure, error) {
+	for {
+		line, err := readLine(r, maxLine)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(line) == 0:
+		case line[0] == resultSign:
+			if !result(line[1:]) {
+				return nil, nil
+			}
+		case line[0] == endSign:
+			var f *failure
+			if err := json.Unmarshal(line[1:], &f); err != nil {
+				return nil, err
+			}
+			// The connection can be used again after the end of the body was read.
+			if _, err := r.ReadByte(); err == nil {
+				return nil, errors.New("data follows the end of the answer")
+			}
+			return f, nil
+		default:
+			return nil, fmt.Errorf("a line of the answer begins with %q", line[0])
+		}
+	}
+}
+
+// encodeArgs returns arguments as the body of a request.
+func encodeArgs(args []any) ([]byte, error) {
+	for i, arg := range args {
+		if v := reflect.ValueOf(arg); v.Kind() == reflect.Struct {
+			filled := reflect.New(v.Type()).Elem()
+			filled.Set(v)
+			fill(filled)
+			args[i] = filled.Interface()
+		}
+	}
+	if len(args) == 0 {
+		return []byte("[]"), nil
+	}
+	return json.Marshal(args)
+}
+
+// fill makes the nil lists and maps that fields of a struct point to empty ones. In JSON a
+// pointer to nil is nil, which in a patch means that the field stays.
+func fill(v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		switch {
+		case !f.CanSet():
+		case f.Kind() == reflect.Struct:
+			fill(f)
+		case f.Kind() == reflect.Pointer && !f.IsNil():
+			full := reflect.New(f.Type().Elem())
+			switch to := f.Elem(); {
+			case to.Kind() == reflect.Slice && to.IsNil():
+				full.Elem().Set(reflect.MakeSlice(to.Type(), 0, 0))
+				f.Set(full)
+			case to.Kind() == reflect.Map && to.IsNil():
+				full.Elem().Set(reflect.MakeMap(to.Type()))
+				f.Set(full)
+			}
+		}
+	}
+}
+
+// decodeArgs returns the arguments of a function after the first, from the body of a
+// request.
+func decodeArgs(body []byte, function reflect.Type) ([]reflect.Value, error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := expect(d, '['); err != nil {
+		return nil, err
+	}
+	var args []reflect.Value
+	for i := 1; i < function.NumIn(); i++ {
+		arg := reflect.New(function.In(i))
+		if err := d.Decode(arg.Interface()); err != nil {
+			return nil, fmt.Errorf("argument %d: %w", i, err)
+		}
+		args = append(args, arg.Elem())
+	}
+	if err := expect(d, ']'); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("data follows the arguments")
+	}
+	return args, nil
+}
+
+func expect(d *json.Decoder, want json.Delim) error {
+	got, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("arguments: %w", err)
+	}
+	if got != want {
+		return fmt.Errorf("arguments: %v instead of %v", got, want)
+	}
+	return nil
+}
+
+// failure is an error in an answer. The text is the whole error's; the rest is what
+// the predicates of sdn, errors.Is with a context's errors, and sdn.IsOfHost ask for.
+type failure struct {
+	Text       string        `json:"text"`
+	Kind       sdn.Kind      `json:"kind,omitempty"`
+	Reason     sdn.Reason    `json:"reason,omitempty"`
+	Noun       string        `json:"noun,omitempty"`
+	ID         string        `json:"id,omitempty"`
+	Field      string        `json:"field,omitempty"`
+	Detail     string        `json:"detail,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Cause      *failure      `json:"cause,omitempty"`
+	Bulk       []*failure    `json:"bulk,omitempty"` // by position, of a BulkError
+	OfHost     bool          `json:"of_host,omitempty"`
+	Ended      string        `json:"ended,omitempty"` // how a context ended: one of ends
+}
+
+// ends are the errors of contexts.
+var ends = map[string]error{"canceled": context.Canceled, "deadline": context.DeadlineExceeded}
+
+// failureOf returns the form in which an error is sent, nil for nil.
+func failureOf(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{Text: err.Error()}
+	var e *sdn.Error
+	var bulk *sdn.BulkError
+	switch {
+	case errors.As(err, &bulk):
+		for _, item := range bulk.Errs {
+			f.Bulk = append(f.Bulk, failureOf(item))
+		}
+	case errors.As(err, &e):
+		f.Kind, f.Reason, f.Noun, f.ID, f.Field = e.Kind, e.Reason, e.Noun, e.ID, e.Field
+		f.Detail, f.RetryAfter, f.Cause = e.Detail, e.RetryAfter, failureOf(e.Err)
+	default:
+		f.OfHost = sdn.IsOfHost(err)
+		for name, end := range ends {
+			if errors.Is(err, end) {
+				f.Ended = name
+			}
+		}
+	}
+	return f
+}
+
+// err returns the error that was sent.
+func (f *failure) err() error {
+	if f == nil {
+		return nil
+	}
+	err := ends[f.Ended]
+	switch {
+	case len(f.Bulk) > 0:
+		bulk := &sdn.BulkError{}
+		for _, item := range f.Bulk {
+			bulk.Errs = append(bulk.Errs, item.err())
+		}
+		err = bulk
+		if !slices.ContainsFunc(bulk.Errs, func(e error) bool { return e != nil }) {
+			err = nil
+		}
+	case f.Kind != "":
+		err = &sdn.Error{
+			Kind: f.Kind, Reason: f.Reason, Noun: f.Noun, ID: f.ID, Field: f.Field,
+			Detail: f.Detail, RetryAfter: f.RetryAfter, Err: f.Cause.err(),
+		}
+	}
+	if err == nil || err.Error() != f.Text {
+		err = &remote{f.Text, err}
+	}
+	if f.OfHost {
+		err = sdn.OfHost(err)
+	}
+	return err
+}
+
+// remote has the text of an error of the server, around what is known of it.
+type remote struct {
+	text  string
+	known error // nil: only the text
+}
+
+// Error returns the text.
+func (r *remote) Error() string { return r.text }
+
+// Unwrap returns the known part.
+func (r *remote) Unwrap() error { return r.known }
