@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr/kuryr/docker/dockertest"
 )
 
-// An address that is requested while CreateNetwork makes the network of its pool is one of that
+// An address that is requested while CreateNetwork looks up what its network needs is one of that
 // network, and not of a network that is hidden.
 func TestAddressDuringCreateNetwork(t *testing.T) {
 	t.Parallel()
@@ -17,10 +17,11 @@ func TestAddressDuringCreateNetwork(t *testing.T) {
 		var armed atomic.Bool
 		var calls sync.WaitGroup
 		e := &endpoint{net: v4Network("10.1.0.0/24")}
+		e.net.options = m{optRouter: "shared"}
 		var b *box
 		b = newBox(t, func(c *Config) {
 			c.Provider = &dockertest.Provider{Provider: c.Provider, Before: func(call dockertest.Call) error {
-				if call.Method == "EnsureNetwork" && armed.Swap(false) {
+				if call.Method == "FindRouters" && armed.Swap(false) {
 					calls.Go(func() { b.take(e) })
 					synctest.Wait()
 				}
