@@ -15,8 +15,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// newServices registers the kinds of rows: pools and addresses, networks, endpoints; the owners of
-// rows are imported first. source is Docker itself; nil: no row is compared with it.
+// newServices registers the kinds of rows: pools, networks, endpoints, addresses. The owners of rows
+// are imported first. source is Docker itself; nil: no row is compared with it.
 func (d *Driver) newServices(source engine.Source) {
 	var lister *engine.Lister
 	var list reconcile.Engine

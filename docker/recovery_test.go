@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -85,4 +87,32 @@ func recoverAfter(t *testing.T, failure error) {
 			t.Errorf("%s is left", row)
 		}
 	}
+}
+
+// After the database was lost, the store imports networks before the addresses on them, so that an
+// address whose endpoint Docker does not have is found.
+func TestLostAddressIsOrphan(t *testing.T) {
+	withEngine(t, func(t *testing.T, c *engineBox) {
+		n := c.create(v4Network("10.77.0.0/24"))
+		used, unused := c.run(&endpoint{net: n}), &endpoint{net: n}
+		c.take(unused)
+		c.engine.has(n)
+		c.engine.runs(used)
+		lost := c.portAt(unused).ID
+		c.end()
+		c.config.Registerer, c.config.StateDir = nil, t.TempDir()
+		c.restart()
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.driver.database.Run(ctx) })
+		c.end = func() { cancel(); running.Wait() }
+		c.expire()
+		if _, err := c.provider.Port(t.Context(), lost); !sdn.IsNotFound(err) {
+			t.Errorf("the port of the address: %v", err)
+		}
+		c.engine.stops()
+		c.stop(used)
+		c.remove(n)
+		c.clean()
+	})
 }

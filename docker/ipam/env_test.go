@@ -171,6 +171,8 @@ func (e *env) Emptied(context.Context, string) {
 
 func (e *env) Of(pool string) (id, ref string) { return e.networks[pool], "" }
 
+func (*env) Subnets(string) []sdn.Subnet { return nil }
+
 type endpointsOf struct{ e *env }
 
 func (o endpointsOf) Of(address string) (id string, inUse bool) {

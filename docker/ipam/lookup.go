@@ -413,6 +413,11 @@ func (s *Service) poolAt(subnet sdn.ID) string {
 			return h.Key
 		}
 	}
+	for p := range s.pools.Rows() {
+		if slices.ContainsFunc(s.boundTo(p.Key), func(sub sdn.Subnet) bool { return sub.ID == subnet }) {
+			return p.Key
+		}
+	}
 	return ""
 }
 

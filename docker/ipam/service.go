@@ -63,6 +63,8 @@ type Networks interface {
 	// Of returns the engine's id of the network that uses a pool, and the name of its row; "" if
 	// there is none.
 	Of(pool string) (id, ref string)
+	// Subnets returns the subnets of a pool, as far as the row of its network has them.
+	Subnets(pool string) []sdn.Subnet
 }
 
 // Endpoints is what ipam asks of the service of endpoints.
@@ -83,6 +85,7 @@ type Service struct {
 	sdn   sdn.Provider
 	names identity.Namer
 	log   *slog.Logger
+	store *reconcile.Store
 
 	networks  Networks
 	endpoints Endpoints
@@ -105,10 +108,10 @@ type Service struct {
 	next map[bool]netip.Addr
 }
 
-// New registers the kinds of a Service at a store that is not started yet.
+// New registers the kinds of ranges at a store that is not started yet. Attach follows.
 func New(store *reconcile.Store, c Config) *Service {
 	s := &Service{
-		cfg: c, sdn: c.Provider, names: c.Namer, log: c.Logger, networks: noNetworks{}, endpoints: noEndpoints{},
+		cfg: c, sdn: c.Provider, names: c.Namer, log: c.Logger, store: store,
 		bound: map[string][]sdn.Subnet{}, poolOn: map[sdn.ID]map[string]bool{},
 		issued: map[string]issued{}, next: map[bool]netip.Addr{},
 	}
@@ -119,21 +122,21 @@ func New(store *reconcile.Store, c Config) *Service {
 	s.hidden = reconcile.Register(store, kindHidden, hiddenTarget{s}, reconcile.Options[HiddenSpec, HiddenState]{
 		Timeout: c.Timeout, Engine: c.Engine, Listed: s.hiddenListed, Used: hiddenUsed,
 	})
-	s.addresses = reconcile.Register(store, kindAddress, addressTarget{s}, reconcile.Options[AddressSpec, AddressState]{
-		Timeout: c.Timeout, Answered: addressClaims, Stale: never, InUse: s.addressInUse,
-		Engine: c.Engine, Listed: s.addressListed,
-	})
 	return s
 }
 
-// Attach sets the services that ipam asks, before the store is started; nil is none.
+// Attach sets what ipam asks, before the store is started; without endpoints e is nil. It registers
+// the kind of addresses after that of networks: an address that is imported needs to know its pool,
+// which the row of its network tells.
 func (s *Service) Attach(n Networks, e Endpoints) {
-	if n != nil {
-		s.networks = n
+	if s.networks, s.endpoints = n, e; e == nil {
+		s.endpoints = noEndpoints{}
 	}
-	if e != nil {
-		s.endpoints = e
+	options := reconcile.Options[AddressSpec, AddressState]{
+		Timeout: s.cfg.Timeout, Answered: addressClaims, Stale: never, InUse: s.addressInUse,
+		Engine: s.cfg.Engine, Listed: s.addressListed,
 	}
+	s.addresses = reconcile.Register(s.store, kindAddress, addressTarget{s}, options)
 }
 
 // Bind says which subnets a pool has by a network, also by one of an earlier process; none if no
@@ -168,10 +171,17 @@ func (s *Service) unbindLocked(pool string) {
 	delete(s.bound, pool)
 }
 
+// boundTo returns the subnets of a pool. A network that the store has imported does not tell them.
 func (s *Service) boundTo(pool string) []sdn.Subnet {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bound[pool]
+	subnets := s.bound[pool]
+	s.mu.Unlock()
+	if len(subnets) == 0 {
+		if subnets = s.networks.Subnets(pool); len(subnets) > 0 {
+			s.Bind(pool, subnets)
+		}
+	}
+	return subnets
 }
 
 // boundAt returns a pool that is bound to a subnet, "" if none is.
@@ -193,20 +203,8 @@ func (s *Service) addressInUse(a addressRow) bool {
 // it: a plugin call must not wait for the engine.
 func never(context.Context, addressRow) (bool, error) { return false, nil }
 
-// noNetworks and noEndpoints stand for services that are not attached.
-type (
-	noNetworks  struct{}
-	noEndpoints struct{}
-)
-
-// Hold implements Networks.
-func (noNetworks) Hold(context.Context, string) (func(), error) { return func() {}, nil }
-
-// Emptied implements Networks.
-func (noNetworks) Emptied(context.Context, string) {}
-
-// Of implements Networks.
-func (noNetworks) Of(string) (id, ref string) { return "", "" }
+// noEndpoints stands for a service that is not attached.
+type noEndpoints struct{}
 
 // Of implements Endpoints.
 func (noEndpoints) Of(string) (id string, inUse bool) { return "", false }

@@ -284,8 +284,18 @@ func (s *Service) rangeOfPool(pool string) (r row, at int, ok bool) {
 	return r, at, at >= 0
 }
 
-// tidyAll deletes the empty subnets that a kill, or a time without the setting, has left.
-// Without the setting it makes all subnets again.
+// Subnets returns the subnets of a pool, as far as the row of its network has them.
+func (s *Service) Subnets(pool string) []sdn.Subnet {
+	r, at, ok := s.rangeOfPool(pool)
+	if !ok || r.Phase != reconcile.Wanted || r.Spec.Ranges[at].Absent {
+		return nil
+	}
+	others := func(s sdn.Subnet) bool { return s.CIDR != r.Spec.Ranges[at].CIDR }
+	return slices.DeleteFunc(slices.Clone(r.Last.Subnets), others)
+}
+
+// tidyAll deletes the empty subnets that a kill, or a time without the setting, has left. Without
+// the setting it makes all subnets again.
 func (s *Service) tidyAll(ctx context.Context) error {
 	var errs []error
 	for r := range s.networks.Rows() {
