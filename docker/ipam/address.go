@@ -213,37 +213,29 @@ func (s *Service) inSubnet(
 	case r.Address.IsValid() && r.Address == sub.Gateway:
 		return none, api.Refuse("address %s is in use: it is the gateway", r.Address)
 	}
-	return s.endpointAddress(ctx, p, sub, r)
+	q := Asked{Pool: p.Key, Subnet: sub.ID, Addr: r.Address, Unmanaged: !s.isOurs(sub)}
+	return s.takeAddress(ctx, p, sub, q, r.MAC)
 }
 
 // gatewayOf answers for the gateway of a subnet that exists.
 func gatewayOf(sub sdn.Subnet, asked netip.Addr) (none api.RequestAddressResponse, err error) {
 	gateway := sub.Gateway
+	if !gateway.IsValid() {
+		if gateway = asked; !asked.IsValid() {
+			gateway = identity.FirstHost(sub.CIDR)
+		}
+	}
 	switch {
-	case !asked.IsValid() && !gateway.IsValid():
-		gateway = identity.FirstHost(sub.CIDR)
-	case asked.IsValid() && !gateway.IsValid():
-		gateway = asked
-	}
-	if asked.IsValid() && asked != gateway {
+	case asked.IsValid() && asked != gateway:
 		return none, api.Refuse("the gateway of %s is %s, not %s", sub.CIDR, gateway, asked)
-	}
-	if !gateway.IsValid() || !sub.CIDR.Contains(gateway) {
+	case !gateway.IsValid() || !sub.CIDR.Contains(gateway):
 		return none, api.Refuse("%s has no room for a gateway", sub.CIDR)
 	}
 	return api.NewRequestAddressResponse(gateway, sub.CIDR.Bits()), nil
 }
 
-// endpointAddress takes an address for an endpoint: that of a port with its MAC, or one more
-// address of such a port.
-func (s *Service) endpointAddress(
-	ctx context.Context, p poolRow, sub sdn.Subnet, r *api.RequestAddressRequest,
-) (none api.RequestAddressResponse, err error) {
-	q := Asked{Pool: p.Key, Subnet: sub.ID, Addr: r.Address, Unmanaged: !s.isOurs(sub)}
-	return s.takeAddress(ctx, p, sub, q, r.MAC)
-}
-
-// takeAddress sets the row of an address. p is the zero row for a pool of a swarm's.
+// takeAddress takes an address for an endpoint: that of a port with its MAC, or one more address of
+// such a port. p is the zero row for a pool of a swarm's.
 func (s *Service) takeAddress(
 	ctx context.Context, p poolRow, sub sdn.Subnet, q Asked, given net.HardwareAddr,
 ) (none api.RequestAddressResponse, err error) {
@@ -413,6 +405,14 @@ func (s *Service) explain(err error, p poolRow, sub sdn.Subnet, mac string, addr
 			"give those of a port that is there by --ip and --mac-address", sub.CIDR)
 	}
 	return err
+}
+
+// Held is a port that was requested with addresses.
+type Held struct {
+	Ref      string // of its row; "" if it has none
+	Port     sdn.Port
+	Existing bool // its user made it
+	Shared   bool // other hosts change it, too
 }
 
 // At returns the ports that have the addresses, which are of the subnets of a network: those that

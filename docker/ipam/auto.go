@@ -44,8 +44,8 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
 	p, ok, err := s.unansweredPool(ctx, s.pools.Rows(), func(p poolRow) bool {
-		_, routed := overlapping(p.Spec.CIDR, routes)
-		return p.Spec.Space == r.AddressSpace && !p.Spec.Sub.IsValid() && !routed && isPart(pools, p.Spec.CIDR)
+		return p.Spec.Space == r.AddressSpace && !p.Spec.Sub.IsValid() && isPart(pools, p.Spec.CIDR) &&
+			!slices.ContainsFunc(routes, p.Spec.CIDR.Overlaps)
 	})
 	if ok || err != nil {
 		return p, err
@@ -103,7 +103,7 @@ func (s *Service) nextPrefix(
 		return netip.Prefix{}, false, nil
 	}
 	cidr := netip.PrefixFrom(from, pools[i].Len).Masked()
-	if _, routed := overlapping(cidr, routes); routed || cidr.Addr() != from {
+	if slices.ContainsFunc(routes, cidr.Overlaps) || cidr.Addr() != from {
 		return cidr, false, nil
 	}
 	for p := range s.pools.Rows() {
@@ -208,15 +208,6 @@ func firstFree(length int, begin, end netip.Addr, taken []netip.Prefix) (netip.P
 			blocker = candidate
 		}
 		next = ipprefix.Last(blocker).Next()
-	}
-	return netip.Prefix{}, false
-}
-
-func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
-	for _, t := range taken {
-		if t.Overlaps(p) {
-			return t, true
-		}
 	}
 	return netip.Prefix{}, false
 }

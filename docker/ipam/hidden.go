@@ -13,13 +13,9 @@ import (
 // HiddenSpec is the network of a pool that another network driver uses: its ports hold addresses,
 // and nothing is plugged into it.
 type HiddenSpec struct {
-	Pool    sdn.ID       `json:"pool"`
-	CIDR    netip.Prefix `json:"cidr"`
-	Sub     netip.Prefix `json:"sub"`
-	OfPool  sdn.ID       `json:"of_pool,omitempty"`
-	Gateway netip.Addr   `json:"gateway"`
-	Aux     []netip.Addr `json:"aux,omitempty"`
-	Swarm   bool         `json:"swarm,omitempty"` // a manager allocates its addresses
+	Pool     sdn.ID `json:"pool"`
+	PoolSpec        // of the pool, with its gateway
+	Swarm    bool   `json:"swarm,omitempty"` // a manager allocates its addresses
 }
 
 // HiddenState is a hidden network, with its subnet.
@@ -34,16 +30,18 @@ type hiddenRow = reconcile.Row[HiddenSpec, HiddenState]
 // hiddenSubnet makes the hidden network of a pool, whose range is locked.
 func (s *Service) hiddenSubnet(ctx context.Context, p poolRow) (sdn.Subnet, error) {
 	state, err := s.hidden.Set(ctx, reconcile.Request[HiddenSpec]{
-		Key: p.Key, Owners: []string{s.pools.Ref(p.Key)},
-		Spec: HiddenSpec{
-			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
-			Gateway: p.Spec.gateway(), Aux: p.Spec.Aux, Swarm: s.isGlobal(p.Spec),
-		},
+		Key: p.Key, Owners: []string{s.pools.Ref(p.Key)}, Spec: s.hiddenSpec(p, p.Spec.gateway()),
 	})
 	if err != nil {
 		return sdn.Subnet{}, err
 	}
 	return state.Subnet, s.tagLater(ctx, p.Key)
+}
+
+func (s *Service) hiddenSpec(p poolRow, gateway netip.Addr) HiddenSpec {
+	spec := HiddenSpec{Pool: p.Last.ID, PoolSpec: p.Spec, Swarm: s.isGlobal(p.Spec)}
+	spec.Gateway = gateway
+	return spec
 }
 
 // hiddenTarget makes hidden networks.
@@ -59,9 +57,8 @@ func (t hiddenTarget) Ensure(
 	}
 	state := HiddenState{Key: key}
 	data := &api.IPAMData{Pool: spec.CIDR, Gateway: spec.Gateway, AuxAddresses: spec.Aux}
-	pool := Pool{ID: spec.Pool, PoolSpec: PoolSpec{Sub: spec.Sub, OfPool: spec.OfPool}}
 	subnetKey := t.names.Key(identity.KindHiddenSubnet, string(spec.Pool), o)
-	subnet := SubnetSpec(subnetKey, data, pool, !spec.Gateway.IsValid())
+	subnet := SubnetSpec(subnetKey, data, Pool{ID: spec.Pool, PoolSpec: spec.PoolSpec}, !spec.Gateway.IsValid())
 	tags := []string{t.names.HostTag()}
 	if spec.Swarm { // any host may delete it
 		subnet.Tags, tags = append(subnet.Tags, identity.TagSwarm), nil

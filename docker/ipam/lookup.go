@@ -63,9 +63,11 @@ func (s *Service) findPool(ctx context.Context, id sdn.ID) (poolRow, error) {
 func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow, err error) {
 	f, ok := s.foundPool(p)
 	if !ok {
-		if f, err = s.peersPool(ctx, p); err != nil {
+		var subnets []sdn.Subnet
+		if f, subnets, err = s.peersPool(ctx, p); err != nil {
 			return row, err
 		}
+		s.Bind(f.Key, subnets)
 	}
 	if s.isGlobal(f.Spec) {
 		swarm, err := s.ofSwarm(ctx, p.ID)
@@ -76,22 +78,39 @@ func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow
 			return row, noPool(p.ID)
 		}
 	}
-	if _, ok := s.pools.Get(f.Key); ok { // its answer was lost
-		s.pools.Note(f.Key, func(PoolState) PoolState { return f.Last })
-		row, _ = s.pools.Get(f.Key)
-		return row, nil
+	if row, err = importFound(ctx, s.pools, f); err == nil {
+		s.log.InfoContext(ctx, "pool imported", "pool", p.ID, "range", f.Spec.CIDR)
 	}
-	phase := reconcile.Wanted
-	if slices.Contains(p.Tags, identity.TagReleased) {
-		phase = reconcile.Deleting
+	return row, err
+}
+
+// importFound makes the row of an object that was found. The answer of a row that exists was lost.
+func importFound[S, T any](
+	ctx context.Context, k *reconcile.Kind[S, T], f reconcile.Found[S, T],
+) (row reconcile.Row[S, T], err error) {
+	if _, ok := k.Get(f.Key); ok {
+		k.Note(f.Key, func(T) T { return f.Last })
+	} else {
+		err = k.Import(ctx, []reconcile.Row[S, T]{{
+			Object: f.Object, Phase: cmp.Or(f.Phase, reconcile.Wanted), Spec: f.Spec, Last: f.Last, Done: true,
+			Claims: f.Claims, Owners: f.Owners, Engine: f.Engine,
+		}})
 	}
-	row = poolRow{Object: f.Object, Phase: phase, Spec: f.Spec, Last: f.Last, Done: true, Engine: f.Engine}
-	if err := s.pools.Import(ctx, []poolRow{row}); err != nil {
-		return row, err
+	row, _ = k.Get(f.Key)
+	return row, err
+}
+
+// lookUpPool makes the rows of a pool, and of the hidden network that it may have, unless they are
+// there. It reports whether there is such a pool.
+func (s *Service) lookUpPool(ctx context.Context, id sdn.ID) (found bool, err error) {
+	p, err := s.findPool(ctx, id)
+	if err == nil {
+		_, _, err = s.subnetOf(ctx, p, netip.Addr{})
 	}
-	s.log.InfoContext(ctx, "pool imported", "pool", p.ID, "range", f.Spec.CIDR)
-	row, _ = s.pools.Get(f.Key)
-	return row, nil
+	if isRefusal(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // foundPool describes a pool that this host made.
@@ -124,6 +143,9 @@ func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolS
 	for _, engine := range identity.Values(p.Tags, identity.TagEngine) {
 		f.Engine = engine
 	}
+	if slices.Contains(p.Tags, identity.TagReleased) {
+		f.Phase = reconcile.Deleting
+	}
 	f.Last = s.stateOf(p, f.Spec)
 	return f, true
 }
@@ -139,41 +161,33 @@ func (s *Service) stateOf(p sdn.SubnetPool, spec PoolSpec) PoolState {
 	return state
 }
 
-// peersPool describes a pool whose id kuryr-libnetwork gave the engine. What that program made for
-// a network of its own gets a Key, and is Kuryr's from then on. A pool of an existing network is
-// deleted with the last use of that, on whichever host. Those of operators stay.
+// peersPool describes a pool whose id kuryr-libnetwork gave the engine, with its subnets. What that
+// program made for a network of its own gets a Key, and is Kuryr's from then on. A pool of an existing
+// network is deleted with the last use of that, on whichever host. Those of operators stay.
 func (s *Service) peersPool(
 	ctx context.Context, p sdn.SubnetPool,
-) (f reconcile.Found[PoolSpec, PoolState], err error) {
+) (f reconcile.Found[PoolSpec, PoolState], subnets []sdn.Subnet, err error) {
 	isPeers := identity.PeersPool(p)
 	if !isPeers && !slices.Contains(p.Tags, identity.TagExistingPool) {
-		return f, api.Refuse("pool %s was not made for the engine", p.ID)
+		return f, nil, api.Refuse("pool %s was not made for the engine", p.ID)
 	}
 	f.Key = s.names.Nonce()
 	f.Spec = PoolSpec{Space: api.LocalSpace, CIDR: p.Prefixes[0]}
 	f.Last = PoolState{ID: p.ID, Peer: true}
 	match := sdn.Match{Tags: []string{string(p.ID)}}
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}))
-	if err != nil {
-		return f, err
+	subnets, err = sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}))
+	if err != nil || !isPeers {
+		return f, subnets, err
 	}
-	if isPeers {
-		adopts, err := s.adopts(ctx, p, subnets)
-		if err != nil {
-			return f, err
-		}
-		if adopts {
-			key := s.names.PoolKey(poolTarget{s}.name(f.Key, f.Spec))
-			patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}}
-			adopted, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
-			if err != nil {
-				return f, err
-			}
-			f.Last = s.stateOf(adopted, f.Spec)
-		}
+	adopts, err := s.adopts(ctx, p, subnets)
+	if err != nil || !adopts {
+		return f, subnets, err
 	}
-	s.Bind(f.Key, subnets)
-	return f, nil
+	key := s.names.PoolKey(poolTarget{s}.name(f.Key, f.Spec))
+	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}}
+	adopted, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	f.Last = s.stateOf(adopted, f.Spec)
+	return f, subnets, err
 }
 
 // adopts reports whether kuryr-libnetwork made a pool for a network of its own, or for none.
@@ -239,11 +253,7 @@ func (s *Service) lookUpPools(ctx context.Context, ranges []Range) error {
 		if !s.names.OfThisHost(p.Meta, identity.KindPool) {
 			continue
 		}
-		row, err := s.findPool(ctx, p.ID)
-		if err == nil {
-			_, _, err = s.subnetOf(ctx, row, netip.Addr{})
-		}
-		if err != nil && !isRefusal(err) {
+		if _, err := s.lookUpPool(ctx, p.ID); err != nil {
 			return err
 		}
 	}
@@ -266,7 +276,7 @@ func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn
 		}
 		return sub, err == nil, err
 	}
-	if s.noted(p.Key).known {
+	if !s.noted(p.Key).at.IsZero() {
 		return sdn.Subnet{}, false, nil
 	}
 	return s.lookUpSubnet(ctx, p, addr)
@@ -280,16 +290,8 @@ func (s *Service) lookUpSubnet(
 		query.CIDRs = []netip.Prefix{p.Spec.CIDR} // subnets of one pool never overlap
 	}
 	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, query))
-	if err != nil {
+	if err != nil || len(subnets) == 0 {
 		return none, false, err
-	}
-	if len(subnets) == 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		i := s.issued[p.Key]
-		i.known = true
-		s.issued[p.Key] = i
-		return none, false, nil
 	}
 	if sub := subnets[0]; s.names.Ours(sub.Meta, identity.KindHiddenSubnet) {
 		n, err := s.sdn.Network(ctx, sub.Network)
@@ -322,10 +324,7 @@ func pick(subnets []sdn.Subnet, p poolRow, addr netip.Addr) sdn.Subnet {
 func (s *Service) hiddenRow(p poolRow, n sdn.Network, sub sdn.Subnet) hiddenRow {
 	return hiddenRow{
 		Object: reconcile.Object{Key: p.Key}, Phase: reconcile.Wanted, Owners: []string{s.pools.Ref(p.Key)},
-		Spec: HiddenSpec{
-			Pool: p.Last.ID, CIDR: p.Spec.CIDR, Sub: p.Spec.Sub, OfPool: p.Spec.OfPool,
-			Gateway: sub.Gateway, Aux: p.Spec.Aux, Swarm: s.isGlobal(p.Spec),
-		},
+		Spec: s.hiddenSpec(p, sub.Gateway),
 		Last: HiddenState{Network: n.ID, Subnet: sub, Key: n.Key},
 	}
 }
@@ -357,26 +356,22 @@ func (s *Service) mayImport(p sdn.Port) bool {
 		(host == s.names.Host || host == "")
 }
 
+// isReleased reports whether a port can have an unknown address, which is being released.
+func (s *Service) isReleased(p sdn.Port) bool {
+	for a := range s.addresses.ByIndex(unknownAddresses) {
+		if hasAddress(p, a.Spec.Unknown.Addr) {
+			return true
+		}
+	}
+	return false
+}
+
 // importPort makes a row of a port.
 func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error) {
 	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {
 		return row, nil
 	}
-	f := s.foundPort(p)
-	if _, ok := s.addresses.Get(f.Key); ok { // its answer was lost
-		s.addresses.Note(f.Key, func(AddressState) AddressState { return f.Last })
-		row, _ := s.addresses.Get(f.Key)
-		return row, nil
-	}
-	row := addressRow{
-		Object: f.Object, Phase: cmp.Or(f.Phase, reconcile.Wanted), Spec: f.Spec, Last: f.Last, Done: true,
-		Claims: f.Claims, Owners: f.Owners,
-	}
-	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
-		return row, err
-	}
-	row, _ = s.addresses.Get(f.Key)
-	return row, nil
+	return importFound(ctx, s.addresses, s.foundPort(p))
 }
 
 // foundPort describes a port that has addresses.

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -109,16 +110,22 @@ func (s *Service) Project(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// only returns the one object that a reference names. Of several with the name, that of Kuryr's
+// resolve returns the one object that a reference names. Of several with the name, that of Kuryr's
 // project is meant: any project can have one.
-func only[T any](
-	ctx context.Context, s *Service, found []T, err error, meta func(T) sdn.Meta, named api.Reference, noun string,
-) (one T, _ error) {
-	if len(found) > 1 {
-		project, err := s.Project(ctx)
-		if err != nil {
-			return one, err
+func resolve[T any](
+	ctx context.Context, s *Service, named api.Reference, noun string, meta func(T) sdn.Meta,
+	read func(context.Context, sdn.ID) (T, error), list func(sdn.Match) iter.Seq2[T, error],
+) (one T, err error) {
+	if named.ID != "" {
+		if one, err = read(ctx, named.ID); sdn.IsNotFound(err) {
+			err = api.Refuse("option %s: there is no %s %s", named.Option, noun, named.ID)
 		}
+		return one, err
+	}
+	found, err := sdn.All(list(sdn.Match{Names: []string{named.Name}}))
+	if err == nil && len(found) > 1 {
+		var project string
+		project, err = s.Project(ctx)
 		others := func(v T) bool { return meta(v).Project != project }
 		if ours := slices.DeleteFunc(slices.Clone(found), others); len(ours) > 0 {
 			found = ours
@@ -136,24 +143,12 @@ func only[T any](
 	return found[0], nil
 }
 
-// byID names the option of an object that is absent.
-func byID[T any](v T, err error, named api.Reference, noun string) (T, error) {
-	if sdn.IsNotFound(err) {
-		err = api.Refuse("option %s: there is no %s %s", named.Option, noun, named.ID)
-	}
-	return v, err
-}
-
 // FindNetwork returns the network that options name, which must be shared or not as they say.
-func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (n sdn.Network, err error) {
-	if named := e.Network; named.ID != "" {
-		n, err = s.sdn.Network(ctx, named.ID)
-		n, err = byID(n, err, named, "network")
-	} else {
-		match := sdn.Match{Names: []string{named.Name}}
-		found, failed := sdn.All(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
-		n, err = only(ctx, s, found, failed, func(n sdn.Network) sdn.Meta { return n.Meta }, named, "network")
-	}
+func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (sdn.Network, error) {
+	n, err := resolve(ctx, s, e.Network, "network", func(n sdn.Network) sdn.Meta { return n.Meta }, s.sdn.Network,
+		func(m sdn.Match) iter.Seq2[sdn.Network, error] {
+			return s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: m})
+		})
 	if err == nil && e.Shared != nil && *e.Shared != n.Shared {
 		err = api.Refuse("option %s: network %s has the shared flag %t, not %t",
 			api.OptNetShared, n.ID, n.Shared, *e.Shared)
@@ -163,13 +158,11 @@ func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (n sdn.Networ
 
 // FindSubnet returns the subnet that a reference names, of one of the networks if some are given.
 func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.ID) (sdn.Subnet, error) {
-	if named.ID == "" {
-		query := sdn.SubnetQuery{Match: sdn.Match{Names: []string{named.Name}}, Networks: in}
-		found, err := sdn.All(s.sdn.FindSubnets(ctx, query))
-		return only(ctx, s, found, err, func(v sdn.Subnet) sdn.Meta { return v.Meta }, named, "subnet")
-	}
-	sub, err := s.sdn.Subnet(ctx, named.ID)
-	if sub, err = byID(sub, err, named, "subnet"); err == nil && len(in) > 0 && !slices.Contains(in, sub.Network) {
+	sub, err := resolve(ctx, s, named, "subnet", func(v sdn.Subnet) sdn.Meta { return v.Meta }, s.sdn.Subnet,
+		func(m sdn.Match) iter.Seq2[sdn.Subnet, error] {
+			return s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: m, Networks: in})
+		})
+	if err == nil && len(in) > 0 && !slices.Contains(in, sub.Network) {
 		err = api.Refuse("option %s: subnet %s is not in network %s", named.Option, sub.ID, in[0])
 	}
 	return sub, err
@@ -177,11 +170,8 @@ func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.
 
 // FindPool returns the subnet pool that a reference names.
 func (s *Service) FindPool(ctx context.Context, named api.Reference) (sdn.SubnetPool, error) {
-	if named.ID != "" {
-		p, err := s.sdn.SubnetPool(ctx, named.ID)
-		return byID(p, err, named, "subnet pool")
-	}
-	match := sdn.Match{Names: []string{named.Name}}
-	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
-	return only(ctx, s, found, err, func(p sdn.SubnetPool) sdn.Meta { return p.Meta }, named, "subnet pool")
+	return resolve(ctx, s, named, "subnet pool", func(p sdn.SubnetPool) sdn.Meta { return p.Meta }, s.sdn.SubnetPool,
+		func(m sdn.Match) iter.Seq2[sdn.SubnetPool, error] {
+			return s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m})
+		})
 }

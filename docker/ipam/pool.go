@@ -68,12 +68,10 @@ type PoolState struct {
 // Pool is a requested range. The zero Pool is that of a range of another IPAM driver.
 type Pool struct {
 	Nonce string // the key of its row
-	Ref   string // the name of its row, for Owners
 	ID    sdn.ID
-	// Project is the pool's.
-	Project string
 	PoolSpec
-	Peer bool // as in PoolState: several networks can have it
+	Project string
+	Peer    bool // as in PoolState: several networks can have it
 	// Fresh is set if the range was requested in this process and no network has used it: then
 	// no network of it can exist.
 	Fresh bool
@@ -90,7 +88,7 @@ func (p Pool) CutFrom() sdn.ID {
 func (s *Service) poolOf(r poolRow) Pool {
 	i := s.noted(r.Key)
 	return Pool{
-		Nonce: r.Key, Ref: s.pools.Ref(r.Key), ID: r.Last.ID, Project: r.Last.Project, PoolSpec: r.Spec, Peer: r.Last.Peer,
+		Nonce: r.Key, ID: r.Last.ID, PoolSpec: r.Spec, Project: r.Last.Project, Peer: r.Last.Peer,
 		Fresh: !i.at.IsZero() && !i.used && !s.isUsed(r.Key),
 	}
 }
@@ -164,17 +162,7 @@ func (s *Service) namedPool(ctx context.Context, spec PoolSpec) (p poolRow, err 
 }
 
 func (s *Service) makePool(ctx context.Context, spec PoolSpec) (poolRow, error) {
-	nonce := s.names.Nonce()
-	s.mu.Lock()
-	s.issued[nonce] = issued{known: true} // it has no subnet
-	s.mu.Unlock()
-	p, err := s.setPool(ctx, nonce, spec)
-	if err != nil {
-		s.mu.Lock()
-		delete(s.issued, nonce)
-		s.mu.Unlock()
-	}
-	return p, err
+	return s.setPool(withNew(ctx), s.names.Nonce(), spec)
 }
 
 // setPool sets the row of a pool that this process tells the engine of.
@@ -250,8 +238,12 @@ func (s *Service) unansweredPool(
 			return p, false, err
 		}
 		_, used, err := s.subnetOf(ctx, p, netip.Addr{})
-		if err != nil || !used {
-			return p, err == nil, err
+		if err != nil {
+			return p, false, err
+		}
+		if !used {
+			s.issue(p.Key)
+			return p, true, nil
 		}
 	}
 	return poolRow{}, false, nil
@@ -260,22 +252,19 @@ func (s *Service) unansweredPool(
 // remake makes the pool of a row exist, of which the answer may have been lost. A Set would say that
 // the engine knows a pool, so one that exists has none.
 func (s *Service) remake(ctx context.Context, p poolRow) (poolRow, error) {
-	if p.Last.ID == "" {
-		key := s.names.PoolKey(poolTarget{s}.name(p.Key, p.Spec))
-		query := sdn.SubnetPoolQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
-		made, found, err := sdn.First(s.sdn.FindSubnetPools(ctx, query))
-		if err != nil {
-			return p, err
-		}
-		if !found {
-			return s.setPool(ctx, p.Key, p.Spec)
-		}
-		if p, err = s.importPool(ctx, made); err != nil {
-			return p, err
-		}
+	if p.Last.ID != "" {
+		return p, nil
 	}
-	s.issue(p.Key)
-	return p, nil
+	key := s.names.PoolKey(poolTarget{s}.name(p.Key, p.Spec))
+	query := sdn.SubnetPoolQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
+	made, found, err := sdn.First(s.sdn.FindSubnetPools(ctx, query))
+	switch {
+	case err != nil:
+		return p, err
+	case !found:
+		return s.setPool(ctx, p.Key, p.Spec)
+	}
+	return s.importPool(ctx, made)
 }
 
 // isUsed reports whether a pool has a subnet that is known.
@@ -285,10 +274,9 @@ func (s *Service) isUsed(pool string) bool {
 	return hidden || network != "" || len(s.boundTo(pool)) > 0
 }
 
-// issued is what this process told the engine of a pool.
+// issued is what this process told the engine of a pool, which had no subnet then.
 type issued struct {
 	at      time.Time
-	known   bool // whether it has a subnet is known
 	used    bool // by a network
 	unheard bool // the engine has not got an answer about it
 }

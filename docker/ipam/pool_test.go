@@ -370,7 +370,7 @@ func TestFreePrefix(t *testing.T) {
 		free := 0
 		for _, pool := range pools {
 			for p := netip.PrefixFrom(pool.Prefix.Addr(), pool.Len); pool.Prefix.Contains(p.Addr()); {
-				if _, bad := overlapping(p, taken); !bad {
+				if !slices.ContainsFunc(taken, p.Overlaps) {
 					free++
 				}
 				p = netip.PrefixFrom(ipprefix.Last(p).Next(), pool.Len)
@@ -381,7 +381,7 @@ func TestFreePrefix(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if _, bad := overlapping(prefix(a.Pool), e.routes); bad || !isPart(pools, prefix(a.Pool)) {
+			if slices.ContainsFunc(e.routes, prefix(a.Pool).Overlaps) || !isPart(pools, prefix(a.Pool)) {
 				r.Fatalf("%s was chosen, with routes %v", a.Pool, e.routes)
 			}
 		}

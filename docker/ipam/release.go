@@ -213,8 +213,7 @@ func (t poolTarget) deleteUnknown(ctx context.Context, o reconcile.Object, id sd
 	}
 	f, ok := t.foundPool(p)
 	if !ok {
-		f, err = t.peersPool(ctx, p)
-		t.Bind(f.Key, nil) // it gets no row
+		f, _, err = t.peersPool(ctx, p)
 	}
 	if isRefusal(err) {
 		return nil

@@ -77,12 +77,13 @@ func (t poolTarget) Ensure(
 		tags = t.tags(spec)
 	}
 	key := t.names.PoolKey(t.name(o.Key, spec))
+	isNew, _ := ctx.Value(newKey{}).(bool)
 	p, err := t.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
 		Base:       sdn.Base{Key: key, Name: identity.PoolTitle(spec.CIDR), Tags: tags},
 		Prefixes:   []netip.Prefix{spec.CIDR},
 		DefaultLen: spec.CIDR.Bits(),
 		MinLen:     spec.CIDR.Bits(),
-		New:        t.isNew(o.Key),
+		New:        isNew,
 	})
 	if err != nil {
 		return PoolState{Key: key}, identity.Outcome(err, false)
@@ -90,12 +91,11 @@ func (t poolTarget) Ensure(
 	return PoolState{ID: p.ID, Key: key, Project: p.Project, Tags: tags}, nil
 }
 
-// isNew reports whether this process made the name of a pool up, in the call that makes the pool.
-// A later call looks for what an earlier one made.
-func (t poolTarget) isNew(nonce string) bool {
-	i := t.noted(nonce)
-	return i.known && i.at.IsZero()
-}
+// newKey is the key of a context's value: the caller of the Set has made the nonce up, so the SDN has
+// no pool with it.
+type newKey struct{}
+
+func withNew(ctx context.Context) context.Context { return context.WithValue(ctx, newKey{}, true) }
 
 // tag writes the tags that a pool lacks, and deletes stale ones.
 func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (PoolState, error) {

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/internal/reconcile"
@@ -42,17 +41,10 @@ func (s *Service) ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn
 // ImportPoolRelease is ReleasePool of a pool that has no row, with the hidden network that it may
 // have.
 func (s *Service) ImportPoolRelease(ctx context.Context, id api.PoolID) error {
-	p, err := s.findPool(ctx, id.Pool)
-	if err == nil {
-		_, _, err = s.subnetOf(ctx, p, netip.Addr{})
+	found, err := s.lookUpPool(ctx, id.Pool)
+	if found {
+		_, err = s.ReleasePool(ctx, &api.ReleasePoolRequest{PoolID: id})
 	}
-	if isRefusal(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.ReleasePool(ctx, &api.ReleasePoolRequest{PoolID: id})
 	return err
 }
 
@@ -61,13 +53,7 @@ func (s *Service) ImportPool(ctx context.Context, p sdn.SubnetPool) error {
 	if _, ok := s.foundPool(p); !ok {
 		return nil
 	}
-	row, err := s.findPool(ctx, p.ID)
-	if err == nil {
-		_, _, err = s.subnetOf(ctx, row, netip.Addr{})
-	}
-	if isRefusal(err) {
-		return nil
-	}
+	_, err := s.lookUpPool(ctx, p.ID)
 	return err
 }
 
@@ -84,7 +70,7 @@ func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
 	}
 	defer unlock()
 	p, err = s.sdn.Port(ctx, p.ID)
-	if sdn.IsNotFound(err) || err == nil && !s.mayImport(p) {
+	if sdn.IsNotFound(err) || err == nil && (!s.mayImport(p) || s.isReleased(p)) {
 		return nil
 	}
 	if err != nil {

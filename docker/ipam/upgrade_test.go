@@ -73,3 +73,25 @@ func TestImportOfReleasedAddress(t *testing.T) {
 	e.removeNetwork(n, id)
 	e.clean()
 }
+
+// Nor has one whose release waits for the SDN.
+func TestImportOfUnknownAddress(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	id := e.pool("10.50.0.0/24")
+	n := e.network(id)
+	got := e.take(id, "10.50.0.9", mac1)
+	listed := e.ports()
+	e.lose()
+	e.sdn.down = true
+	e.release(id, got)
+	e.sdn.down = false
+	for _, p := range listed {
+		e.must(e.s.ImportPort(t.Context(), p))
+	}
+	e.idle()
+	if ports := e.ports(); len(ports) > 0 {
+		t.Errorf("ports %+v", ports)
+	}
+	end(e, n, id)
+}
