@@ -160,7 +160,7 @@ func (k *Kind[S, T]) RemoveLater(ctx context.Context, key string) error {
 
 // Forget removes a row without a call of the target. What it stands for stays.
 func (k *Kind[S, T]) Forget(ctx context.Context, key string) error {
-	return k.forget(ctx, ref(k.name, key))
+	return k.remove(ctx, key, removal{forget: true})
 }
 
 // Import stores rows in one commit, without a call of the target: those of an earlier version's

@@ -13,9 +13,10 @@ var errLooking = errors.New("unconfirmed object has not appeared")
 // removal is how a row is removed.
 type removal struct {
 	// met decides, under the lock of the row's key, whether a Wanted row is removed; nil: it is.
-	met   func(context.Context, *row) (bool, error)
-	tree  bool // with the rows that it owns
-	later bool // Run makes the attempt
+	met    func(context.Context, *row) (bool, error)
+	tree   bool // with the rows that it owns
+	later  bool // Run makes the attempt
+	forget bool // without a call of the target
 }
 
 func (k *kind) remove(ctx context.Context, key string, how removal) error {
@@ -50,6 +51,13 @@ func (s *Store) remove(ctx context.Context, name string, how removal) error {
 		if met, err := how.met(ctx, r); err != nil || !met {
 			return err
 		}
+	}
+	if how.forget {
+		if err := s.commit(ctx, map[string]*row{name: nil}); err != nil {
+			return err
+		}
+		s.removed(name, r)
+		return nil
 	}
 	if err := s.commitDeletion(ctx, name, r, how.tree); err != nil {
 		return err
@@ -159,10 +167,15 @@ func (k *kind) finish(ctx context.Context, name string, r *row) error {
 	} else if err := s.commit(context.WithoutCancel(ctx), map[string]*row{name: nil}); err != nil {
 		return err
 	}
-	k.gone(r)
-	k.queue.done(name)
-	s.wakeOwners(r)
+	s.removed(name, r)
 	return nil
+}
+
+// removed is called when a row is gone.
+func (s *Store) removed(name string, r *row) {
+	r.kind.gone(r)
+	r.kind.queue.done(name)
+	s.wakeOwners(r)
 }
 
 // wakeOwners makes the owners of a row that is gone due, if they wait for that.
@@ -216,29 +229,4 @@ func (s *Store) lookedEnough(name string, r *row) bool {
 	s.note(name, next)
 	r.kind.queue.add(name, s.backoff.After(1+int(next.Looked/s.cfg.MinBackoff)))
 	return false
-}
-
-// forget is Kind.Forget.
-func (k *kind) forget(ctx context.Context, name string) error {
-	s := k.store
-	end, err := s.begin()
-	if err != nil {
-		return err
-	}
-	defer end()
-	unlock, err := s.locks.Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	r := s.row(name)
-	if r == nil {
-		return nil
-	}
-	if err := s.commit(ctx, map[string]*row{name: nil}); err != nil {
-		return err
-	}
-	k.gone(r)
-	s.wakeOwners(r)
-	return nil
 }
