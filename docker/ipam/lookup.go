@@ -356,16 +356,6 @@ func (s *Service) mayImport(p sdn.Port) bool {
 		(host == s.names.Host || host == "")
 }
 
-// isReleased reports whether a port can have an unknown address, which is being released.
-func (s *Service) isReleased(p sdn.Port) bool {
-	for a := range s.addresses.ByIndex(unknownAddresses) {
-		if hasAddress(p, a.Spec.Unknown.Addr) {
-			return true
-		}
-	}
-	return false
-}
-
 // importPort makes a row of a port.
 func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error) {
 	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {

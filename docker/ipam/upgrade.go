@@ -70,7 +70,7 @@ func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
 	}
 	defer unlock()
 	p, err = s.sdn.Port(ctx, p.ID)
-	if sdn.IsNotFound(err) || err == nil && (!s.mayImport(p) || s.isReleased(p)) {
+	if sdn.IsNotFound(err) || err == nil && !s.mayImport(p) {
 		return nil
 	}
 	if err != nil {
