@@ -24,8 +24,8 @@ func pending(err error) error {
 // auxiliary addresses have no port.
 func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (none api.Empty, err error) {
 	p, err := s.findPool(ctx, r.PoolID.Pool)
-	if isRefusal(err) {
-		return none, nil // it is gone, or another's
+	if isRefusal(err) || sdn.IsUnavailable(err) {
+		return none, nil // it is gone, or another's; a pool without a row is looked for in the background
 	}
 	if err != nil {
 		return none, err
