@@ -398,7 +398,7 @@ func TestPublishedPortsAreKept(t *testing.T) {
 	// same, where the port needs nobody who listens.
 	lost := "published port not reserved again"
 	if !has(translation) {
-		lost = "could not be published again"
+		lost = "published port not restored"
 	}
 	if err := r.KillKuryr(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
