@@ -151,7 +151,7 @@ func (t *tx) eachFamily(n *networkRow) (addresses, taken []sdn.Address, err erro
 }
 
 func (t *tx) takeAny(s *subnetRow) (netip.Addr, error) {
-	ad, err := openAddressing(t.Bucket(addressIndexes), &s.Subnet)
+	ad, err := openAddressing(t.Tx, &s.Subnet)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -181,7 +181,7 @@ func (t *tx) claim(n *networkRow, s *subnetRow, a netip.Addr, port sdn.ID, field
 	case slices.Contains(s.Reserved, a):
 		return sdn.Conflict(sdn.AddressInUse, "port", field, "%v is reserved in its subnet", a)
 	}
-	ad, err := openAddressing(t.Bucket(addressIndexes), &s.Subnet)
+	ad, err := openAddressing(t.Tx, &s.Subnet)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (t *tx) giveBack(addresses []sdn.Address) error {
 		if err != nil {
 			return err
 		}
-		ad, err := openAddressing(t.Bucket(addressIndexes), &s.Subnet)
+		ad, err := openAddressing(t.Tx, &s.Subnet)
 		if err != nil {
 			return err
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showAddressGroup(_ *bbolt.Tx, r *addressGroupRow) (sdn.AddressGroup, error) {
+func (p *Provider) showAddressGroup(_ engine.Tx, r *addressGroupRow) (sdn.AddressGroup, error) {
 	p.fillMeta(&r.Meta)
 	return r.AddressGroup, nil
 }

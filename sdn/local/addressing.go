@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // usable is the range of p's addresses that hosts can have on request: all, but not the network and broadcast addresses of
@@ -137,15 +137,14 @@ type addressing struct {
 }
 
 // buildAddressing makes the index of a subnet anew: everything allocatable but the addresses in taken, which are in order.
-func buildAddressing(parent *bbolt.Bucket, s *sdn.Subnet, taken []netip.Addr) error {
-	free, err := makeIntervals(parent, []byte(s.ID))
+func buildAddressing(tx engine.Tx, s *sdn.Subnet, taken []netip.Addr) error {
+	free, err := makeIntervals(tx, addressIndexes, s.ID)
 	if err != nil {
 		return err
 	}
 	all := allocatable(s)
-	free.free.FillPercent = 0.9 // written in order, so pages need little room for more
 	for _, iv := range punch(all, taken) {
-		if err := free.free.Put(iv.first.AsSlice(), iv.last.AsSlice()); err != nil {
+		if err := free.put(iv.first, iv.last); err != nil {
 			return err
 		}
 	}
@@ -158,8 +157,8 @@ func buildAddressing(parent *bbolt.Bucket, s *sdn.Subnet, taken []netip.Addr) er
 	return free.setUsed(used)
 }
 
-func openAddressing(parent *bbolt.Bucket, s *sdn.Subnet) (addressing, error) {
-	free, err := openIntervals(parent, []byte(s.ID))
+func openAddressing(tx engine.Tx, s *sdn.Subnet) (addressing, error) {
+	free, err := openIntervals(tx, addressIndexes, s.ID)
 	return addressing{s, free}, err
 }
 

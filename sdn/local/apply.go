@@ -12,6 +12,7 @@ import (
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // errHeldBack stands for a domain whose shape waits for another's, so that what moves between them is not lost.
@@ -295,17 +296,21 @@ func (p *Provider) whole(ctx context.Context, f func(fabric.State) (map[string]*
 	if p.datapath == nil {
 		return nil
 	}
-	// A transaction that changes nothing keeps others from committing between the state and the ticket.
-	b, err := p.db.Begin(true)
-	if err != nil {
-		return closed(err)
+	// No change is committed between the state and the ticket.
+	select {
+	case p.proposals.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	state, err := p.projectAll(b)
+	var state fabric.State
 	var tk *ticket
-	if err == nil {
-		tk = p.queue.drawAll()
-	}
-	_ = b.Rollback()
+	err := p.view(func(b engine.Tx) (err error) {
+		if state, err = p.projectAll(b); err == nil {
+			tk = p.queue.drawAll()
+		}
+		return err
+	})
+	<-p.proposals.turn
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // balance is what the kernel has of one load balancer, by domain.
@@ -112,7 +112,7 @@ func noteCome[T any, K comparable](before, after []T, key func(T) K, note func(o
 
 // projectBalance says what a load balancer means to the kernel: on the routers of its VIPs' subnets, the VIPs and the floating IPs that lead to
 // them. A floating IP is one more address of the same: a packet is translated once.
-func projectBalance(b *bbolt.Tx, id sdn.ID) (balance, error) {
+func projectBalance(b engine.Tx, id sdn.ID) (balance, error) {
 	r, err := loadBalancers.get(b, id)
 	if err != nil || r == nil {
 		return nil, err
@@ -241,7 +241,7 @@ func gcd(a, b int) int {
 
 // frontendsOf is all that a domain is to balance by now. Later changes of it come behind, and say the same once more.
 func (p *Provider) frontendsOf(domain sdn.ID) (all []lb.Frontend, err error) {
-	return all, p.view(func(b *bbolt.Tx) error {
+	return all, p.view(func(b engine.Tx) error {
 		r, err := routers.get(b, domain)
 		if err != nil || r == nil {
 			return err
@@ -267,7 +267,7 @@ func (p *Provider) frontendsOf(domain sdn.ID) (all []lb.Frontend, err error) {
 }
 
 // projectBalances gives what all load balancers are in the kernel. Its order is that of ids.
-func projectBalances(b *bbolt.Tx, s *fabric.State) error {
+func projectBalances(b engine.Tx, s *fabric.State) error {
 	return loadBalancers.each(b, func(r *loadBalancerRow) error {
 		of, err := projectBalance(b, r.ID)
 		for domain, share := range of {

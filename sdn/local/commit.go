@@ -3,8 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +10,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // A change must be on the disk before it is answered, and the disk's confirmation takes far longer than the change and no longer for many. So what comes
@@ -104,21 +102,18 @@ func (p *Provider) writeSome(list []*proposal) {
 	}
 }
 
-// write writes the first of the list in one transaction, as many as are not refused, or refuses the first. It tells how many it has answered, which is at
-// least one.
+// write writes the first of the list in one transaction, as many as are not refused, or refuses the first. It tells how many it has answered: none
+// if another process was faster, so that all are to be tried again.
 func (p *Provider) write(list []*proposal) (answered int) {
-	b, err := p.beginWrite()
+	// The change is made for all of them, so the end of one context does not end it.
+	b, err := p.store.Begin(context.WithoutCancel(list[0].ctx))
 	if err != nil {
 		for _, w := range list {
 			w.finish(nil, err)
 		}
 		return len(list)
 	}
-	defer func() {
-		if b != nil {
-			_ = b.Rollback()
-		}
-	}()
+	defer b.Rollback()
 	txs := make([]*tx, len(list))
 	wrote := false
 	rewritten := map[sdn.ID]bool{}
@@ -132,8 +127,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 			err = t.shapes()
 		}
 		if err != nil {
-			_ = b.Rollback()
-			b = nil
+			b.Rollback()
 			if i > 0 {
 				return p.write(list[:i])
 			}
@@ -146,17 +140,15 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	tickets := p.drawFor(txs)
 	if wrote {
 		failpoint.Here("local.commit.before")
-		id := b.ID()
-		err = p.end(b)
-		b = nil
-		if err != nil {
-			// Where only the last step failed, the wait for the disk, every reader sees the change, and so shall the kernel.
-			if !p.stored(id) {
-				cancelAll(tickets)
-			}
-			err = p.unwritten(err)
-		} else {
+		err = b.Commit()
+		switch {
+		case errors.Is(err, engine.ErrConflict):
+			cancelAll(tickets)
+			return 0
+		case err == nil:
 			failpoint.Here("local.commit.after")
+		case !errors.Is(err, engine.ErrNotDurable): // else every reader sees the change, and so does the kernel
+			cancelAll(tickets)
 		}
 		if p.datapath == nil {
 			p.queue.announce()
@@ -206,23 +198,6 @@ func cancelAll(tickets []*ticket) {
 	}
 }
 
-// beginWrite begins a transaction on what is known to be on the disk: what is not must not be built upon, since the pages of its predecessors would be
-// overwritten.
-func (p *Provider) beginWrite() (*bbolt.Tx, error) {
-	b, err := p.db.Begin(true)
-	if err != nil {
-		return nil, closed(err)
-	}
-	if p.unsynced {
-		if err := p.db.Sync(); err != nil {
-			_ = b.Rollback()
-			return nil, p.unwritten(err)
-		}
-		p.unsynced = false
-	}
-	return b, nil
-}
-
 // finish answers, where that is not done.
 func (w *proposal) finish(tk *ticket, err error) {
 	select {
@@ -231,30 +206,4 @@ func (w *proposal) finish(tk *ticket, err error) {
 		w.ticket, w.err = tk, err
 		close(w.done)
 	}
-}
-
-// stored tells whether a transaction is the store's last although its Commit failed, and remembers that the disk has not confirmed it.
-func (p *Provider) stored(id int) bool {
-	b, err := p.db.Begin(false)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = b.Rollback() }()
-	if b.ID() < id {
-		return false
-	}
-	p.unsynced = true
-	return true
-}
-
-// unwritten puts a failure to write the store into words.
-func (p *Provider) unwritten(err error) error {
-	if full := full(err); sdn.IsExhausted(full) {
-		return full
-	}
-	var failed *os.PathError
-	if !errors.As(err, &failed) {
-		err = fmt.Errorf("sync %s: %w", p.db.Path(), err)
-	}
-	return sdn.Unavailable(sdn.OfHost(err), "store", "the change could not be written")
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
@@ -35,12 +36,15 @@ func making(p *Provider, name string) func(*tx) error {
 	}
 }
 
+// onDisk sets how the provider's store commits.
+func onDisk(p *Provider, commit func(*bbolt.Tx) error) { p.store.(*boltStore).commit = commit }
+
 // What waits together is one transaction; what is refused takes nothing along and is answered for what is stored.
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{})
 	transactions := 0
-	p.end = func(b *bbolt.Tx) error { transactions++; return b.Commit() }
+	onDisk(p, func(b *bbolt.Tx) error { transactions++; return b.Commit() })
 	for i, w := range together(p, making(p, "a"), making(p, "b"), making(p, "a"), making(p, "c"), making(p, "d"), making(p, "d")) {
 		<-w.done
 		if refused := i == 2 || i == 5; sdn.IsConflict(w.err) != refused || !refused && w.err != nil {
@@ -65,14 +69,14 @@ func TestTogetherOnFailingDisk(t *testing.T) {
 		2: func(b *bbolt.Tx) error { return errors.Join(unix.EIO, b.Commit()) },
 	} {
 		p := open(t, Options{Datapath: newFake()})
-		p.end = end
+		onDisk(p, end)
 		for i, w := range together(p, making(p, "a"), making(p, "b")) {
 			<-w.done
 			if !sdn.IsUnavailable(w.err) || !errors.Is(w.err, unix.EIO) {
 				t.Errorf("change %d: %v", i, w.err)
 			}
 		}
-		p.end = (*bbolt.Tx).Commit
+		onDisk(p, (*bbolt.Tx).Commit)
 		found, err := sdn.All(p.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Owner: p.installation, Kind: "k"}}))
 		ok(t, err)
 		if len(found) != want {
@@ -128,4 +132,50 @@ func TestWithdrawn(t *testing.T) {
 		}
 		<-p.proposals.turn
 	})
+}
+
+// fasterStore is a store that another process changes before each of the first commits.
+type fasterStore struct {
+	engine.Store
+	conflicts int
+}
+
+func (s *fasterStore) Begin(ctx context.Context) (engine.Writer, error) {
+	w, err := s.Store.Begin(ctx)
+	if err != nil || s.conflicts == 0 {
+		return w, err
+	}
+	s.conflicts--
+	return conflictingWriter{w}, nil
+}
+
+type conflictingWriter struct{ engine.Writer }
+
+func (w conflictingWriter) Commit() error {
+	w.Rollback()
+	return fmt.Errorf("commit: %w", engine.ErrConflict)
+}
+
+// TestConflict checks that changes are made again when another process was faster.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Datapath: newFake()})
+	p.store = &fasterStore{p.store, 3}
+	runs := 0
+	counted := func(tx *tx) error { runs++; return making(p, "a")(tx) }
+	for i, w := range together(p, counted, making(p, "b"), making(p, "a")) {
+		<-w.done
+		if refused := i == 2; sdn.IsConflict(w.err) != refused || !refused && w.err != nil {
+			t.Errorf("change %d: %v", i, w.err)
+		}
+	}
+	if runs < 4 {
+		t.Errorf("the change ran %d times, want once more for each conflict", runs)
+	}
+	found, err := sdn.All(p.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Owner: p.installation, Kind: "k"}}))
+	ok(t, err)
+	if len(found) != 2 {
+		t.Errorf("%d networks, want 2", len(found))
+	}
+	checkSum(t, p)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"github.com/kuryr/kuryr/sdn/sdntest"
 )
 
@@ -112,6 +113,44 @@ func TestContractWithDatapath(t *testing.T) {
 					t.Fatal(err)
 				}
 				next := open(t, o)
+				t.Cleanup(func() { checkSum(t, next) })
+				return next
+			},
+		}
+	})
+}
+
+// openMemory opens a provider whose store is in memory.
+func openMemory(t testing.TB, m *engine.Memory, o Options) *Provider {
+	t.Helper()
+	p, err := newProvider(o)
+	ok(t, err)
+	p.store = m
+	w, err := m.Begin(t.Context())
+	ok(t, err)
+	if w.Get(metaTable, installationKey) == nil {
+		ok(t, w.Put(metaTable, installationKey, []byte(newInstallation())))
+	}
+	ok(t, w.Commit())
+	ok(t, p.start(t.Context(), o))
+	return p
+}
+
+// TestContractInMemory runs the contract on the second store, which proves that the rules need no more
+// than the interface says.
+func TestContractInMemory(t *testing.T) {
+	t.Parallel()
+	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
+		m, fake := engine.NewMemory(), newFake()
+		o := Options{Host: testHost, PortsPerNetwork: 400, Datapath: fake}
+		p := openMemory(t, m, o)
+		t.Cleanup(func() { checkSum(t, p) }) // after the suite has deleted its objects
+		deaf := &lossy{Provider: p}
+		return sdntest.Fixture{
+			Provider: deaf, Host: testHost,
+			DropReply: func(*testing.T) { deaf.drop.Store(true) },
+			Reopen: func(t *testing.T) sdn.Provider {
+				next := openMemory(t, m, o)
 				t.Cleanup(func() { checkSum(t, next) })
 				return next
 			},

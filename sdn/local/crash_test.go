@@ -23,15 +23,17 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"github.com/vishvananda/netlink"
 	vishnetns "github.com/vishvananda/netns"
-	"go.etcd.io/bbolt"
 )
 
 // victim is what a process of its own does until it is killed.
 type victim struct {
 	Store string
 	Pins  string // folder of the namespaces; "" is a migration of the store alone
+	// Upgrade is to open the store with this program, which migrates an older one.
+	Upgrade bool
 	// Filter is to filter ports, with a data path that only adds up what it is told, for kernels that cannot filter.
 	Filter bool
 }
@@ -49,6 +51,8 @@ func init() {
 	case err != nil:
 	case v.Filter:
 		err = v.filter()
+	case v.Upgrade:
+		_, err = Open(context.Background(), Options{Path: v.Store})
 	case v.Pins == "":
 		err = migrateToNext(v.Store, func() {})
 	default:
@@ -84,13 +88,18 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// migrateToNext brings a store of the current schema to the one after it, which a later program might have.
+// migrateToNext brings a store of the current schema to that of a later program, in two steps.
 func migrateToNext(path string, step func()) error {
 	from := currentSchema.version
-	next := schema{version: from + 1, steps: map[int]func(*bbolt.Tx) error{from: func(b *bbolt.Tx) error {
-		step()
-		return b.Bucket(metaBucket).Put([]byte("migrated"), []byte("x"))
-	}}}
+	mark := func(name string) func(engine.Tx) error {
+		return func(b engine.Tx) error {
+			step()
+			return b.Put(metaTable, []byte(name), []byte("x"))
+		}
+	}
+	next := schema{
+		version: from + 2, steps: map[int]func(engine.Tx) error{from: mark("one"), from + 1: mark("two")},
+	}
 	db, err := openStore(context.Background(), path, next, "", false)
 	if err != nil {
 		return err
@@ -98,28 +107,70 @@ func migrateToNext(path string, step func()) error {
 	return db.Close()
 }
 
-// A store whose migration was killed is as it was, for the older program, and is migrated by the newer one's next start.
+// TestMigrationKilled checks that a store whose migration was killed is of the older program as a
+// whole, or of the newer one, whose next start finishes it.
 func TestMigrationKilled(t *testing.T) {
-	path := filled(t)
-	fatal(t, victim{Store: path}.kill("local.migrate.copied"))
-	copied := fmt.Sprintf("%s.v%d.bak", path, currentSchema.version)
-	for _, file := range []string{path, copied} {
-		p := open(t, Options{Path: file})
-		if ports, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{testHost}})); err != nil || len(ports) != 200 {
-			t.Errorf("%s has %d ports, %v; want 200", filepath.Base(file), len(ports), err)
-		}
-		fatal(t, p.Close())
+	for at, migrated := range map[string]bool{
+		"local.migrate.copied": false, "local.migrate.step:1": false, "local.migrate.step:2": false,
+		"local.migrate.done": true,
+	} {
+		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
+			path := filled(t)
+			fatal(t, victim{Store: path}.kill(at))
+			old := []string{fmt.Sprintf("%s.v%d.bak", path, currentSchema.version)}
+			want := 0
+			if !migrated {
+				old, want = append(old, path), 2
+			}
+			for _, file := range old {
+				p := open(t, Options{Path: file})
+				ports, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{testHost}}))
+				if err != nil || len(ports) != 200 {
+					t.Errorf("%s has %d ports, %v; want 200", filepath.Base(file), len(ports), err)
+				}
+				fatal(t, p.view(func(b engine.Tx) error {
+					if b.Get(metaTable, []byte("one")) != nil {
+						t.Errorf("%s has the first step", filepath.Base(file))
+					}
+					return nil
+				}))
+				fatal(t, p.Close())
+			}
+			steps := 0
+			fatal(t, migrateToNext(path, func() { steps++ }))
+			if steps != want {
+				t.Errorf("%d steps ran after the kill, want %d", steps, want)
+			}
+			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".kuryr-*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			_, err := Open(t.Context(), Options{Path: path})
+			if err == nil || !strings.Contains(err.Error(), "newer kuryr") {
+				t.Errorf("the migrated store opens with %v, want it to be too new", err)
+			}
+		})
 	}
-	steps := 0
-	fatal(t, migrateToNext(path, func() { steps++ }))
-	if steps != 1 {
-		t.Errorf("the step ran %d times after the kill, want once", steps)
-	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".kuryr-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-	if _, err := Open(t.Context(), Options{Path: path}); err == nil || !strings.Contains(err.Error(), "newer kuryr") {
-		t.Errorf("the migrated store opens with %v, want it to be too new", err)
+}
+
+// TestUpgradeOfFaf2083Killed checks that a store of a released program is of its schema or of the
+// current one after a kill at any point of the upgrade, and that the next start finishes it.
+func TestUpgradeOfFaf2083Killed(t *testing.T) {
+	for at, version := range map[string]int{
+		"local.migrate.copied": faf2083Schema, "local.migrate.step": faf2083Schema,
+		"local.migrate.done": currentSchema.version,
+	} {
+		t.Run(at, func(t *testing.T) {
+			path := storeOfFaf2083(t)
+			fatal(t, victim{Store: path, Upgrade: true}.kill(at))
+			db, err := openBolt(path, boltOptions(true))
+			fatal(t, err)
+			have, err := currentSchema.check(db)
+			if err != nil || have != version {
+				t.Errorf("the schema is %d, %v; want %d", have, err, version)
+			}
+			fatal(t, db.Close())
+			checkFaf2083(t, path)
+		})
 	}
 }
 

@@ -25,20 +25,20 @@ func TestDiskFailure(t *testing.T) {
 			t.Parallel()
 			fake := newFake()
 			p := open(t, Options{Datapath: fake})
-			p.end = end
+			onDisk(p, end)
 			spec := sdn.NetworkSpec{Base: sdn.Base{Key: sdn.Key{Owner: p.Installation(), Kind: "k", Name: "n"}}}
 			_, err := p.EnsureNetwork(ctx, spec)
 			if !sdn.IsUnavailable(err) || !strings.Contains(err.Error(), unix.EIO.Error()) || !strings.Contains(err.Error(), p.db.Path()) || !sdn.IsOfHost(err) {
 				t.Errorf("the error is %v", err)
 			}
 			checkSum(t, p)
-			if p.unsynced != (name == "after") {
-				t.Errorf("unsynced: %v", p.unsynced)
+			if p.store.(*boltStore).unsynced != (name == "after") {
+				t.Errorf("unsynced: %v", p.store.(*boltStore).unsynced)
 			}
-			p.end = (*bbolt.Tx).Commit
+			onDisk(p, (*bbolt.Tx).Commit)
 			n, err := p.EnsureNetwork(ctx, spec)
 			ok(t, err)
-			if p.unsynced {
+			if p.store.(*boltStore).unsynced {
 				t.Error("the store is unsynced after a change that was written")
 			}
 			ok(t, p.DeleteNetwork(ctx, n.ID))

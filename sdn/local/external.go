@@ -28,7 +28,7 @@ func (t *tx) makeExternal(candidates, routed []netip.Prefix) (sdn.ID, error) {
 	if err != nil {
 		return "", err
 	}
-	owner := string(t.Bucket(metaBucket).Get(installationKey))
+	owner := string(t.Get(metaTable, installationKey))
 	named := func(kind, name string) sdn.Base {
 		return sdn.Base{Key: sdn.Key{Owner: owner, Kind: kind, Name: name}, Name: name}
 	}

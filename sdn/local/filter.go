@@ -6,7 +6,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // What filters and limits ports is told to the domains that have such ports. A domain is found by the networks of the plugged ports in an
@@ -106,13 +106,15 @@ func (t *tx) tellPort(domain sdn.ID, old, new *fabric.Port) error {
 }
 
 // domainsWith are the domains of the plugged ports that an index has for id.
-func domainsWith(b *bbolt.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
+func domainsWith(b engine.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
 	var domains []sdn.ID
 	seen := map[sdn.ID]bool{"": true}
 	prefix := []byte(key(string(id), pluggedPlace, ""))
-	c := b.Bucket([]byte(string(ports.noun) + "." + index)).Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); {
-		network, _, _ := bytes.Cut(k[len(prefix):], []byte{0})
+	for from := prefix; ; {
+		network, found := pluggedNetwork(b, ports.indexTable(index), prefix, from)
+		if !found {
+			return domains, nil
+		}
 		domain, err := domainOf(b, sdn.ID(network))
 		if err != nil {
 			return nil, err
@@ -121,9 +123,20 @@ func domainsWith(b *bbolt.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
 			seen[domain] = true
 			domains = append(domains, domain)
 		}
-		k, _ = c.Seek(append(append(bytes.Clone(prefix), network...), 1)) // behind the network's ports
+		from = append(append(bytes.Clone(prefix), network...), 1) // behind the network's ports
 	}
-	return domains, nil
+}
+
+// pluggedNetwork returns the network of the first key that is not below from and starts with prefix.
+func pluggedNetwork(b engine.Tx, table string, prefix, from []byte) (network []byte, found bool) {
+	for k := range b.Seek(table, from) {
+		if !bytes.HasPrefix(k, prefix) {
+			break
+		}
+		network, _, _ = bytes.Cut(k[len(prefix):], []byte{0})
+		return network, true
+	}
+	return nil, false
 }
 
 // noteGroup notes what a security group's new rules mean to the kernel.
@@ -253,7 +266,7 @@ func projectSet(r *addressGroupRow) policy.Set {
 }
 
 // projectLimits gives the limits of a QoS policy; none for "".
-func projectLimits(b *bbolt.Tx, id sdn.ID) (policy.Limits, error) {
+func projectLimits(b engine.Tx, id sdn.ID) (policy.Limits, error) {
 	if id == "" {
 		return policy.Limits{}, nil
 	}
@@ -265,7 +278,7 @@ func projectLimits(b *bbolt.Tx, id sdn.ID) (policy.Limits, error) {
 }
 
 // projectFilters gives the definitions of all groups that plugged ports have, and of the address groups these name.
-func projectFilters(b *bbolt.Tx, s *fabric.State) error {
+func projectFilters(b engine.Tx, s *fabric.State) error {
 	named := map[sdn.ID]bool{}
 	err := securityGroups.each(b, func(r *securityGroupRow) error {
 		if !ports.any(b, "group", key(string(r.ID), pluggedPlace)) {

@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"github.com/kuryr/kuryr/sdn/sdntest"
 	"go.etcd.io/bbolt"
 )
@@ -354,7 +355,7 @@ func TestProjectionOfFilters(t *testing.T) {
 	id := w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{g.ID, g.ID}, QoSPolicy: q.ID})
 	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Groups: []sdn.ID{idle}})
 	var s fabric.State
-	ok(t, w.view(func(b *bbolt.Tx) (err error) { s, err = w.projectAll(b); return err }))
+	ok(t, w.view(func(b engine.Tx) (err error) { s, err = w.projectAll(b); return err }))
 	want := policy.Group{ID: string(g.ID), Revision: g.Revision, Rules: []policy.Rule{
 		{ID: string(g.Rules[0].ID), Direction: policy.Egress, IPv6: true, Protocol: 58, ICMPType: new(uint8(1)), ICMPCode: new(uint8(2))},
 		{ID: string(g.Rules[1].ID), Direction: policy.Ingress, Protocol: 17, First: 5, Last: 9, Remote: prefix("10.0.0.0/8")},
@@ -398,11 +399,11 @@ func TestUnwrittenRulesAreForgotten(t *testing.T) {
 	g := w.group(t, "", egress(80))
 	spec := sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{g}}
 	w.port(t, spec)
-	w.end = func(b *bbolt.Tx) error { return errors.Join(errInjected, b.Rollback()) }
+	onDisk(w.Provider, func(b *bbolt.Tx) error { return errors.Join(errInjected, b.Rollback()) })
 	if _, err := w.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{ID: g, Rules: []sdn.Rule{egress(81)}}); !sdn.IsUnavailable(err) {
 		t.Errorf("got error %v, want unavailable", err)
 	}
-	w.end = (*bbolt.Tx).Commit
+	onDisk(w.Provider, (*bbolt.Tx).Commit)
 	w.port(t, spec)
 	checkSum(t, w.Provider)
 }

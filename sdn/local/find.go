@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // pageSize is how many rows a search reads in one transaction, and keysSize how many keys. Between pages none is open, so the loop that takes
@@ -33,7 +33,7 @@ func (s scan) ordered() bool { return s.ids == nil && !s.unique && !s.inner }
 // search streams the rows that the scans find and keep accepts, each once and in the order of their ids. One scan in that order is followed as far as
 // the results are taken; else the ids are gathered first.
 func search[T any, R row[T], V any](
-	ctx context.Context, p *Provider, t table[T, R], scans []scan, show func(*bbolt.Tx, R) (V, error), keep func(V) bool,
+	ctx context.Context, p *Provider, t table[T, R], scans []scan, show func(engine.Tx, R) (V, error), keep func(V) bool,
 ) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		var zero V
@@ -52,7 +52,7 @@ func search[T any, R row[T], V any](
 				return
 			}
 			var page []V
-			err := p.view(func(b *bbolt.Tx) error {
+			err := p.view(func(b engine.Tx) error {
 				var ids []sdn.ID
 				if way.ids != nil {
 					n := min(pageSize, len(way.ids))
@@ -103,7 +103,7 @@ func gather(ctx context.Context, p *Provider, noun sdn.Noun, scans []scan) (scan
 			if err := ctx.Err(); err != nil {
 				return scan{}, err
 			}
-			err := p.view(func(b *bbolt.Tx) error {
+			err := p.view(func(b engine.Tx) error {
 				var ids []sdn.ID
 				ids, at, more = s.page(b, noun, at, keysSize)
 				all = append(all, ids...)
@@ -124,7 +124,7 @@ func gather(ctx context.Context, p *Provider, noun sdn.Noun, scans []scan) (scan
 }
 
 // page reads at most so many ids behind the key at, and tells the last key read and whether there is more.
-func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte, size int) (ids []sdn.ID, last []byte, more bool) {
+func (s scan) page(b engine.Tx, noun sdn.Noun, at []byte, size int) (ids []sdn.ID, last []byte, more bool) {
 	name := string(noun)
 	if s.index != "" {
 		name += "." + s.index
@@ -132,14 +132,18 @@ func (s scan) page(b *bbolt.Tx, noun sdn.Noun, at []byte, size int) (ids []sdn.I
 	if at == nil && s.after != "" && s.ordered() {
 		at = []byte(s.prefix + string(s.after))
 	}
-	c := b.Bucket([]byte(name)).Cursor()
-	k, v := c.Seek([]byte(s.prefix))
+	prefix := []byte(s.prefix)
+	from := prefix
 	if at != nil {
-		if k, v = c.Seek(at); bytes.Equal(k, at) {
-			k, v = c.Next()
-		}
+		from = at
 	}
-	for ; k != nil && bytes.HasPrefix(k, []byte(s.prefix)); k, v = c.Next() {
+	for k, v := range b.Seek(name, from) {
+		if !bytes.HasPrefix(k, prefix) {
+			break
+		}
+		if at != nil && bytes.Equal(k, at) {
+			continue
+		}
 		if len(ids) == size {
 			return ids, last, true
 		}
@@ -173,15 +177,13 @@ func (p *Provider) waysOf(noun sdn.Noun, m sdn.Match, offers [][]scan) ([]scan, 
 	}
 	if len(m.Keys) > 0 {
 		ids := []sdn.ID{}
-		err := p.view(func(b *bbolt.Tx) error {
+		err := p.view(func(b engine.Tx) error {
 			for _, k := range m.Keys {
 				if k.IsZero() {
 					ids = nil // those without a Key are in no index
 					return nil
 				}
-				prefix := []byte(key(k.String(), ""))
-				c := b.Bucket([]byte(string(noun) + ".key")).Cursor()
-				for at, id := c.Seek(prefix); bytes.HasPrefix(at, prefix); at, id = c.Next() {
+				for _, id := range with(b, string(noun)+".key", key(k.String(), "")) {
 					ids = append(ids, sdn.ID(id))
 				}
 			}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showFloatingIP(_ *bbolt.Tx, r *floatingIPRow) (sdn.FloatingIP, error) {
+func (p *Provider) showFloatingIP(_ engine.Tx, r *floatingIPRow) (sdn.FloatingIP, error) {
 	p.fillMeta(&r.Meta)
 	return r.FloatingIP, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // EnsureForwards adds forwardings to a floating IP, all or none.
@@ -212,12 +212,10 @@ func (t *tx) overlapping(fip *floatingIPRow, p sdn.Protocol, port uint16) bool {
 		}
 		return forwards.id(t.Tx, "tuple", tuple(p, port, any, true)) != ""
 	}
-	prefix := tuple(p, port, fip.Address, false)
-	k, _ := t.Bucket([]byte(string(forwards.noun) + ".tuple")).Cursor().Seek([]byte(prefix))
-	return len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix
+	return anyWith(t.Tx, forwards.indexTable("tuple"), tuple(p, port, fip.Address, false))
 }
 
-func showForward(_ *bbolt.Tx, r *forwardRow) (sdn.Forward, error) { return r.Forward, nil }
+func showForward(_ engine.Tx, r *forwardRow) (sdn.Forward, error) { return r.Forward, nil }
 
 // FindForwards streams port forwardings.
 func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {

@@ -1,59 +1,62 @@
 package local
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// intervals is a set of free addresses of one family, kept in a bucket as disjoint intervals that do not touch: first
+// intervals is a set of free addresses of one family, kept in a table as disjoint intervals that do not touch: first
 // address → last address. Every operation costs the logarithm of the number of intervals, however many addresses they hold.
 //
-// Besides the intervals the bucket's parent remembers a cursor: automatic choice goes on behind the last choice, so that an
+// Besides the intervals the table above remembers a cursor: automatic choice goes on behind the last choice, so that an
 // address that was given back is not the next to be given out.
-type intervals struct{ free, state *bbolt.Bucket }
+type intervals struct {
+	tx          engine.Tx
+	state, free string // tables; free is below state
+}
 
 var (
-	freeBucket = []byte("free")
-	cursorKey  = []byte("cursor")
-	linkKey    = []byte("link-cursor") // the cursor of hostLinks
-	usedKey    = []byte("used")
+	cursorKey = []byte("cursor")
+	linkKey   = []byte("link-cursor") // the cursor of hostLinks
+	usedKey   = []byte("used")
 )
 
 // errNotFree says that what is to be cut is not free as a whole.
 var errNotFree = errors.New("not free")
 
-// makeIntervals makes an empty set under name, replacing what was there. The cursor survives.
-func makeIntervals(parent *bbolt.Bucket, name []byte) (intervals, error) {
-	state, err := parent.CreateBucketIfNotExists(name)
-	if err != nil {
-		return intervals{}, err
-	}
-	if state.Bucket(freeBucket) != nil {
-		if err := state.DeleteBucket(freeBucket); err != nil {
-			return intervals{}, err
-		}
-	}
-	free, err := state.CreateBucket(freeBucket)
-	if err != nil {
-		return intervals{}, err
-	}
-	return intervals{free, state}, state.Put(usedKey, make([]byte, 8))
+// intervalsOf names the tables of an object's set.
+func intervalsOf(tx engine.Tx, above string, id sdn.ID) intervals {
+	state := above + "/" + string(id)
+	return intervals{tx, state, state + "/free"}
 }
 
-// openIntervals finds the set under name.
-func openIntervals(parent *bbolt.Bucket, name []byte) (intervals, error) {
-	if state := parent.Bucket(name); state != nil {
-		if free := state.Bucket(freeBucket); free != nil {
-			return intervals{free, state}, nil
-		}
+// makeIntervals makes an empty set in place of the one that the object has. The cursor stays.
+func makeIntervals(tx engine.Tx, above string, id sdn.ID) (intervals, error) {
+	s := intervalsOf(tx, above, id)
+	if err := tx.Clear(s.free); err != nil {
+		return s, err
 	}
-	return intervals{}, fmt.Errorf("the index of free addresses of %s is missing", name)
+	return s, s.setUsed(0)
+}
+
+// openIntervals finds the set of an object.
+func openIntervals(tx engine.Tx, above string, id sdn.ID) (intervals, error) {
+	s := intervalsOf(tx, above, id)
+	if tx.Get(s.state, usedKey) == nil {
+		return s, fmt.Errorf("the index of free addresses of %s is missing", id)
+	}
+	return s, nil
+}
+
+// dropIntervals deletes the set of an object.
+func dropIntervals(tx engine.Tx, above string, id sdn.ID) error {
+	return tx.Clear(intervalsOf(tx, above, id).state)
 }
 
 type interval struct{ first, last netip.Addr }
@@ -69,32 +72,25 @@ func decodeInterval(key, value []byte) (interval, error) {
 
 // at finds the interval that holds addr, or else the next one above.
 func (s intervals) at(addr netip.Addr) (iv interval, holds, found bool, err error) {
-	c := s.free.Cursor()
-	k, v := c.Seek(addr.AsSlice())
-	if k != nil && bytes.Equal(k, addr.AsSlice()) {
+	key := addr.AsSlice()
+	if k, v := s.tx.Floor(s.free, key); k != nil {
 		iv, err = decodeInterval(k, v)
-		return iv, true, true, err
-	}
-	if k == nil {
-		k, v = c.Last()
-	} else {
-		k, v = c.Prev()
-	}
-	if k != nil {
-		below, err := decodeInterval(k, v)
-		if err != nil {
-			return interval{}, false, false, err
-		}
-		if below.first.Less(addr) && !below.last.Less(addr) {
-			return below, true, true, nil
+		if err != nil || !iv.last.Less(addr) {
+			return iv, true, true, err
 		}
 	}
-	if k, v = c.Seek(addr.AsSlice()); k == nil {
-		return interval{}, false, false, nil
+	for k, v := range s.tx.Seek(s.free, key) {
+		iv, err = decodeInterval(k, v)
+		return iv, false, true, err
 	}
-	iv, err = decodeInterval(k, v)
-	return iv, false, true, err
+	return interval{}, false, false, nil
 }
+
+func (s intervals) put(first, last netip.Addr) error {
+	return s.tx.Put(s.free, first.AsSlice(), last.AsSlice())
+}
+
+func (s intervals) delete(first netip.Addr) error { return s.tx.Delete(s.free, first.AsSlice()) }
 
 // has tells whether addr is free.
 func (s intervals) has(addr netip.Addr) (bool, error) {
@@ -112,14 +108,14 @@ func (s intervals) cut(first, last netip.Addr) error {
 		return errNotFree
 	}
 	if iv.first == first {
-		if err := s.free.Delete(first.AsSlice()); err != nil {
+		if err := s.delete(first); err != nil {
 			return err
 		}
-	} else if err := s.free.Put(iv.first.AsSlice(), first.Prev().AsSlice()); err != nil {
+	} else if err := s.put(iv.first, first.Prev()); err != nil {
 		return err
 	}
 	if last.Less(iv.last) {
-		return s.free.Put(last.Next().AsSlice(), iv.last.AsSlice())
+		return s.put(last.Next(), iv.last)
 	}
 	return nil
 }
@@ -134,7 +130,7 @@ func (s intervals) join(first, last netip.Addr) error {
 		return fmt.Errorf("%v-%v is given back twice", first, last)
 	}
 	if found && last.Next() == iv.first {
-		if err := s.free.Delete(iv.first.AsSlice()); err != nil {
+		if err := s.delete(iv.first); err != nil {
 			return err
 		}
 		last = iv.last
@@ -148,13 +144,13 @@ func (s intervals) join(first, last netip.Addr) error {
 			first = below.first
 		}
 	}
-	return s.free.Put(first.AsSlice(), last.AsSlice())
+	return s.put(first, last)
 }
 
 // take chooses a free address within bounds at or behind the cursor of that name, going
 // round at the end, and cuts it out. It reports false where there is none.
 func (s intervals) take(bounds interval, cursor []byte) (netip.Addr, bool, error) {
-	from, _ := netip.AddrFromSlice(s.state.Get(cursor))
+	from, _ := netip.AddrFromSlice(s.tx.Get(s.state, cursor))
 	if !bounds.contains(from) {
 		from = bounds.first
 	}
@@ -186,52 +182,62 @@ func (s intervals) from(addr netip.Addr) (interval, bool, error) {
 			return iv, found, err
 		}
 	}
-	k, v := s.free.Cursor().First()
-	if k == nil {
-		return interval{}, false, nil
+	for k, v := range s.tx.Seek(s.free, nil) {
+		iv, err := decodeInterval(k, v)
+		return iv, true, err
 	}
-	iv, err := decodeInterval(k, v)
-	return iv, true, err
+	return interval{}, false, nil
 }
 
 func (s intervals) moveCursor(cursor []byte, last netip.Addr) error {
 	if next := last.Next(); next.IsValid() {
-		return s.state.Put(cursor, next.AsSlice())
+		return s.tx.Put(s.state, cursor, next.AsSlice())
 	}
-	return s.state.Delete(cursor)
+	return s.tx.Delete(s.state, cursor)
 }
 
 // takePrefix chooses a free, aligned prefix of the given length at or behind the cursor, going round at the end, and cuts it out.
 // It costs the number of intervals that are too small, which is why prefixes of very different lengths want different pools.
 func (s intervals) takePrefix(bits int) (netip.Prefix, bool, error) {
-	from, _ := netip.AddrFromSlice(s.state.Get(cursorKey))
+	from, _ := netip.AddrFromSlice(s.tx.Get(s.state, cursorKey))
 	for _, start := range []netip.Addr{from, {}} {
-		c := s.free.Cursor()
-		k, v := c.First()
-		if start.IsValid() {
-			iv, found, err := s.from(start)
-			if err != nil || !found {
-				return netip.Prefix{}, false, err
-			}
-			k, v = c.Seek(iv.first.AsSlice())
+		p, found, err := s.findPrefix(start, bits)
+		if err != nil {
+			return netip.Prefix{}, false, err
 		}
-		for ; k != nil; k, v = c.Next() {
-			iv, err := decodeInterval(k, v)
-			if err != nil {
-				return netip.Prefix{}, false, err
-			}
-			if start.IsValid() && iv.first.Less(start) && !iv.last.Less(start) {
-				iv.first = start
-			}
-			p, fits := firstPrefix(iv, bits)
-			if !fits {
-				continue
-			}
-			last := ipprefix.Last(p)
-			if err := s.cut(p.Addr(), last); err != nil {
-				return netip.Prefix{}, false, err
-			}
-			return p, true, s.moveCursor(cursorKey, last)
+		if !found {
+			continue
+		}
+		last := ipprefix.Last(p)
+		if err := s.cut(p.Addr(), last); err != nil {
+			return netip.Prefix{}, false, err
+		}
+		return p, true, s.moveCursor(cursorKey, last)
+	}
+	return netip.Prefix{}, false, nil
+}
+
+// findPrefix finds the first free, aligned prefix of the given length that is not below start, if
+// that is valid.
+func (s intervals) findPrefix(start netip.Addr, bits int) (netip.Prefix, bool, error) {
+	var first []byte
+	if start.IsValid() {
+		iv, found, err := s.from(start)
+		if err != nil || !found {
+			return netip.Prefix{}, false, err
+		}
+		first = iv.first.AsSlice()
+	}
+	for k, v := range s.tx.Seek(s.free, first) {
+		iv, err := decodeInterval(k, v)
+		if err != nil {
+			return netip.Prefix{}, false, err
+		}
+		if start.IsValid() && iv.first.Less(start) && !iv.last.Less(start) {
+			iv.first = start
+		}
+		if p, fits := firstPrefix(iv, bits); fits {
+			return p, true, nil
 		}
 	}
 	return netip.Prefix{}, false, nil
@@ -255,7 +261,7 @@ func firstPrefix(iv interval, bits int) (netip.Prefix, bool) {
 
 // used counts the addresses that were cut out one by one.
 func (s intervals) used() uint64 {
-	v := s.state.Get(usedKey)
+	v := s.tx.Get(s.state, usedKey)
 	if len(v) != 8 {
 		return 0
 	}
@@ -263,5 +269,5 @@ func (s intervals) used() uint64 {
 }
 
 func (s intervals) setUsed(n uint64) error {
-	return s.state.Put(usedKey, binary.BigEndian.AppendUint64(nil, n))
+	return s.tx.Put(s.state, usedKey, binary.BigEndian.AppendUint64(nil, n))
 }

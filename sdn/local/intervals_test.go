@@ -12,25 +12,37 @@ import (
 
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 )
 
-// bucket runs f in one transaction on an empty bucket, without any syncing.
-func bucket(t testing.TB, f func(*bbolt.Bucket)) {
+// testDB opens an empty file that is not synced.
+func testDB(t testing.TB) *bbolt.DB {
 	t.Helper()
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, &bbolt.Options{NoSync: true, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
+	db, err := openBolt(filepath.Join(t.TempDir(), "test.db"), boltOptions(true))
+	ok(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// onStores runs f on an empty store of each kind.
+func onStores(t *testing.T, f func(*testing.T, engine.Store)) {
+	t.Helper()
+	for name, s := range map[string]engine.Store{"bbolt": newBoltStore(testDB(t)), "memory": engine.NewMemory()} {
+		t.Run(name, func(t *testing.T) { f(t, s) })
 	}
-	defer db.Close()
-	if err := db.Update(func(b *bbolt.Tx) error {
-		root, err := b.CreateBucketIfNotExists([]byte("test"))
-		f(root)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+}
+
+// writing runs f in one transaction on an empty store of each kind.
+func writing(t *testing.T, f func(*testing.T, engine.Tx)) {
+	t.Helper()
+	onStores(t, func(t *testing.T, s engine.Store) {
+		w, err := s.Begin(t.Context())
+		ok(t, err)
+		defer w.Rollback()
+		f(t, w)
+	})
 }
 
 // drawSubnet makes up a subnet small enough for a model that lists its addresses.
@@ -85,7 +97,7 @@ func modelFree(s sdn.Subnet) map[netip.Addr]bool {
 
 func TestAddressingAgainstModel(t *testing.T) {
 	t.Parallel()
-	bucket(t, func(root *bbolt.Bucket) {
+	writing(t, func(t *testing.T, root engine.Tx) {
 		rapid.Check(t, func(r *rapid.T) {
 			s := drawSubnet(r)
 			if err := buildAddressing(root, &s, nil); err != nil {
@@ -181,7 +193,7 @@ func TestAddressingAgainstModel(t *testing.T) {
 // wellFormed checks that intervals are in order, apart, and as few as can be.
 func wellFormed(s intervals) error {
 	var last netip.Addr
-	return s.free.ForEach(func(k, v []byte) error {
+	for k, v := range s.tx.Seek(s.free, nil) {
 		iv, err := decodeInterval(k, v)
 		if err != nil {
 			return err
@@ -190,16 +202,16 @@ func wellFormed(s intervals) error {
 			return fmt.Errorf("interval %v-%v touches the one before, which ends at %v", iv.first, iv.last, last)
 		}
 		last = iv.last
-		return nil
-	})
+	}
+	return nil
 }
 
 func TestPrefixesAgainstModel(t *testing.T) {
 	t.Parallel()
-	bucket(t, func(root *bbolt.Bucket) {
+	writing(t, func(t *testing.T, root engine.Tx) {
 		rapid.Check(t, func(r *rapid.T) {
 			whole := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.0.0.0/24", "255.255.255.0/24", "0.0.0.0/25", "fd00::/120"}).Draw(r, "pool"))
-			free, err := makeIntervals(root, []byte("pool"))
+			free, err := makeIntervals(root, prefixIndexes, "pool")
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -269,7 +281,7 @@ func TestPrefixesAgainstModel(t *testing.T) {
 
 func TestReleasedAddressRests(t *testing.T) {
 	t.Parallel()
-	bucket(t, func(root *bbolt.Bucket) {
+	writing(t, func(t *testing.T, root engine.Tx) {
 		s := sdn.Subnet{Meta: sdn.Meta{ID: "s"}, CIDR: netip.MustParsePrefix("10.0.0.0/29")}
 		if err := buildAddressing(root, &s, nil); err != nil {
 			t.Fatal(err)
@@ -300,6 +312,34 @@ func TestReleasedAddressRests(t *testing.T) {
 	})
 }
 
+// TestFragmentedSubnetIsExhausted takes all of many single free addresses in one transaction, which
+// empties all pages of bbolt.
+func TestFragmentedSubnetIsExhausted(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, store engine.Store) {
+		s := sdn.Subnet{Meta: sdn.Meta{ID: "s"}, CIDR: netip.MustParsePrefix("10.0.0.0/20")}
+		var taken []netip.Addr
+		for a := s.CIDR.Addr().Next(); s.CIDR.Contains(a); a = a.Next().Next() {
+			taken = append(taken, a)
+		}
+		w, err := store.Begin(t.Context())
+		ok(t, err)
+		ok(t, buildAddressing(w, &s, taken))
+		ok(t, w.Commit())
+		w, err = store.Begin(t.Context())
+		ok(t, err)
+		defer w.Rollback()
+		ad, err := openAddressing(w, &s)
+		ok(t, err)
+		free := int(ad.usage().Free)
+		for i := range free + 1 {
+			if _, got, err := ad.take(); err != nil || got != (i < free) {
+				t.Fatalf("address %d of %d: %v, %v", i, free, got, err)
+			}
+		}
+	})
+}
+
 func TestUsable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ cidr, first, last, automatic string }{
@@ -324,11 +364,7 @@ func TestUsable(t *testing.T) {
 // allocating prepares a subnet with that many live addresses, and a tenth as many single free ones among them. What it returns gives a
 // random live address back and takes another, a transaction each.
 func allocating(b *testing.B, live int) (round func()) {
-	db, err := bbolt.Open(filepath.Join(b.TempDir(), "bench.db"), 0o600, &bbolt.Options{NoSync: true, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = db.Close() })
+	store := newBoltStore(testDB(b))
 	s := sdn.Subnet{Meta: sdn.Meta{ID: "s"}, CIDR: netip.MustParsePrefix("10.0.0.0/8")}
 	taken := make([]netip.Addr, 0, live)
 	for a := s.CIDR.Addr().Next(); len(taken) < live; a = a.Next() {
@@ -336,32 +372,31 @@ func allocating(b *testing.B, live int) (round func()) {
 			taken = append(taken, a)
 		}
 	}
-	name := []byte("bench")
-	if err := db.Update(func(tx *bbolt.Tx) error {
-		root, err := tx.CreateBucket(name)
+	update := func(f func(tx engine.Tx) error) {
+		w, err := store.Begin(b.Context())
 		if err != nil {
-			return err
+			b.Fatal(err)
 		}
-		return buildAddressing(root, &s, taken)
-	}); err != nil {
-		b.Fatal(err)
+		defer w.Rollback()
+		if err := errors.Join(f(w), w.Commit()); err != nil {
+			b.Fatal(err)
+		}
 	}
-	update := func(f func(ad addressing) error) {
-		if err := db.Update(func(tx *bbolt.Tx) error {
-			ad, err := openAddressing(tx.Bucket(name), &s)
+	update(func(tx engine.Tx) error { return buildAddressing(tx, &s, taken) })
+	change := func(f func(ad addressing) error) {
+		update(func(tx engine.Tx) error {
+			ad, err := openAddressing(tx, &s)
 			if err != nil {
 				return err
 			}
 			return f(ad)
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	return func() {
 		i := random.IntN(len(taken))
-		update(func(ad addressing) error { return ad.release(taken[i]) })
-		update(func(ad addressing) error {
+		change(func(ad addressing) error { return ad.release(taken[i]) })
+		change(func(ad addressing) error {
 			a, ok, err := ad.take()
 			if err == nil && !ok {
 				err = errNotFree

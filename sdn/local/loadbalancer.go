@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 const loadBalancer = "load balancer"
@@ -50,7 +50,7 @@ func (p *Provider) balancing() sdn.LoadBalancerCapabilities {
 }
 
 // showLoadBalancer is Ready when the kernel has what the store says.
-func (p *Provider) showLoadBalancer(b *bbolt.Tx, r *loadBalancerRow) (sdn.LoadBalancer, error) {
+func (p *Provider) showLoadBalancer(b engine.Tx, r *loadBalancerRow) (sdn.LoadBalancer, error) {
 	p.fillMeta(&r.Meta)
 	r.Status = sdn.LoadBalancerStatus{Ready: true}
 	for _, v := range r.VIPs {

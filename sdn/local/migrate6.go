@@ -6,8 +6,7 @@ import (
 	"errors"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // The migration to schema 6. Before it a Key was of one object in all projects, port
@@ -15,9 +14,9 @@ import (
 // had no limits unless they were set.
 
 // rebuildKeys makes the indexes by Key again, with the project in each entry.
-func rebuildKeys(b *bbolt.Tx) error {
+func rebuildKeys(b engine.Tx) error {
 	for _, t := range []interface {
-		rebuild(b *bbolt.Tx, index string) error
+		rebuild(b engine.Tx, index string) error
 	}{
 		networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, securityGroups, addressGroups, qosPolicies,
 		loadBalancers,
@@ -30,16 +29,15 @@ func rebuildKeys(b *bbolt.Tx) error {
 }
 
 // rebuild makes an index again.
-func (t table[T, R]) rebuild(b *bbolt.Tx, name string) error {
-	err := b.DeleteBucket(index[T]{name: name}.bucket(t.noun))
-	if err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+func (t table[T, R]) rebuild(b engine.Tx, name string) error {
+	if err := b.Clear(t.indexTable(name)); err != nil {
 		return err
 	}
 	return t.index(b, name)
 }
 
 // ownForwards gives port forwardings the project of their floating IPs.
-func ownForwards(b *bbolt.Tx) error {
+func ownForwards(b engine.Tx) error {
 	var rows []*forwardRow
 	if err := forwards.each(b, func(r *forwardRow) error { rows = append(rows, r); return nil }); err != nil {
 		return err
@@ -62,19 +60,19 @@ func ownForwards(b *bbolt.Tx) error {
 }
 
 // countAll makes the counters of what did not count before.
-func countAll(b *bbolt.Tx) error {
+func countAll(b engine.Tx) error {
 	return errors.Join(forwards.recount(b), addressGroups.recount(b), qosPolicies.recount(b))
 }
 
 // recount sets each project's counter of a table's rows.
-func (t table[T, R]) recount(b *bbolt.Tx) error {
+func (t table[T, R]) recount(b engine.Tx) error {
 	counts := map[string]uint64{}
 	if err := t.each(b, func(r R) error { counts[r.meta().Project]++; return nil }); err != nil {
 		return err
 	}
 	for project, n := range counts {
 		value := binary.BigEndian.AppendUint64(nil, n)
-		if err := b.Bucket(usageBucket).Put(countKey(project, t.counts()), value); err != nil {
+		if err := b.Put(usageTable, countKey(project, t.counts()), value); err != nil {
 			return err
 		}
 	}
@@ -88,14 +86,14 @@ const keptQuota = 2
 // keepQuotas sets limits of their own for projects that have more than half of what the
 // default ones let them have, so that they can go on growing: they had no limit
 // before.
-func keepQuotas(b *bbolt.Tx) error {
+func keepQuotas(b engine.Tx) error {
 	kept := map[string]map[sdn.Noun]int64{}
 	defaults := DefaultQuotas()
-	err := b.Bucket(usageBucket).ForEach(func(k, v []byte) error {
+	for k, v := range b.Seek(usageTable, nil) {
 		project, noun, _ := bytes.Cut(k, []byte{0})
 		limit, limited := defaults[sdn.Noun(noun)]
 		if len(project) == 0 || !limited || len(v) != 8 {
-			return nil
+			continue
 		}
 		if n := keptQuota * int64(binary.BigEndian.Uint64(v)); n > limit {
 			if kept[string(project)] == nil {
@@ -103,10 +101,6 @@ func keepQuotas(b *bbolt.Tx) error {
 			}
 			kept[string(project)][sdn.Noun(noun)] = n
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	for project, limits := range kept {
 		own, err := ownLimits(b, project)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 	mostMTU    = 65535 // of an IP packet
 )
 
-func (p *Provider) showNetwork(_ *bbolt.Tx, r *networkRow) (sdn.Network, error) {
+func (p *Provider) showNetwork(_ engine.Tx, r *networkRow) (sdn.Network, error) {
 	p.fillMeta(&r.Meta)
 	if r.ID == p.external {
 		r.MTU = p.mtu
@@ -131,11 +131,11 @@ func (p *Provider) Network(ctx context.Context, id sdn.ID) (out sdn.Network, err
 }
 
 // get reads one row.
-func get[T any, R row[T], V any](ctx context.Context, p *Provider, t table[T, R], id sdn.ID, show func(*bbolt.Tx, R) (V, error)) (out V, err error) {
+func get[T any, R row[T], V any](ctx context.Context, p *Provider, t table[T, R], id sdn.ID, show func(engine.Tx, R) (V, error)) (out V, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	err = p.view(func(b *bbolt.Tx) error {
+	err = p.view(func(b engine.Tx) error {
 		r, err := t.need(b, id)
 		if err != nil {
 			return err

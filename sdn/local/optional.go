@@ -88,7 +88,7 @@ func (p *Provider) ResetQuota(ctx context.Context, project string, nouns ...sdn.
 			delete(own, noun)
 		}
 		if len(own) == 0 || len(nouns) == 0 {
-			return t.Bucket(quotaBucket).Delete(quotaKey(project))
+			return t.Delete(quotaTable, quotaKey(project))
 		}
 		return putLimits(t.Tx, project, own)
 	})

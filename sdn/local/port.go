@@ -11,10 +11,10 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
+func (p *Provider) showPort(b engine.Tx, r *portRow) (sdn.Port, error) {
 	p.fillMeta(&r.Meta)
 	r.Status, r.VIF = sdn.PortDown, sdn.VIF{Type: sdn.VIFUnbound}
 	if r.Own {
@@ -40,7 +40,7 @@ func (p *Provider) showPort(b *bbolt.Tx, r *portRow) (sdn.Port, error) {
 }
 
 // vif says how a plugged port is to be bound: on its network's bridge or, a subport, by a VLAN link where its parent's interface is.
-func (p *Provider) vif(b *bbolt.Tx, domain sdn.ID, r *portRow) (sdn.VIF, error) {
+func (p *Provider) vif(b engine.Tx, domain sdn.ID, r *portRow) (sdn.VIF, error) {
 	if r.Trunk != "" {
 		parent, err := parentOf(b, r)
 		if err != nil {
@@ -90,7 +90,7 @@ func (p *Provider) ensurePorts(ctx context.Context, specs []sdn.PortSpec, all bo
 		return nil, err
 	}
 	// Read again, so that the status is that after the kernel's work.
-	shown := p.view(func(b *bbolt.Tx) error {
+	shown := p.view(func(b engine.Tx) error {
 		for i, id := range ids {
 			r, err := ports.get(b, id)
 			if err != nil {

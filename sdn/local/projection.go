@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // The projection says what the store means to the kernel. It reads and decides; it changes nothing.
@@ -19,7 +19,7 @@ import (
 // twice. An external network has none: it is the host. A port is the kernel's business while it has a host.
 
 // domainOf is the domain a network's ports are in; "" where it has none (yet).
-func domainOf(b *bbolt.Tx, network sdn.ID) (sdn.ID, error) {
+func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
 	if router := routers.id(b, "network", string(network)); router != "" {
 		return router, nil
 	}
@@ -31,7 +31,7 @@ func domainOf(b *bbolt.Tx, network sdn.ID) (sdn.ID, error) {
 }
 
 // projectDomain gives the domain of a router or network; nil where there is none.
-func (p *Provider) projectDomain(b *bbolt.Tx, id sdn.ID) (*fabric.Domain, error) {
+func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*fabric.Domain, error) {
 	r, err := routers.get(b, id)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (p *Provider) projectDomain(b *bbolt.Tx, id sdn.ID) (*fabric.Domain, error)
 	return &fabric.Domain{ID: string(id), Bridges: []fabric.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
 }
 
-func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, error) {
+func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*fabric.Domain, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -108,7 +108,7 @@ func (p *Provider) projectRouter(b *bbolt.Tx, r *routerRow) (*fabric.Domain, err
 }
 
 // projectPort gives what guards, filters, limits and, where it is a subport, reaches a port; nil for one that is not plugged here.
-func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
+func projectPort(b engine.Tx, r *portRow) (*fabric.Port, error) {
 	if r == nil || !r.plugged() {
 		return nil, nil
 	}
@@ -140,7 +140,7 @@ func projectPort(b *bbolt.Tx, r *portRow) (*fabric.Port, error) {
 }
 
 // projectTrunk says what a subport is reached through.
-func projectTrunk(b *bbolt.Tx, r *portRow) (fabric.Trunk, error) {
+func projectTrunk(b engine.Tx, r *portRow) (fabric.Trunk, error) {
 	if r.Trunk == "" {
 		return fabric.Trunk{}, nil
 	}
@@ -152,7 +152,7 @@ func projectTrunk(b *bbolt.Tx, r *portRow) (fabric.Trunk, error) {
 }
 
 // parentOf is the parent of a subport.
-func parentOf(b *bbolt.Tx, r *portRow) (*portRow, error) {
+func parentOf(b engine.Tx, r *portRow) (*portRow, error) {
 	trunk, err := trunks.need(b, r.Trunk)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func projectForward(r *forwardRow) []fabric.Forward {
 }
 
 // projectAll gives everything. Its order is that of ids.
-func (p *Provider) projectAll(b *bbolt.Tx) (fabric.State, error) {
+func (p *Provider) projectAll(b engine.Tx) (fabric.State, error) {
 	s := fabric.State{Ports: map[string][]fabric.Port{}, Forwards: map[string][]fabric.Forward{}, VIPs: map[string][]fabric.VIP{}, Frontends: map[string][]lb.Frontend{}}
 	domains := map[sdn.ID]string{} // of networks
 	add := func(d *fabric.Domain) {

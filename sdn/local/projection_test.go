@@ -10,7 +10,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 func TestProjection(t *testing.T) {
@@ -45,7 +45,7 @@ func TestProjection(t *testing.T) {
 	r, err = p.Router(ctx, r.ID)
 	ok(t, err)
 	var got fabric.State
-	ok(t, p.view(func(b *bbolt.Tx) (err error) { got, err = p.projectAll(b); return err }))
+	ok(t, p.view(func(b engine.Tx) (err error) { got, err = p.projectAll(b); return err }))
 
 	target := netip.MustParseAddr("10.0.0.9")
 	forward := func(proto uint8, port, to uint16) fabric.Forward {
@@ -101,7 +101,7 @@ func TestHostKeepsItsRoutes(t *testing.T) {
 	ok(t, err)
 	shape := func(project string) (d *fabric.Domain) {
 		t.Helper()
-		ok(t, p.view(func(b *bbolt.Tx) (err error) { d, err = p.projectDomain(b, made[project]); return err }))
+		ok(t, p.view(func(b engine.Tx) (err error) { d, err = p.projectDomain(b, made[project]); return err }))
 		return d
 	}
 	unreached := func(project string) []sdn.Unreached {

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -14,8 +13,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // DefaultPortsPerNetwork is how many ports a Linux bridge holds (BR_MAX_PORTS in the kernel's net/bridge/br_private.h).
@@ -51,7 +50,8 @@ type Options struct {
 
 // Provider is the embedded SDN.
 type Provider struct {
-	db           *bbolt.DB
+	db           *bbolt.DB // the store's file
+	store        engine.Store
 	datapath     Datapath
 	host         string
 	log          *slog.Logger
@@ -63,10 +63,8 @@ type Provider struct {
 	projects     ownProjects
 	queue        *queue
 	proposals    *proposals
-	end          func(*bbolt.Tx) error // Commit, but for tests of disks that fail
-	definitions  definitions           // of who has the turn
+	definitions  definitions // of who has the turn
 	told         told
-	unsynced     bool // the store's last change may not be on the disk; of who has the turn
 	closing      sync.Once
 }
 
@@ -75,8 +73,28 @@ var _ sdn.Provider = (*Provider)(nil)
 // Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
-	p := &Provider{datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas, mtu: defaultMTU, queue: newQueue(), proposals: newProposals(),
-		definitions: newDefinitions(), told: told{revisions: map[string]map[definition]int64{}}, end: (*bbolt.Tx).Commit}
+	p, err := newProvider(o)
+	if err != nil {
+		return nil, err
+	}
+	if p.db, err = openStore(ctx, o.Path, currentSchema, o.Installation, o.NoSync); err != nil {
+		return nil, err
+	}
+	p.store = newBoltStore(p.db)
+	if err := p.start(ctx, o); err != nil {
+		_ = p.db.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// newProvider returns a provider without a store.
+func newProvider(o Options) (*Provider, error) {
+	p := &Provider{
+		datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas,
+		mtu: defaultMTU, queue: newQueue(), proposals: newProposals(), definitions: newDefinitions(),
+		told: told{revisions: map[string]map[definition]int64{}},
+	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -89,24 +107,21 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 	if o.Installation != "" && !validInstallation(o.Installation) {
 		return nil, sdn.Invalid("installation", "installation", "must be of a-z, 0-9 and '-', not %q", o.Installation)
 	}
-	var err error
 	if p.host == "" {
+		var err error
 		if p.host, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("host name: %w", err)
 		}
 	}
-	if p.db, err = openStore(ctx, o.Path, currentSchema, o.Installation, o.NoSync); err != nil {
-		return nil, err
-	}
-	if err := p.begin(ctx, o); err != nil {
-		_ = p.db.Close()
-		return nil, fmt.Errorf("store %s: %w", o.Path, err)
-	}
-	if err := p.connect(ctx, o.NewDatapath); err != nil {
-		_ = p.db.Close()
-		return nil, err
-	}
 	return p, nil
+}
+
+// start reads the store and makes the data path.
+func (p *Provider) start(ctx context.Context, o Options) error {
+	if err := p.begin(ctx, o); err != nil {
+		return fmt.Errorf("store %s: %w", p.store.Location(), err)
+	}
+	return p.connect(ctx, o.NewDatapath)
 }
 
 // connect makes the data path if it is not there yet, and asks it for its MTU.
@@ -145,7 +160,7 @@ func (p *Provider) uplinkMTU(ctx context.Context) int {
 
 // UplinkRanges are where the addresses between the host and its routers come from. The first of each is the host's.
 func (p *Provider) UplinkRanges() (uplink4, uplink6 netip.Prefix, err error) {
-	err = p.view(func(b *bbolt.Tx) error {
+	err = p.view(func(b engine.Tx) error {
 		rows, err := subnets.all(b, "network", string(p.external))
 		for _, s := range rows {
 			if s.CIDR.Addr().Is4() {
@@ -161,9 +176,9 @@ func (p *Provider) UplinkRanges() (uplink4, uplink6 netip.Prefix, err error) {
 
 // begin reads what is kept for the whole store, and makes the built-in external network where it is not there yet.
 func (p *Provider) begin(ctx context.Context, o Options) error {
-	err := p.view(func(b *bbolt.Tx) error {
-		p.installation = string(b.Bucket(metaBucket).Get(installationKey))
-		p.external = sdn.ID(b.Bucket(metaBucket).Get(externalKey))
+	err := p.view(func(b engine.Tx) error {
+		p.installation = string(b.Get(metaTable, installationKey))
+		p.external = sdn.ID(b.Get(metaTable, externalKey))
 		return nil
 	})
 	if err != nil || p.external != "" {
@@ -174,7 +189,7 @@ func (p *Provider) begin(ctx context.Context, o Options) error {
 		if id, err = t.makeExternal(o.UplinkRanges, o.HostRoutes); err != nil {
 			return err
 		}
-		return t.Bucket(metaBucket).Put(externalKey, []byte(id))
+		return t.Put(metaTable, externalKey, []byte(id))
 	})
 	p.external = id
 	return err
@@ -224,7 +239,7 @@ func (p *Provider) Ping(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return p.view(func(*bbolt.Tx) error { return nil })
+	return p.view(func(engine.Tx) error { return nil })
 }
 
 // Close lets the file go, after calls under way. The kernel stays as it is: traffic goes on.
@@ -234,15 +249,7 @@ func (p *Provider) Close() (err error) {
 }
 
 // view runs f in a read transaction. f must not call anything that belongs to a caller.
-func (p *Provider) view(f func(*bbolt.Tx) error) error { return closed(p.db.View(f)) }
-
-// closed makes the use of a closed provider an error that IsUnavailable.
-func closed(err error) error {
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-		return sdn.Unavailable(err, "store", "the provider was closed")
-	}
-	return err
-}
+func (p *Provider) view(f func(engine.Tx) error) error { return p.store.View(f) }
 
 // Datapath is what the embedded SDN asks of the kernel; *fabric.Fabric is one. All methods are idempotent: adding what is there alike and
 // removing what is absent succeed. For one domain they are called one after another, in the order of the store's changes.

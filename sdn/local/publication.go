@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // Publish makes a publication be the spec, in one transaction.
@@ -55,7 +54,7 @@ func checkPublication(spec sdn.PublicationSpec) error {
 // Publication gets what is published under a Key.
 func (p *Provider) Publication(ctx context.Context, k sdn.Key) (out sdn.Publication, err error) {
 	out.Key = k
-	return out, p.view(func(b *bbolt.Tx) error {
+	return out, p.view(func(b engine.Tx) error {
 		faces, err := p.facesOf(ctx, b, k)
 		if err != nil {
 			return err
@@ -76,7 +75,7 @@ func (p *Provider) Publication(ctx context.Context, k sdn.Key) (out sdn.Publicat
 // Unpublish deletes a publication in one transaction.
 func (p *Provider) Unpublish(ctx context.Context, k sdn.Key) error {
 	var there []*floatingIPRow
-	err := p.view(func(b *bbolt.Tx) (err error) {
+	err := p.view(func(b engine.Tx) (err error) {
 		there, err = p.facesOf(ctx, b, k)
 		return err
 	})
@@ -98,20 +97,19 @@ func (p *Provider) Unpublish(ctx context.Context, k sdn.Key) error {
 }
 
 // facesOf finds the floating IPs of a publication: their Keys have its name, a slash and a word.
-func (p *Provider) facesOf(ctx context.Context, b *bbolt.Tx, k sdn.Key) ([]*floatingIPRow, error) {
+func (p *Provider) facesOf(ctx context.Context, b engine.Tx, k sdn.Key) ([]*floatingIPRow, error) {
 	if k.IsZero() {
 		return nil, nil
 	}
 	var faces []*floatingIPRow
 	_, served := sdn.ClientOf(ctx)
-	prefix := []byte(k.String() + "/")
-	c := b.Bucket([]byte(string(floatingIPs.noun) + ".key")).Cursor()
-	for at, id := c.Seek(prefix); bytes.HasPrefix(at, prefix); at, id = c.Next() {
+	prefix := k.String() + "/"
+	for _, id := range with(b, floatingIPs.indexTable("key"), prefix) {
 		r, err := floatingIPs.need(b, sdn.ID(id))
 		if err != nil {
 			return nil, err
 		}
-		word := strings.TrimPrefix(r.Key.String(), string(prefix))
+		word := strings.TrimPrefix(r.Key.String(), prefix)
 		if r.ofHost() && !strings.Contains(word, "/") && (served || p.projects.has(r.Project)) {
 			faces = append(faces, r)
 		}

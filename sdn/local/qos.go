@@ -7,7 +7,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 func (p *Provider) withLimits() error {
@@ -17,7 +17,7 @@ func (p *Provider) withLimits() error {
 	return nil
 }
 
-func (p *Provider) showQoSPolicy(_ *bbolt.Tx, r *qosPolicyRow) (sdn.QoSPolicy, error) {
+func (p *Provider) showQoSPolicy(_ engine.Tx, r *qosPolicyRow) (sdn.QoSPolicy, error) {
 	p.fillMeta(&r.Meta)
 	return r.QoSPolicy, nil
 }

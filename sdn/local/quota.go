@@ -9,7 +9,7 @@ import (
 	"maps"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // DefaultQuotas limit a named project that has no limits of its own. They keep one
@@ -24,11 +24,6 @@ func DefaultQuotas() map[sdn.Noun]int64 {
 	}
 }
 
-var (
-	quotaBucket = []byte("quotas") // project → limits
-	usageBucket = []byte("usage")  // project, 0, noun → count
-)
-
 // countKey is the key of a project's counter of a noun.
 func countKey(project string, noun sdn.Noun) []byte { return []byte(key(project, string(noun))) }
 
@@ -41,7 +36,7 @@ func (t *tx) count(noun sdn.Noun, project string, by int64) error {
 			return err
 		}
 	}
-	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(n)))
+	return t.Put(usageTable, k, binary.BigEndian.AppendUint64(nil, uint64(n)))
 }
 
 // checkQuota refuses to let the project have n of a noun.
@@ -64,9 +59,9 @@ func (t *tx) checkQuota(noun sdn.Noun, project string, n int64) error {
 }
 
 // ownLimits are those that were set for a project.
-func ownLimits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, error) {
+func ownLimits(b engine.Tx, project string) (map[sdn.Noun]int64, error) {
 	limits := map[sdn.Noun]int64{}
-	if v := b.Bucket(quotaBucket).Get(quotaKey(project)); v != nil {
+	if v := b.Get(quotaTable, quotaKey(project)); v != nil {
 		if err := json.Unmarshal(v, &limits); err != nil {
 			return nil, damaged("quota", project, err)
 		}
@@ -74,7 +69,7 @@ func ownLimits(b *bbolt.Tx, project string) (map[sdn.Noun]int64, error) {
 	return limits, nil
 }
 
-// quotaKey is never empty, which bbolt does not allow.
+// quotaKey is not empty for the project without a name either, as keys must not be.
 func quotaKey(project string) []byte { return []byte("project:" + project) }
 
 var countedNouns = []sdn.Noun{
@@ -90,7 +85,7 @@ var absentNouns = []sdn.Noun{sdn.NounRBACPolicy, sdn.NounHealthMonitor, sdn.Noun
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
 	usage := map[sdn.Noun]sdn.Usage{}
-	return usage, p.view(func(b *bbolt.Tx) error {
+	return usage, p.view(func(b engine.Tx) error {
 		own, err := ownLimits(b, project)
 		for _, noun := range countedNouns {
 			is := sdn.Usage{Used: counter(b, countKey(project, noun)), Limit: -1}
@@ -133,10 +128,10 @@ func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.
 	})
 }
 
-func putLimits(b *bbolt.Tx, project string, limits map[sdn.Noun]int64) error {
+func putLimits(b engine.Tx, project string, limits map[sdn.Noun]int64) error {
 	v, err := json.Marshal(limits)
 	if err != nil {
 		return fmt.Errorf("encode quota: %w", err)
 	}
-	return b.Bucket(quotaBucket).Put(quotaKey(project), v)
+	return b.Put(quotaTable, quotaKey(project), v)
 }

@@ -105,7 +105,7 @@ func TestMigrationToQuotasAndKeys(t *testing.T) {
 	ok(t, err)
 	ok(t, p.SetQuota(ctx, "limited", map[sdn.Noun]int64{sdn.NounPort: 5000}))
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
-		usage := b.Bucket(usageBucket)
+		usage := b.Bucket([]byte(usageTable))
 		var errs []error
 		for _, noun := range []sdn.Noun{sdn.NounForward, sdn.NounAddressGroup} {
 			errs = append(errs, usage.Delete(countKey("demo", noun)))
@@ -115,21 +115,21 @@ func TestMigrationToQuotasAndKeys(t *testing.T) {
 		}
 		// The fifth schema had the Key alone in the index, and no project in a
 		// forwarding.
-		errs = append(errs, networks.each(b, func(r *networkRow) error {
+		errs = append(errs, networks.each(newBoltTx(b), func(r *networkRow) error {
 			if r.Key.IsZero() {
 				return nil
 			}
 			index := b.Bucket([]byte("network.key"))
 			return errors.Join(index.Delete([]byte(identKey(r.Project, r.Key))), index.Put([]byte(r.Key.String()), []byte(r.ID)))
 		}))
-		rows, err := forwards.all(b, "floatingip", string(f.ID))
+		rows, err := forwards.all(newBoltTx(b), "floatingip", string(f.ID))
 		errs = append(errs, err)
 		for _, row := range rows {
 			old := *row
 			row.Meta.Project = ""
-			errs = append(errs, forwards.replace(b, &old, row))
+			errs = append(errs, forwards.replace(newBoltTx(b), &old, row))
 		}
-		return errors.Join(append(errs, b.Bucket(metaBucket).Put(schemaKey, []byte("5")))...)
+		return errors.Join(append(errs, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("5")))...)
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})

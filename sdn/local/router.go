@@ -10,10 +10,10 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showRouter(b *bbolt.Tx, r *routerRow) (sdn.Router, error) {
+func (p *Provider) showRouter(b engine.Tx, r *routerRow) (sdn.Router, error) {
 	p.fillMeta(&r.Meta)
 	r.Unreached = p.queue.unreachedOf(r.ID)
 	if p.datapath == nil || r.Gateway == nil || !r.withheld() {
@@ -111,7 +111,7 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 	var bySubnet []scan
 	for _, s := range q.Subnets {
 		ids := []sdn.ID{}
-		err := p.view(func(b *bbolt.Tx) error {
+		err := p.view(func(b engine.Tx) error {
 			if id := routers.id(b, "subnet", string(s)); id != "" {
 				ids = append(ids, id)
 			}

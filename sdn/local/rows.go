@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
 )
 
 // The rows of the store. What is written is their JSON: a change of a field's name or meaning here or in the sdn types
@@ -419,25 +418,24 @@ func ofVIPs(r *loadBalancerRow, key func(sdn.VIP) string) []string {
 	return keys
 }
 
-// addressIndexes is where the free addresses of subnets are, and prefixIndexes where the free prefixes of subnet pools are, each in a
-// bucket named by id.
-var (
-	addressIndexes = []byte("free-addresses")
-	prefixIndexes  = []byte("free-prefixes")
+// Tables that hold no rows. Below addressIndexes are the free addresses of each subnet, and below
+// prefixIndexes the free prefixes of each subnet pool, see intervals.
+const (
+	metaTable      = "meta" // facts about the whole store
+	addressIndexes = "free-addresses"
+	prefixIndexes  = "free-prefixes"
+	quotaTable     = "quotas" // project → limits
+	usageTable     = "usage"  // project, 0, noun → count
 )
 
-// createTables makes every bucket that is missing.
-func createTables(b *bbolt.Tx) error {
-	for _, t := range []interface{ create(*bbolt.Tx) error }{networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups, addressGroups,
-		qosPolicies, loadBalancers} {
-		if err := t.create(b); err != nil {
-			return err
-		}
+// tableNames lists all tables but those below others.
+func tableNames() []string {
+	names := []string{metaTable, addressIndexes, prefixIndexes, quotaTable, usageTable}
+	for _, t := range []interface{ tableNames() []string }{
+		networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups,
+		addressGroups, qosPolicies, loadBalancers,
+	} {
+		names = append(names, t.tableNames()...)
 	}
-	for _, name := range [][]byte{addressIndexes, prefixIndexes, quotaBucket, usageBucket} {
-		if _, err := b.CreateBucketIfNotExists(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return names
 }

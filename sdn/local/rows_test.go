@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -175,7 +175,7 @@ func TestFirstPartsOfKey(t *testing.T) {
 		key(string(q.ID), "0", string(network)): {unplugged},
 	} {
 		var got []sdn.ID
-		ok(t, w.view(func(b *bbolt.Tx) error {
+		ok(t, w.view(func(b engine.Tx) error {
 			rows, err := ports.all(b, "qos", k)
 			for _, r := range rows {
 				got = append(got, r.ID)

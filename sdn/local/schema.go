@@ -8,11 +8,12 @@ import (
 
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
+// Keys of metaTable.
 var (
-	metaBucket      = []byte("meta")
 	schemaKey       = []byte("schema")
 	installationKey = []byte("installation")
 	externalKey     = []byte("external-network")
@@ -21,12 +22,12 @@ var (
 // schema is a version of the store's form and how to get there from older ones.
 type schema struct {
 	version int
-	steps   map[int]func(*bbolt.Tx) error // from a version to the next
+	steps   map[int]func(engine.Tx) error // from a version to the next
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 6, steps: map[int]func(*bbolt.Tx) error{
-	1: func(b *bbolt.Tx) error {
+var currentSchema = schema{version: 6, steps: map[int]func(engine.Tx) error{
+	1: func(b engine.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
 		}
@@ -34,26 +35,23 @@ var currentSchema = schema{version: 6, steps: map[int]func(*bbolt.Tx) error{
 	},
 	// Trunks, security groups, address groups and QoS policies, of which an older store has none, so that its ports are in none and have none either; and
 	// what projects have.
-	2: func(b *bbolt.Tx) error {
-		if err := createTables(b); err != nil {
-			return err
-		}
+	2: func(b engine.Tx) error {
 		return errors.Join(ports.index(b, "project", "group", "qos", "trunk"), networks.index(b, "project"), routers.index(b, "project"), floatingIPs.index(b, "project"))
 	},
 	// What a project sees.
-	3: func(b *bbolt.Tx) error {
+	3: func(b engine.Tx) error {
 		return errors.Join(networks.index(b, "shared"), subnets.index(b, "project"), subnetPools.index(b, "project", "shared"), addressGroups.index(b, "project"))
 	},
 	// Load balancers, of which an older store has none.
-	4: createTables,
+	4: func(engine.Tx) error { return nil },
 	// Keys are of projects, which have quotas of more nouns, and by default.
-	5: func(b *bbolt.Tx) error {
+	5: func(b engine.Tx) error {
 		return errors.Join(rebuildKeys(b), ownForwards(b), countAll(b), keepQuotas(b))
 	},
 }}
 
-// prepare makes an empty store ready, and migrates an older one, step by step, each in one transaction after a copy of the file was
-// put beside it.
+// prepare makes an empty store ready, and migrates an older one in one transaction after a copy of the
+// file was put beside it.
 func (s schema) prepare(db *bbolt.DB, installation string) error {
 	have, err := s.check(db)
 	if err != nil {
@@ -63,49 +61,64 @@ func (s schema) prepare(db *bbolt.DB, installation string) error {
 		if installation == "" {
 			installation = newInstallation()
 		}
-		return full(db.Update(func(b *bbolt.Tx) error {
-			meta, err := b.CreateBucketIfNotExists(metaBucket)
-			if err != nil {
-				return err
-			}
-			if err := meta.Put(installationKey, []byte(installation)); err != nil {
-				return err
-			}
-			if err := createTables(b); err != nil {
-				return err
-			}
-			return meta.Put(schemaKey, []byte(strconv.Itoa(s.version)))
+		return full(s.change(db, func(b engine.Tx) error {
+			return b.Put(metaTable, installationKey, []byte(installation))
 		}))
 	}
-	for v := have; v < s.version; v++ {
-		if err := s.migrate(db, v); err != nil {
-			return fmt.Errorf("migrate from schema %d to %d (the store is unchanged): %w", v, v+1, full(err))
-		}
+	if have == s.version {
+		return nil
+	}
+	if err := s.migrate(db, have); err != nil {
+		return fmt.Errorf("migrate from schema %d to %d (the store is unchanged): %w", have, s.version, full(err))
 	}
 	return nil
 }
 
+// migrate does all steps in one transaction, so that the store has either form and none between.
 func (s schema) migrate(db *bbolt.DB, from int) error {
-	step := s.steps[from]
-	if step == nil {
-		return fmt.Errorf("no migration is known")
-	}
 	if err := copyAside(db, fmt.Sprintf("%s.v%d.bak", db.Path(), from)); err != nil {
 		return err
 	}
 	failpoint.Here("local.migrate.copied")
+	err := s.change(db, func(b engine.Tx) error {
+		for v := from; v < s.version; v++ {
+			step := s.steps[v]
+			if step == nil {
+				return fmt.Errorf("no step from schema %d is known", v)
+			}
+			if err := step(b); err != nil {
+				return fmt.Errorf("step from schema %d: %w", v, err)
+			}
+			failpoint.Here("local.migrate.step")
+		}
+		return nil
+	})
+	if err == nil {
+		failpoint.Here("local.migrate.done")
+	}
+	return err
+}
+
+// change runs f in one transaction that also makes the missing tables and writes the version.
+func (s schema) change(db *bbolt.DB, f func(engine.Tx) error) error {
 	return db.Update(func(b *bbolt.Tx) error {
-		if err := step(b); err != nil {
+		for _, name := range tableNames() {
+			if _, err := b.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		t := newBoltTx(b)
+		if err := f(t); err != nil {
 			return err
 		}
-		return b.Bucket(metaBucket).Put(schemaKey, []byte(strconv.Itoa(from+1)))
+		return t.Put(metaTable, schemaKey, []byte(strconv.Itoa(s.version)))
 	})
 }
 
 // check returns the version of the store, 0 for an empty one. A newer one is an error.
 func (s schema) check(db *bbolt.DB) (version int, err error) {
 	err = db.View(func(b *bbolt.Tx) error {
-		meta := b.Bucket(metaBucket)
+		meta := b.Bucket([]byte(metaTable))
 		if meta == nil {
 			if k, _ := b.Cursor().First(); k != nil {
 				return fmt.Errorf("it is no store of Kuryr")

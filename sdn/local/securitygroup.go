@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/policy"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // defaultGroup is the name of the group that each project has.
@@ -39,7 +39,7 @@ func (p *Provider) withGroups(unsupported error) error {
 	return nil
 }
 
-func (p *Provider) showSecurityGroup(_ *bbolt.Tx, r *securityGroupRow) (sdn.SecurityGroup, error) {
+func (p *Provider) showSecurityGroup(_ engine.Tx, r *securityGroupRow) (sdn.SecurityGroup, error) {
 	p.fillMeta(&r.Meta)
 	return r.SecurityGroup, nil
 }
@@ -204,7 +204,7 @@ func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQu
 // makeDefaults makes the default groups of projects that have none yet.
 func (p *Provider) makeDefaults(ctx context.Context, projects []string) error {
 	var missing []string
-	err := p.view(func(b *bbolt.Tx) error {
+	err := p.view(func(b engine.Tx) error {
 		for _, project := range projects {
 			if err := valid.Text("security group", "project", project); err != nil {
 				return err

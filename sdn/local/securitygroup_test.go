@@ -165,7 +165,7 @@ func TestMigrationOfSecondSchema(t *testing.T) {
 		} {
 			errs = append(errs, b.DeleteBucket([]byte(name)))
 		}
-		return errors.Join(append(errs, b.Bucket(metaBucket).Put(schemaKey, []byte("2")))...)
+		return errors.Join(append(errs, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("2")))...)
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -18,13 +19,12 @@ type Stats struct {
 // Stats costs by the number of networks, subnets and routers, not of ports or addresses.
 func (p *Provider) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Objects: map[sdn.Noun]int64{}, Subnets: map[sdn.ID]sdn.SubnetUsage{}}
-	err := p.view(func(b *bbolt.Tx) error {
-		s.Bytes = b.Size()
+	err := p.view(func(b engine.Tx) error {
 		for _, noun := range append([]sdn.Noun{forwards.noun, addressGroups.noun, qosPolicies.noun}, countedNouns...) {
 			s.Objects[noun] = counter(b, tallyKey(noun))
 		}
 		return subnets.each(b, func(r *subnetRow) error {
-			ad, err := openAddressing(b.Bucket(addressIndexes), &r.Subnet)
+			ad, err := openAddressing(b, &r.Subnet)
 			if err != nil {
 				return err
 			}
@@ -32,6 +32,12 @@ func (p *Provider) Stats(ctx context.Context) (Stats, error) {
 			return ctx.Err()
 		})
 	})
+	if err == nil {
+		err = p.db.View(func(b *bbolt.Tx) error {
+			s.Bytes = b.Size()
+			return nil
+		})
+	}
 	p.queue.mu.Lock()
 	s.Unsettled = len(p.queue.dirty)
 	p.queue.mu.Unlock()

@@ -53,7 +53,23 @@ func openStore(ctx context.Context, path string, s schema, installation string, 
 		_ = db.Close()
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
+	if err := checkTables(db); err != nil {
+		_ = db.Close()
+		return nil, damagedStore(path, err)
+	}
 	return db, nil
+}
+
+// checkTables reports a table that is missing: to the engine it would be empty.
+func checkTables(db *bbolt.DB) error {
+	return db.View(func(b *bbolt.Tx) error {
+		for _, name := range tableNames() {
+			if b.Bucket([]byte(name)) == nil {
+				return fmt.Errorf("table %s is missing", name)
+			}
+		}
+		return nil
+	})
 }
 
 // create makes a new store under another name and gives it its own when it is whole. So a file that is empty or cut off is never one that

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
@@ -100,7 +101,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
 	from := currentSchema.version
-	db, err := openStore(context.Background(), path, schema{version: from + 1, steps: map[int]func(*bbolt.Tx) error{from: func(*bbolt.Tx) error { return nil }}}, "", true)
+	db, err := openStore(context.Background(), path, schema{version: from + 1, steps: map[int]func(engine.Tx) error{from: func(engine.Tx) error { return nil }}}, "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,44 +121,51 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// TestMigration checks that the steps of a migration are one transaction behind one copy.
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
 	ran := []string{}
-	mark := func(name string, err error) func(*bbolt.Tx) error {
-		return func(b *bbolt.Tx) error {
+	mark := func(name string, err error) func(engine.Tx) error {
+		return func(b engine.Tx) error {
 			ran = append(ran, name)
-			return errors.Join(b.Bucket(metaBucket).Put([]byte(name), []byte("x")), err)
+			return errors.Join(b.Put(metaTable, []byte(name), []byte("x")), err)
 		}
 	}
 	broken := errors.New("broken")
 	from := currentSchema.version
-	steps := map[int]func(*bbolt.Tx) error{from: mark("one", nil), from + 1: mark("two", broken)}
-	if _, err := openStore(context.Background(), path, schema{version: from + 2, steps: steps}, "", true); !errors.Is(err, broken) ||
-		!strings.Contains(err.Error(), fmt.Sprintf("from schema %d to %d", from+1, from+2)) {
+	steps := map[int]func(engine.Tx) error{from: mark("one", nil), from + 1: mark("two", broken)}
+	next := schema{version: from + 2, steps: steps}
+	if _, err := openStore(t.Context(), path, next, "", true); !errors.Is(err, broken) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("from schema %d to %d", from, from+2)) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("step from schema %d", from+1)) {
 		t.Fatalf("got error %v", err)
 	}
+	p := open(t, Options{Path: path}) // the store is still of this program
+	ok(t, p.view(func(b engine.Tx) error {
+		if b.Get(metaTable, []byte("one")) != nil {
+			t.Error("the first step of a failed migration is stored")
+		}
+		return nil
+	}))
+	ok(t, p.Close())
 	steps[from+1] = mark("two", nil)
-	db, err := openStore(context.Background(), path, schema{version: from + 2, steps: steps}, "", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, err := openStore(t.Context(), path, next, "", true)
+	ok(t, err)
 	defer db.Close()
-	if got := strings.Join(ran, " "); got != "one two two" {
-		t.Errorf("the steps that ran are %q, want each done step once", got)
+	if got := strings.Join(ran, " "); got != "one two one two" {
+		t.Errorf("the steps that ran are %q", got)
 	}
-	for _, v := range []int{from, from + 1} {
-		f, err := os.Open(fmt.Sprintf("%s.v%d.bak", path, v))
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, _ := f.Stat()
-		if err := verify(f, info.Size()); err != nil {
-			t.Error(err)
-		}
-		f.Close()
+	if copies, _ := filepath.Glob(path + ".*"); len(copies) != 1 || copies[0] != fmt.Sprintf("%s.v%d.bak", path, from) {
+		t.Errorf("beside the store there is %v, want one copy", copies)
 	}
-	if _, err := openStore(context.Background(), filled(t), schema{version: from + 1}, "", true); err == nil {
+	f, err := os.Open(fmt.Sprintf("%s.v%d.bak", path, from))
+	ok(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	ok(t, err)
+	ok(t, verify(f, info.Size()))
+	if _, err := openStore(t.Context(), filled(t), schema{version: from + 1}, "", true); err == nil {
 		t.Error("a store was migrated without a migration")
 	}
 }
@@ -173,7 +181,7 @@ func TestMigrationOfFirstSchema(t *testing.T) {
 	ok(t, err)
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
 		return errors.Join(b.DeleteBucket([]byte("subnetpool.name")), b.DeleteBucket([]byte("subnetpool.prefix")),
-			b.Bucket(metaBucket).Put(schemaKey, []byte("1")))
+			b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")))
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
@@ -207,7 +215,7 @@ func TestMigrationFindsWhatProjectsSee(t *testing.T) {
 		for _, index := range []string{"network.shared", "subnet.project", "subnetpool.project", "subnetpool.shared", "address_group.project"} {
 			errs = append(errs, b.DeleteBucket([]byte(index)))
 		}
-		return errors.Join(append(errs, b.Bucket(metaBucket).Put(schemaKey, []byte("3")))...)
+		return errors.Join(append(errs, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("3")))...)
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
@@ -256,7 +264,7 @@ func TestMigrationFindsWhatProjectsHave(t *testing.T) {
 				return err
 			}
 		}
-		return b.Bucket(metaBucket).Put(schemaKey, []byte("2"))
+		return b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("2"))
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
@@ -321,6 +329,21 @@ func TestDamageIsReportedAndNothingReplaced(t *testing.T) {
 	}
 }
 
+// TestMissingTableIsDamage checks that a store without one of its tables is not taken for one with an
+// empty table.
+func TestMissingTableIsDamage(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	db, err := openBolt(path, boltOptions(true))
+	ok(t, err)
+	ok(t, db.Update(func(b *bbolt.Tx) error { return b.DeleteBucket([]byte("port.mac")) }))
+	ok(t, db.Close())
+	_, err = Open(t.Context(), Options{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "port.mac") || !strings.Contains(err.Error(), "kuryr sdn restore") {
+		t.Errorf("got error %v", err)
+	}
+}
+
 // Whatever bytes are wrong, opening ends in an error or in a provider, never in a panic or a crash.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
@@ -362,7 +385,7 @@ func openBytes(t testing.TB, data []byte) error {
 	ctx := context.Background()
 	_, err = sdn.All(p.FindPorts(ctx, sdn.PortQuery{}))
 	_, err2 := sdn.All(p.FindSubnets(ctx, sdn.SubnetQuery{}))
-	err3 := p.view(func(b *bbolt.Tx) error { _, err := p.projectAll(b); return err })
+	err3 := p.view(func(b engine.Tx) error { _, err := p.projectAll(b); return err })
 	return errors.Join(err, err2, err3)
 }
 
@@ -373,7 +396,7 @@ func TestCopy(t *testing.T) {
 	path := filled(t)
 	db, err := openBolt(path, boltOptions(true))
 	ok(t, err)
-	ok(t, db.Update(func(b *bbolt.Tx) error { return b.Bucket(metaBucket).Put(schemaKey, []byte("1")) }))
+	ok(t, db.Update(func(b *bbolt.Tx) error { return b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")) }))
 	if err := Copy(ctx, path, io.Discard); !errors.Is(err, errLocked) {
 		t.Errorf("an open store is copied: %v", err)
 	}

@@ -10,12 +10,12 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 var errNoCIDR = sdn.Invalid("subnet", "cidr", "is missing, and there is no pool to take one from")
 
-func (p *Provider) showSubnet(_ *bbolt.Tx, r *subnetRow) (sdn.Subnet, error) {
+func (p *Provider) showSubnet(_ engine.Tx, r *subnetRow) (sdn.Subnet, error) {
 	p.fillMeta(&r.Meta)
 	return r.Subnet, nil
 }
@@ -77,7 +77,7 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 	if err := t.checkOverlap(n, r.CIDR); err != nil {
 		return nil, err
 	}
-	if err := buildAddressing(t.Bucket(addressIndexes), &r.Subnet, nil); err != nil {
+	if err := buildAddressing(t.Tx, &r.Subnet, nil); err != nil {
 		return nil, err
 	}
 	if err := subnets.put(t, r); err != nil {
@@ -290,7 +290,7 @@ func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err er
 		r.NoDHCP, changed = *c.NoDHCP, true
 	}
 	if rebuild {
-		return true, buildAddressing(t.Bucket(addressIndexes), &r.Subnet, t.taken(r.ID))
+		return true, buildAddressing(t.Tx, &r.Subnet, t.taken(r.ID))
 	}
 	return changed, nil
 }
@@ -320,8 +320,7 @@ func (t *tx) moveGateway(r *subnetRow, gateway netip.Addr) error {
 func (t *tx) taken(subnet sdn.ID) []netip.Addr {
 	var out []netip.Addr
 	prefix := key(string(subnet), "")
-	c := t.Bucket([]byte(string(ports.noun) + ".address")).Cursor()
-	for k, _ := c.Seek([]byte(prefix)); len(k) > len(prefix) && string(k[:len(prefix)]) == prefix; k, _ = c.Next() {
+	for k := range with(t.Tx, ports.indexTable("address"), prefix) {
 		if a, ok := netip.AddrFromSlice(k[len(prefix):]); ok {
 			out = append(out, a)
 		}
@@ -430,7 +429,7 @@ func (t *tx) dropSubnet(id sdn.ID) error {
 			return err
 		}
 	}
-	if err := t.Bucket(addressIndexes).DeleteBucket([]byte(id)); err != nil {
+	if err := dropIntervals(t.Tx, addressIndexes, id); err != nil {
 		return err
 	}
 	return subnets.del(t, id)
@@ -438,8 +437,8 @@ func (t *tx) dropSubnet(id sdn.ID) error {
 
 // SubnetUsage tells how full a subnet is. It does not count: counters are kept.
 func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (out sdn.SubnetUsage, err error) {
-	return get(ctx, p, subnets, id, func(b *bbolt.Tx, r *subnetRow) (sdn.SubnetUsage, error) {
-		ad, err := openAddressing(b.Bucket(addressIndexes), &r.Subnet)
+	return get(ctx, p, subnets, id, func(b engine.Tx, r *subnetRow) (sdn.SubnetUsage, error) {
+		ad, err := openAddressing(b, &r.Subnet)
 		if err != nil {
 			return sdn.SubnetUsage{}, err
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/kuryr/kuryr/internal/ipprefix"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showSubnetPool(_ *bbolt.Tx, r *subnetPoolRow) (sdn.SubnetPool, error) {
+func (p *Provider) showSubnetPool(_ engine.Tx, r *subnetPoolRow) (sdn.SubnetPool, error) {
 	p.fillMeta(&r.Meta)
 	return r.SubnetPool, nil
 }
@@ -76,7 +76,7 @@ func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
 	if err := checkPoolLengths(r); err != nil {
 		return nil, err
 	}
-	free, err := makeIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	free, err := makeIntervals(t.Tx, prefixIndexes, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (t *tx) growSubnetPool(r *subnetPoolRow, want []netip.Prefix) (grown bool, 
 	if family(want[0].Addr()) != family(r.Prefixes[0].Addr()) {
 		return false, sdn.Invalid("subnet pool", "prefixes", "must stay of the family of %v", r.Prefixes[0])
 	}
-	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	free, err := openIntervals(t.Tx, prefixIndexes, r.ID)
 	if err != nil {
 		return false, err
 	}
@@ -194,7 +194,7 @@ func (p *Provider) RemovePrefixes(
 
 // removePrefixes takes prefixes out of what the pool has to give, and returns those that are left.
 func (t *tx) removePrefixes(r *subnetPoolRow, prefixes []netip.Prefix) (left []netip.Prefix, err error) {
-	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(r.ID))
+	free, err := openIntervals(t.Tx, prefixIndexes, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix
 	if length < r.MinLen || length > r.MaxLen {
 		return cidr, sdn.Invalid("subnet", field, "the length is %d, but the pool gives from %d to %d", length, r.MinLen, r.MaxLen)
 	}
-	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(pool))
+	free, err := openIntervals(t.Tx, prefixIndexes, pool)
 	if err != nil {
 		return cidr, err
 	}
@@ -259,7 +259,7 @@ func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix
 
 // joinPrefix gives a prefix back to its pool.
 func (t *tx) joinPrefix(pool sdn.ID, cidr netip.Prefix) error {
-	free, err := openIntervals(t.Bucket(prefixIndexes), []byte(pool))
+	free, err := openIntervals(t.Tx, prefixIndexes, pool)
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func (t *tx) deleteSubnetPool(id sdn.ID) error {
 	if subnets.any(t.Tx, "pool", string(id)) {
 		return inUse("subnet pool", id, "subnets were cut from it")
 	}
-	if err := t.Bucket(prefixIndexes).DeleteBucket([]byte(id)); err != nil {
+	if err := dropIntervals(t.Tx, prefixIndexes, id); err != nil {
 		return err
 	}
 	return subnetPools.del(t, id)

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // row is a record of a table: a pointer to what is stored.
@@ -19,7 +20,7 @@ type row[T any] interface {
 	counted() bool
 }
 
-// table is a noun's bucket, id → JSON, with its index buckets, which put and del keep.
+// table is a noun's table, id → JSON, with those of its indexes, which put and del keep.
 type table[T any, R row[T]] struct {
 	noun    sdn.Noun
 	title   string // the noun in errors
@@ -45,27 +46,22 @@ type index[T any] struct {
 // only the last part may be binary.
 func key(parts ...string) string { return strings.Join(parts, "\x00") }
 
-func (ix index[T]) bucket(noun sdn.Noun) []byte { return []byte(string(noun) + "." + ix.name) }
+// indexTable is the name of the table of an index.
+func (t table[T, R]) indexTable(index string) string { return string(t.noun) + "." + index }
 
-func (t table[T, R]) create(b *bbolt.Tx) error {
-	if _, err := b.CreateBucketIfNotExists([]byte(t.noun)); err != nil {
-		return err
-	}
+// tableNames lists the table of the rows and those of the indexes.
+func (t table[T, R]) tableNames() []string {
+	names := []string{string(t.noun)}
 	for _, ix := range t.indexes {
-		if _, err := b.CreateBucketIfNotExists(ix.bucket(t.noun)); err != nil {
-			return err
-		}
+		names = append(names, t.indexTable(ix.name))
 	}
-	return nil
+	return names
 }
 
 // index makes indexes anew that an older store does not have.
-func (t table[T, R]) index(b *bbolt.Tx, names ...string) error {
+func (t table[T, R]) index(b engine.Tx, names ...string) error {
 	fresh := t
 	fresh.indexes = slices.DeleteFunc(slices.Clone(t.indexes), func(ix index[T]) bool { return !slices.Contains(names, ix.name) })
-	if err := fresh.create(b); err != nil {
-		return err
-	}
 	return t.each(b, func(r R) error { return fresh.reindex(b, r.meta().ID, nil, r) })
 }
 
@@ -85,11 +81,11 @@ func damaged(title, id string, cause error) error {
 }
 
 // get finds a row by id; nil if absent.
-func (t table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
-	if id == "" || len(id) > bbolt.MaxKeySize {
+func (t table[T, R]) get(tx engine.Tx, id sdn.ID) (R, error) {
+	if id == "" {
 		return nil, nil
 	}
-	v := tx.Bucket([]byte(t.noun)).Get([]byte(id))
+	v := tx.Get(string(t.noun), []byte(id))
 	if v == nil {
 		return nil, nil
 	}
@@ -97,12 +93,12 @@ func (t table[T, R]) get(tx *bbolt.Tx, id sdn.ID) (R, error) {
 }
 
 // has tells whether there is a row of this id.
-func (t table[T, R]) has(tx *bbolt.Tx, id sdn.ID) bool {
-	return id != "" && len(id) <= bbolt.MaxKeySize && tx.Bucket([]byte(t.noun)).Get([]byte(id)) != nil
+func (t table[T, R]) has(tx engine.Tx, id sdn.ID) bool {
+	return id != "" && tx.Get(string(t.noun), []byte(id)) != nil
 }
 
 // need finds a row by id; IsNotFound if absent.
-func (t table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
+func (t table[T, R]) need(tx engine.Tx, id sdn.ID) (R, error) {
 	r, err := t.get(tx, id)
 	if err == nil && r == nil {
 		return nil, sdn.NotFound(t.title, id)
@@ -111,17 +107,17 @@ func (t table[T, R]) need(tx *bbolt.Tx, id sdn.ID) (R, error) {
 }
 
 // id looks a key up in a unique index; "" if absent.
-func (t table[T, R]) id(tx *bbolt.Tx, index, k string) sdn.ID {
-	return sdn.ID(tx.Bucket([]byte(string(t.noun) + "." + index)).Get([]byte(k)))
+func (t table[T, R]) id(tx engine.Tx, index, k string) sdn.ID {
+	return sdn.ID(tx.Get(t.indexTable(index), []byte(k)))
 }
 
 // by finds a row in a unique index; nil if absent.
-func (t table[T, R]) by(tx *bbolt.Tx, index, k string) (R, error) {
+func (t table[T, R]) by(tx engine.Tx, index, k string) (R, error) {
 	return t.get(tx, t.id(tx, index, k))
 }
 
 // byKey finds a project's row by its Key; nil for the zero Key and if absent.
-func (t table[T, R]) byKey(tx *bbolt.Tx, project string, k sdn.Key) (R, error) {
+func (t table[T, R]) byKey(tx engine.Tx, project string, k sdn.Key) (R, error) {
 	if k.IsZero() {
 		return nil, nil
 	}
@@ -136,25 +132,21 @@ func (t table[T, R]) ensured(tx *tx, b sdn.Base) (R, error) {
 }
 
 // any tells whether an index that is not unique has an entry for k.
-func (t table[T, R]) any(tx *bbolt.Tx, index, k string) bool {
-	prefix := []byte(k + "\x00")
-	found, _ := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor().Seek(prefix)
-	return bytes.HasPrefix(found, prefix)
+func (t table[T, R]) any(tx engine.Tx, index, k string) bool {
+	return anyWith(tx, t.indexTable(index), k+"\x00")
 }
 
 // ids lists what an index that is not unique has for k, which is a key or its first parts.
-func (t table[T, R]) ids(tx *bbolt.Tx, index, k string) []sdn.ID {
+func (t table[T, R]) ids(tx engine.Tx, index, k string) []sdn.ID {
 	var ids []sdn.ID
-	prefix := []byte(k + "\x00")
-	c := tx.Bucket([]byte(string(t.noun) + "." + index)).Cursor()
-	for found, _ := c.Seek(prefix); bytes.HasPrefix(found, prefix); found, _ = c.Next() {
+	for found := range with(tx, t.indexTable(index), k+"\x00") {
 		ids = append(ids, sdn.ID(found[bytes.LastIndexByte(found, 0)+1:]))
 	}
 	return ids
 }
 
 // all lists the rows of ids.
-func (t table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
+func (t table[T, R]) all(tx engine.Tx, index, k string) ([]R, error) {
 	var rows []R
 	for _, id := range t.ids(tx, index, k) {
 		r, err := t.need(tx, id)
@@ -167,14 +159,17 @@ func (t table[T, R]) all(tx *bbolt.Tx, index, k string) ([]R, error) {
 }
 
 // each calls f with every row.
-func (t table[T, R]) each(tx *bbolt.Tx, f func(R) error) error {
-	return tx.Bucket([]byte(t.noun)).ForEach(func(k, v []byte) error {
+func (t table[T, R]) each(tx engine.Tx, f func(R) error) error {
+	for k, v := range tx.Seek(string(t.noun), nil) {
 		r, err := t.decode(k, v)
 		if err != nil {
 			return err
 		}
-		return f(r)
-	})
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // put writes a row at its next revision, and its index entries. What must be unique was checked by the caller.
@@ -210,7 +205,7 @@ func (t table[T, R]) write(tx *tx, r R) error {
 }
 
 // replace writes a row and its index entries in place of old (nil: there was none), and nothing else.
-func (t table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
+func (t table[T, R]) replace(tx engine.Tx, old, r R) error {
 	id := r.meta().ID
 	if err := t.reindex(tx, id, old, r); err != nil {
 		return err
@@ -219,7 +214,7 @@ func (t table[T, R]) replace(tx *bbolt.Tx, old, r R) error {
 	if err != nil {
 		return fmt.Errorf("encode %s %s: %w", t.title, id, err)
 	}
-	return tx.Bucket([]byte(t.noun)).Put([]byte(id), v)
+	return tx.Put(string(t.noun), []byte(id), v)
 }
 
 // del removes a row and its index entries.
@@ -240,12 +235,12 @@ func (t table[T, R]) del(tx *tx, id sdn.ID) error {
 	if err := t.reindex(tx.Tx, id, old, nil); err != nil {
 		return err
 	}
-	return tx.Bucket([]byte(t.noun)).Delete([]byte(id))
+	return tx.Delete(string(t.noun), []byte(id))
 }
 
-func (t table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
+func (t table[T, R]) reindex(tx engine.Tx, id sdn.ID, old, new R) error {
 	for _, ix := range t.indexes {
-		b := tx.Bucket(ix.bucket(t.noun))
+		name := t.indexTable(ix.name)
 		gone, made := map[string]bool{}, map[string]bool{}
 		if old != nil {
 			for _, k := range ix.keys(old) {
@@ -264,7 +259,7 @@ func (t table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
 			if !ix.unique {
 				k = key(k, string(id))
 			}
-			if err := b.Delete([]byte(k)); err != nil {
+			if err := tx.Delete(name, []byte(k)); err != nil {
 				return err
 			}
 		}
@@ -273,18 +268,38 @@ func (t table[T, R]) reindex(tx *bbolt.Tx, id sdn.ID, old, new R) error {
 				continue
 			}
 			if !ix.unique {
-				if err := b.Put([]byte(key(k, string(id))), nil); err != nil {
+				if err := tx.Put(name, []byte(key(k, string(id))), nil); err != nil {
 					return err
 				}
 				continue
 			}
-			if holder := b.Get([]byte(k)); holder != nil && sdn.ID(holder) != id {
+			if holder := tx.Get(name, []byte(k)); holder != nil && sdn.ID(holder) != id {
 				return fmt.Errorf("index %s of %s: %q is %s's", ix.name, t.title, k, holder)
 			}
-			if err := b.Put([]byte(k), []byte(id)); err != nil {
+			if err := tx.Put(name, []byte(k), []byte(id)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// with returns what a table has under keys that start with prefix, in their order.
+func with(tx engine.Tx, table, prefix string) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		start := []byte(prefix)
+		for k, v := range tx.Seek(table, start) {
+			if !bytes.HasPrefix(k, start) || !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+// anyWith reports whether a table has a key that starts with prefix.
+func anyWith(tx engine.Tx, table, prefix string) bool {
+	for range with(tx, table, prefix) {
+		return true
+	}
+	return false
 }

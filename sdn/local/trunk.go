@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // That a port is a subport is in its own row, and in an index by trunk and VLAN: so a change of one costs the same in a trunk of thousands. As with
@@ -29,7 +28,7 @@ func (p *Provider) withTrunks() error {
 }
 
 // showTrunk has the subports in the order of their VLANs.
-func (p *Provider) showTrunk(b *bbolt.Tx, r *trunkRow) (sdn.Trunk, error) {
+func (p *Provider) showTrunk(b engine.Tx, r *trunkRow) (sdn.Trunk, error) {
 	p.fillMeta(&r.Meta)
 	t := r.Trunk
 	t.Subports = subportsOf(b, r.ID)
@@ -37,11 +36,10 @@ func (p *Provider) showTrunk(b *bbolt.Tx, r *trunkRow) (sdn.Trunk, error) {
 }
 
 // subportsOf reads keys alone.
-func subportsOf(b *bbolt.Tx, trunk sdn.ID) []sdn.Subport {
+func subportsOf(b engine.Tx, trunk sdn.ID) []sdn.Subport {
 	var out []sdn.Subport
-	prefix := []byte(key(string(trunk), ""))
-	c := b.Bucket([]byte(string(ports.noun) + ".trunk")).Cursor()
-	for k, port := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, port = c.Next() {
+	prefix := key(string(trunk), "")
+	for k, port := range with(b, ports.indexTable("trunk"), prefix) {
 		out = append(out, sdn.Subport{Port: sdn.ID(port), VLAN: int(binary.BigEndian.Uint16(k[len(prefix):]))})
 	}
 	return out

@@ -10,12 +10,12 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // tx is a transaction that changes the store, and notes on its way what the kernel must learn of it.
 type tx struct {
-	*bbolt.Tx
+	engine.Tx
 	ctx     context.Context //nolint:containedctx // it tells for whom the change is, and ends nothing
 	p       *Provider
 	now     time.Time
@@ -203,14 +203,14 @@ func (t *tx) delForward(r *forwardRow) error {
 // tally moves the counter of all rows of a table.
 func (t *tx) tally(noun sdn.Noun, by int64) error {
 	k := tallyKey(noun)
-	return t.Bucket(usageBucket).Put(k, binary.BigEndian.AppendUint64(nil, uint64(counter(t.Tx, k)+by)))
+	return t.Put(usageTable, k, binary.BigEndian.AppendUint64(nil, uint64(counter(t.Tx, k)+by)))
 }
 
 // tallyKey cannot be a project's: those have no zero byte.
 func tallyKey(noun sdn.Noun) []byte { return []byte(key("", "", string(noun))) }
 
-func counter(b *bbolt.Tx, k []byte) int64 {
-	v := b.Bucket(usageBucket).Get(k)
+func counter(b engine.Tx, k []byte) int64 {
+	v := b.Get(usageTable, k)
 	if len(v) != 8 {
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 
 	"github.com/kuryr/kuryr/sdn"
-	"go.etcd.io/bbolt"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // The host translates what it publishes to a router's one uplink address, where a port can lead to one container only. Port 80 of
@@ -47,10 +47,7 @@ func (t *tx) viaTaken(r *forwardRow, first int) int {
 }
 
 // addVia is the migration to schema 2: before it the host's forwardings had the external ports on the uplink too, and it had no address but the unspecified.
-func addVia(b *bbolt.Tx) error {
-	if err := createTables(b); err != nil {
-		return err
-	}
+func addVia(b engine.Tx) error {
 	var rows []*forwardRow
 	err := forwards.each(b, func(r *forwardRow) error {
 		if r.Address.IsUnspecified() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -19,7 +20,7 @@ import (
 func projected(t *testing.T, p *Provider) []fabric.Forward {
 	t.Helper()
 	var list []fabric.Forward
-	ok(t, p.view(func(b *bbolt.Tx) error {
+	ok(t, p.view(func(b engine.Tx) error {
 		state, err := p.projectAll(b)
 		for _, forwards := range state.Forwards {
 			seen := map[string]bool{}
@@ -128,7 +129,7 @@ func TestOldStoreIsMigrated(t *testing.T) {
 	ok(t, err)
 	ok(t, db.Update(func(b *bbolt.Tx) error {
 		ok(t, b.DeleteBucket([]byte("forward.via")))
-		ok(t, b.Bucket(metaBucket).Put(schemaKey, []byte("1")))
+		ok(t, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")))
 		rows := map[string][]byte{}
 		ok(t, b.Bucket([]byte("forward")).ForEach(func(k, v []byte) error {
 			var row map[string]any
@@ -173,8 +174,8 @@ func TestOldStoreIsMigrated(t *testing.T) {
 	for _, f := range fips {
 		ok(t, p.DeleteFloatingIP(ctx, f.ID))
 	}
-	ok(t, p.view(func(b *bbolt.Tx) error {
-		if k, _ := b.Bucket([]byte("forward.via")).Cursor().First(); k != nil {
+	ok(t, p.view(func(b engine.Tx) error {
+		for k := range b.Seek("forward.via", nil) {
 			t.Errorf("left in the index: %q", k)
 		}
 		return nil

@@ -46,6 +46,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"host.zone.recorded":           {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"host.closezone.removed":       {"it needs firewalld", "datapath/host", "TestZoneKilledAnywhere"},
 	"local.migrate.copied":         {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"local.migrate.step":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
+	"local.migrate.done":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.apply.groups": {
 		"the sequence's containers have no security groups", "sdn/local",
 		"TestKilledWhileGroupsAreTold",
