@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/kuryr/sdn/identity"
 	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/rpc"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -28,6 +29,7 @@ type api struct {
 	cfg       config.Config
 	log       *slog.Logger
 	root      http.Handler // for sockets that are root's alone
+	calls     http.Handler // for the processes of this machine
 	public    http.Handler // for sdn.listen; nil where it is not served there
 	plain     bool
 	addresses []string // where it answers
@@ -44,6 +46,7 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 	served := restapi.NewHandler(back.provider, restapi.Options{Logger: log, Audit: func(ctx context.Context, c restapi.Change) { audit(ctx, log, c) }})
 	gate := identity.GateConfig{API: served, As: asCaller, Metrics: m}
 	a := &api{cfg: cfg, log: log, root: identity.NewGate(gate), plain: plain}
+	a.calls = rpc.NewHandler(back.provider, rpc.HandlerOptions{Logger: log})
 	if cfg.SDN.Listen == "" || back.parts == nil {
 		return a, nil
 	}
@@ -123,8 +126,14 @@ func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
 // mostIDs is how many of the ids of one bulk the log has, and mostPath how many bytes of a path: an address may be of some kilobytes.
 const mostIDs, mostPath = 10, 512
 
-// listen serves the API until ctx ends.
+// listen serves the API until ctx ends. The socket of rpc is first: a client that finds
+// the other one alone takes this process for one of an earlier version.
 func (a *api) listen(ctx context.Context, work *errgroup.Group) error {
+	calls, err := rootsock.Listen(rpcSocket(a.cfg))
+	if err != nil {
+		return fmt.Errorf("sdn.socket: %w", err)
+	}
+	work.Go(func() error { return rpc.Serve(ctx, calls, a.calls, a.log) })
 	l, err := rootsock.Listen(a.cfg.SDN.Socket)
 	if err != nil {
 		return fmt.Errorf("sdn.socket: %w", err)

@@ -216,7 +216,7 @@ func removeFiles(cfg config.Config) error {
 		return fmt.Errorf("delete: %w", err)
 	}
 	files := []string{namespaceDir(cfg), cfg.Admin.Socket}
-	for _, name := range []string{keyFile, revokedFile, sharedFile} {
+	for _, name := range []string{keyFile, revokedFile, peerFile, formerPeerFile} {
 		files = append(files, filepath.Join(cfg.StateDir, name))
 	}
 	folders := docker.Folders(cfg.StateDir, cfg.RunDir)

@@ -133,7 +133,7 @@ func purge(cfg config.Config) (done []string, err error) {
 	shared.Provider = config.ProviderSDN
 	var others []string
 	for _, socket := range []string{
-		cfg.SDN.Socket, cfg.Docker.Socket, cfg.Node.Socket, cfg.Kurma.Socket, cfg.Admin.Socket,
+		cfg.SDN.Socket, rpcSocket(cfg), cfg.Docker.Socket, cfg.Node.Socket, cfg.Kurma.Socket, cfg.Admin.Socket,
 		frontSocket(shared, duties{docker: true}), frontSocket(shared, duties{node: true}),
 	} {
 		info, err := os.Lstat(socket)

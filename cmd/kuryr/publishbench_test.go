@@ -28,8 +28,7 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/neutron"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/rpc"
 )
 
 // benchFolder is the environment of a process that serves the SDN of BenchmarkPublishRatio: the folder
@@ -61,7 +60,7 @@ func serveBench(folder string) error {
 	if err != nil {
 		return err
 	}
-	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(p, restapi.Options{}))
+	handler := rpc.NewHandler(p, rpc.HandlerOptions{})
 	go func() { _ = (&http.Server{Handler: handler}).Serve(l) }()
 	fmt.Fprintln(os.Stdout, p.Installation())
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -132,14 +131,10 @@ func benchmarkPublish(b *testing.B, name string, apart bool) {
 			_ = in.Close()
 			must(cmd.Wait())
 		}()
-		installation, err := bufio.NewReader(out).ReadString('\n')
+		_, err = bufio.NewReader(out).ReadString('\n')
 		must(err)
-		provider, err = neutron.Open(neutron.Config{
-			Installation: strings.TrimSpace(installation), Host: "h",
-			Endpoint: "unix://" + filepath.Join(folder, "s"),
-		}, slog.New(slog.DiscardHandler))
+		provider, err = rpc.Dial(b.Context(), filepath.Join(folder, "s"), rpc.Options{})
 		must(err)
-		must(provider.Ping(b.Context()))
 	} else {
 		p, f, err := openBench(folder)
 		must(err)

@@ -309,6 +309,41 @@ func TestSDNStoreOnly(t *testing.T) {
 	}
 }
 
+// A driver that finds an SDN of a version without sdn/rpc says what to do, and ends.
+func TestDriverOnEarlierSDN(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	if err := os.MkdirAll(m.path("run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", m.path("run/sdn.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	code, _, complaint := m.run(t, "docker", "--provider", "sdn")
+	if code != exitError || !strings.Contains(complaint, "upgrade and restart `kuryr sdn` first") {
+		t.Errorf("exit %d, %s", code, complaint)
+	}
+}
+
+// A driver that has met its SDN begins without it, also with what an earlier version kept.
+func TestDriverBeforeItsSDN(t *testing.T) {
+	nstest.Require(t)
+	m := newMachine(t)
+	stopSDN, _, _ := m.sdn(t)
+	driver := func(ctx context.Context, a *app) int { return a.run(ctx, []string{"docker", "--provider", "sdn"}) }
+	stop, _ := m.start(t, driver)
+	stop()
+	stopSDN()
+	m.start(t, driver)
+	if _, err := os.Stat(m.path("state/" + peerFile)); err != nil {
+		t.Error(err)
+	}
+	m.sdn(t)
+	m.plug(t)
+}
+
 // What Kuryr's own driver changes at the socket is no line at info. Nobody hides what comes over the network by a name.
 func TestAuditOfTheDriver(t *testing.T) {
 	ci := restapi.Caller{Project: "demo", Role: restapi.Admin, Name: "root"}

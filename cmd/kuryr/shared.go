@@ -4,9 +4,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,79 +14,94 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/internal/backoff"
+	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/internal/metrics"
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/rpc"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// openShared opens the SDN of a `kuryr sdn` on this machine, which must have been there once.
-func openShared(ctx context.Context, c config.Config, log *slog.Logger, r prometheus.Registerer) (*backend, error) {
-	installation := c.Installation
-	if installation == "" {
+// rpcSocket returns the socket where the embedded SDN serves its provider: sdn-rpc.sock
+// beside sdn.sock.
+func rpcSocket(c config.Config) string {
+	return strings.TrimSuffix(c.SDN.Socket, ".sock") + "-rpc.sock"
+}
+
+// openShared opens the SDN of a `kuryr sdn` on this machine. Unless the configuration names
+// the installation, it waits for the SDN until that has answered once.
+func openShared(
+	ctx context.Context, c config.Config, log *slog.Logger, r prometheus.Registerer,
+) (*backend, error) {
+	requests := metrics.NewRequests(r)
+	o := rpc.Options{
+		Installation: c.Installation, Neutron: c.SDN.Socket, Timeout: c.Neutron.Timeout, Logger: log,
+		Observe: func(method string, status int, took time.Duration) {
+			requests.Done("RPC", method, status, took)
+		},
+	}
+	if c.Installation != "" {
+		o.Known = &rpc.Peer{Installation: c.Installation, Capabilities: unmet}
+	} else {
 		var err error
-		if installation, err = sharedInstallation(ctx, c, log); err != nil {
+		path := filepath.Join(c.StateDir, peerFile)
+		if o.Known, err = keptPeer(path); err != nil {
 			return nil, err
 		}
+		o.Learned = func(p rpc.Peer) {
+			if err := keepPeer(path, p); err != nil {
+				log.Warn("cannot store the SDN's capabilities", "path", path, "err", err)
+			}
+		}
 	}
-	p, err := openCounted(neutron.Config{
-		Installation: installation, Host: c.Host, Endpoint: "unix://" + c.SDN.Socket, Auth: neutron.Auth{Type: "none"}, Timeout: c.Neutron.Timeout,
-		Uncached: true, // other processes change the same networks
-	}, log, r)
+	p, err := rpc.Dial(ctx, rpcSocket(c), o)
 	if err != nil {
 		return nil, err
 	}
 	return &backend{provider: p, here: true}, nil
 }
 
-// sharedFile, in the state directory, keeps whose the shared SDN is.
-const sharedFile = "sdn-installation"
-
-// sharedPause is the time between two questions whether the SDN is there yet: it is being started beside this process.
-const sharedPause = 100 * time.Millisecond
-
-// sharedInstallation asks the running SDN for its installation, so that what another process has made on it is this one's too. Where it does not answer what
-// it said the last time holds; without that it is waited for until ctx ends.
-func sharedInstallation(ctx context.Context, c config.Config, log *slog.Logger) (string, error) {
-	path := filepath.Join(c.StateDir, sharedFile)
-	client := admin.NewClient(c.Admin.Socket)
-	for told := false; ; {
-		status, err := client.Status(ctx)
-		if err == nil && status.Store.Path != "" && status.Installation != "" {
-			return status.Installation, keepText(path, status.Installation)
-		}
-		if err == nil {
-			return "", fmt.Errorf("who answers at %s is no `kuryr sdn`: it has no store", c.Admin.Socket)
-		}
-		kept, missing := os.ReadFile(path)
-		if missing == nil {
-			return strings.TrimSpace(string(kept)), nil
-		}
-		if !errors.Is(missing, fs.ErrNotExist) {
-			return "", missing
-		}
-		reason := oneLine(err)
-		if admin.IsNotRunning(err) { // whose words are about `kuryr up`
-			reason = "nothing answers at " + c.Admin.Socket
-		}
-		if !told {
-			log.Info("waiting for `kuryr sdn`", "reason", reason)
-			told = true
-		}
-		if backoff.Sleep(ctx, sharedPause) != nil {
-			return "", fmt.Errorf("`kuryr sdn` has not come: %s", reason)
-		}
-	}
+// unmet is what a `kuryr sdn` is expected to do until it has answered.
+var unmet = sdn.Capabilities{
+	ChooseMAC: true, ChooseAddress: true, HostBinding: true, TagsAtCreate: true,
+	MaxTagLen: valid.MaxText, MaxNameLen: valid.MaxText, KeepReserved: true, SubnetPools: true,
+	Routers: true, FloatingIPs: true, FloatingIPv6: true, PickFloatingIP: true,
+	HostAddresses: true, HostReached: true, Forwards: true, ForwardRanges: true,
+	SecurityGroups: true, GrouplessOpen: true, RemoteGroups: true, AddressGroups: true,
+	QoS: true, Quotas: true, WatchPorts: true, Ordered: true,
 }
 
-// keepText writes a line into a file, unless it is there.
-func keepText(path, text string) error {
-	if kept, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(kept)) == text {
-		return nil
+// peerFile, in the state directory, keeps what the SDN said of itself. Earlier versions
+// kept its installation alone, in formerPeerFile.
+const (
+	peerFile       = "sdn.json"
+	formerPeerFile = "sdn-installation"
+)
+
+// keptPeer reads the file, nil where there is none.
+func keptPeer(path string) (*rpc.Peer, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &rpc.Peer{}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return p, nil
+}
+
+func keepPeer(path string, p rpc.Peer) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, text+"\n"); return err })
+	return atomicfile.WriteFile(path, text, 0o600)
 }

@@ -172,19 +172,22 @@ func (d *daemon) announce(ctx context.Context) {
 func (d *daemon) awaitSDN(ctx context.Context) bool {
 	ctx = sdn.Unawaited(ctx)
 	wait := backoff.Backoff{Min: time.Second, Max: 30 * time.Second}
-	for logged := false; d.sdn.Ping(ctx) != nil; logged = true {
-		switch {
-		case logged || ctx.Err() != nil:
-		case d.cfg.Provider == config.ProviderNeutron:
-			d.log.Info("waiting for Neutron", d.addresses()...)
-		default:
-			d.log.Info("waiting for kuryr sdn", d.addresses()...)
+	for logged := false; ; logged = true {
+		err := d.sdn.Ping(ctx)
+		if err == nil {
+			return true
+		}
+		what := "waiting for kuryr sdn"
+		if d.cfg.Provider == config.ProviderNeutron {
+			what = "waiting for Neutron"
+		}
+		if !logged && ctx.Err() == nil {
+			d.log.Info(what, append(d.addresses(), "err", err)...)
 		}
 		if wait.Wait(ctx) != nil {
 			return false
 		}
 	}
-	return true
 }
 
 // begin makes the kernel follow the store, where the SDN is embedded, and then lets clients in. What it starts runs in work until ctx ends.

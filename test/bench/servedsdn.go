@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/rpc"
 )
 
 // What a real neutron-server with OVN did on two processors: 2.5 ports made a second, one by one or in bulk, and 35 other requests.
@@ -28,6 +30,7 @@ type servedSDN struct {
 	socket string
 	store  *local.Provider
 	server *http.Server
+	calls  *http.Server  // of sdn/rpc
 	slow   atomic.Bool   // as slow as Neutron
 	turn   chan struct{} // of the one that such an SDN is at
 }
@@ -59,6 +62,10 @@ func serveSDN(ctx context.Context, dir string) (*servedSDN, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	calls, err := net.Listen("unix", filepath.Join(dir, "sdn-rpc.sock"))
+	if err != nil {
+		return nil, errors.Join(err, listener.Close(), store.Close())
+	}
 	served := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(everyHost{store, s}, restapi.Options{}))
 	s.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -66,11 +73,21 @@ func serveSDN(ctx context.Context, dir string) (*servedSDN, error) {
 		}
 		served.ServeHTTP(w, r)
 	})}
+	called := rpc.NewHandler(everyHost{store, s}, rpc.HandlerOptions{})
+	s.calls = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/EnsurePorts") {
+			s.takes(r.Context(), neutronOther)
+		}
+		called.ServeHTTP(w, r)
+	})}
 	go func() { _ = s.server.Serve(listener) }()
+	go func() { _ = s.calls.Serve(calls) }()
 	return s, nil
 }
 
-func (s *servedSDN) close() { _ = errors.Join(s.server.Close(), s.store.Close()) }
+func (s *servedSDN) close() {
+	_ = errors.Join(s.server.Close(), s.calls.Close(), s.store.Close())
+}
 
 // everyHost takes each host for its own.
 type everyHost struct {

@@ -150,7 +150,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"bind.ovs.left":             {byOVS, "bind", "TestKilledOVS"},
 	"bind.hybrid.bridged":       {byOVS, "bind", "TestKilledOVS"},
 	"bind.hybrid.paired":        {byOVS, "bind", "TestKilledOVS"},
-	"bind.hybrid.retired":        {byOVS, "bind", "TestKilledOVS"},
+	"bind.hybrid.retired":       {byOVS, "bind", "TestKilledOVS"},
 }
 
 const (
