@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
+	"github.com/prometheus/procfs"
 	vns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -202,12 +203,12 @@ func Sweep(ns vns.NsHandle) ([]string, error) {
 	return gone, nil
 }
 
-// alive tells whether a process runs; one that is dead and waits for its parent does not.
+// alive reports whether a process runs. One that is dead and waits for its parent does not.
 func alive(pid int) bool {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return false
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return rest != "" && rest[0] != 'Z' && rest[0] != 'X'
+	stat, err := p.Stat()
+	return err == nil && stat.State != "Z" && stat.State != "X"
 }

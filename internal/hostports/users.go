@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/prometheus/procfs"
 )
 
 // Program is a process of this host.
@@ -80,26 +80,16 @@ func socketOf(line string, p Port) (inode string, ok bool) {
 	return "", false
 }
 
-// processes names those that have one of the files open.
-func processes(files map[string]bool) []Program {
-	var found []Program
-	pids, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range pids {
-		entries, err := os.ReadDir(dir + "/fd")
-		if err != nil {
-			continue // it has ended, or is not ours to look into
+// processes names at most three processes that have one of the files open.
+func processes(files map[string]bool) (found []Program) {
+	all, _ := procfs.AllProcs()
+	for _, p := range all {
+		open, err := p.FileDescriptorTargets()
+		if err != nil || !slices.ContainsFunc(open, func(f string) bool { return files[f] }) {
+			continue // without the files, ended, or of another user
 		}
-		for _, e := range entries {
-			target, err := os.Readlink(dir + "/fd/" + e.Name())
-			if err != nil || !files[target] {
-				continue
-			}
-			comm, _ := os.ReadFile(dir + "/comm")
-			pid, _ := strconv.Atoi(filepath.Base(dir))
-			found = append(found, Program{strings.TrimSpace(string(comm)), pid})
-			break
-		}
-		if len(found) == 3 {
+		name, _ := p.Comm()
+		if found = append(found, Program{name, p.PID}); len(found) == 3 {
 			break
 		}
 	}

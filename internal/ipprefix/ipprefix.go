@@ -1,25 +1,17 @@
-// Package ipprefix has what netip leaves out of arithmetic with prefixes.
+// Package ipprefix has arithmetic with prefixes that netip and netipx leave out.
 //
 // It owns no more than that. It must not know what prefixes are for.
 package ipprefix
 
 import (
-	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/kuryr/kuryr/internal/sortslice"
+	"go4.org/netipx"
 )
 
-// Last is the highest address of a valid prefix.
-func Last(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
+// Last returns the highest address of a valid prefix.
+func Last(p netip.Prefix) netip.Addr { return netipx.PrefixLastIP(p) }
 
 // Widest gives prefixes in order, without bits beyond their lengths, leaving out invalid
 // ones and those that others contain: of what is left none overlaps another, and it
@@ -40,27 +32,14 @@ func Widest(list []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// Without returns the parts of p that are in none of the others.
+// Without returns the parts of p that are in none of the others, in order. There can be as
+// many as p has bits for each of the others.
 func Without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	return slices.Collect(Parts(p, others))
-}
-
-// Parts yields the parts of p that are in none of the others. There can be as many as
-// p has bits for each of the others.
-func Parts(p netip.Prefix, others []netip.Prefix) iter.Seq[netip.Prefix] {
-	return func(yield func(netip.Prefix) bool) { eachPart(p, others, yield) }
-}
-
-// eachPart reports whether it yielded all parts.
-func eachPart(p netip.Prefix, others []netip.Prefix, yield func(netip.Prefix) bool) bool {
-	near := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
-	switch {
-	case len(near) == 0:
-		return yield(p)
-	case slices.ContainsFunc(near, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
-		return true
+	var left netipx.IPSetBuilder
+	left.AddPrefix(p)
+	for _, o := range others {
+		left.RemovePrefix(o)
 	}
-	lower := netip.PrefixFrom(p.Addr(), p.Bits()+1)
-	upper := netip.PrefixFrom(Last(lower).Next(), p.Bits()+1)
-	return eachPart(lower, near, yield) && eachPart(upper, near, yield)
+	set, _ := left.IPSet() // without the others that are invalid
+	return set.Prefixes()
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/vishvananda/netns"
@@ -360,18 +359,6 @@ func (s *Store) invisible(cause error) error {
 	return fmt.Errorf("%w: %s is a slave mount (a sandbox of systemd, or a pod): run with "+
 		"MountFlags=shared and without the unit's own mount namespace, "+
 		"or with mountPropagation: Bidirectional on the volume, or with hostPID: true: %w", ErrInvisible, s.dir, cause)
-}
-
-// holderHere reads the mount namespace of the calling thread, which may differ from the process's.
-func holderHere(path string) (mount, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	file, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return mount{}, fmt.Errorf("mounts: %w", err)
-	}
-	defer file.Close()
-	return holder(file, path)
 }
 
 func sameFile(a, b string) (bool, error) {

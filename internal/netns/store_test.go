@@ -283,16 +283,6 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-func FuzzParseMount(f *testing.F) {
-	f.Add("36 35 98:0 /root /point rw,noatime shared:1 master:2 - ext4 /dev/root rw")
-	f.Add(`1 2 0:1 / /a\04 rw -`)
-	f.Fuzz(func(t *testing.T, line string) {
-		if m, err := parseMount(line); err == nil && m.Point == "" && strings.Split(line, " ")[4] != "" {
-			t.Errorf("%q: no mount point", line)
-		}
-	})
-}
-
 // In a container of its own, what counts is whether the host has a mount with the same
 // peers, under whatever path.
 func TestSeenByTheHostOfAContainer(t *testing.T) {

@@ -3,7 +3,6 @@
 package plugin
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -64,26 +64,18 @@ func openCgroups(run string, log *slog.Logger) (*cgroups, error) {
 	return c, nil
 }
 
-// cgroup2Mount is where a cgroup2 hierarchy can be written to, "" if nowhere.
+// cgroup2Mount returns where a cgroup2 hierarchy can be written to, "" if nowhere.
 func cgroup2Mount() (string, error) {
-	file, err := os.Open("/proc/thread-self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
 	if err != nil {
 		return "", fmt.Errorf("mounts: %w", err)
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		before, after, _ := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(before)
-		if len(fields) < 6 || !strings.HasPrefix(after, "cgroup2 ") || strings.Contains(fields[4], `\`) {
-			continue
-		}
-		if unix.Access(fields[4], unix.W_OK) == nil && !strings.HasPrefix(fields[5], "ro") {
-			return fields[4], nil
+	for _, m := range mounts {
+		if unix.Access(m.Mountpoint, unix.W_OK) == nil && !strings.HasPrefix(m.Options, "ro") {
+			return m.Mountpoint, nil
 		}
 	}
-	return "", lines.Err()
+	return "", nil
 }
 
 // close removes the folder, if no group is left in it.

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
+	"go4.org/netipx"
 )
 
 // checkSubnet refuses what makes no sense whatever the network.
@@ -72,7 +72,7 @@ func checkGateway(cidr netip.Prefix, g sdn.Gateway) error {
 // whole is what of a subnet can be given out at all, as Neutron has it: of IPv4 neither the network's address nor the broadcast address, of
 // IPv6 not the routers' anycast address; of two addresses or one all.
 func whole(cidr netip.Prefix) sdn.AddressRange {
-	r := sdn.AddressRange{First: cidr.Addr(), Last: lastOf(cidr)}
+	r := sdn.AddressRange{First: cidr.Addr(), Last: netipx.PrefixLastIP(cidr)}
 	if cidr.Bits() >= cidr.Addr().BitLen()-1 {
 		return r
 	}
@@ -83,50 +83,31 @@ func whole(cidr netip.Prefix) sdn.AddressRange {
 	return r
 }
 
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 1 << (7 - i%8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-// allocatable is what of the ranges, none being the whole subnet, is to be given out automatically: neither the gateway nor what is
-// reserved, in order, adjacent ranges joined.
-func allocatable(cidr netip.Prefix, gateway netip.Addr, ranges []sdn.AddressRange, reserved []netip.Addr) []sdn.AddressRange {
+// allocatable returns the ranges that are given out automatically, in order: those of the subnet,
+// or the whole subnet if it has none, without the gateway and the reserved addresses.
+func allocatable(
+	cidr netip.Prefix, gateway netip.Addr, ranges []sdn.AddressRange, reserved []netip.Addr,
+) (out []sdn.AddressRange) {
 	if len(ranges) == 0 {
 		ranges = []sdn.AddressRange{whole(cidr)}
 	}
-	sorted := sortslice.Sorted(ranges, func(a, b sdn.AddressRange) int { return a.First.Compare(b.First) })
-	var out []sdn.AddressRange
-	for _, r := range sorted {
-		if n := len(out); n > 0 && (!out[n-1].Last.Less(r.First) || out[n-1].Last.Next() == r.First) {
-			if out[n-1].Last.Less(r.Last) {
-				out[n-1].Last = r.Last
-			}
-			continue
-		}
-		out = append(out, r)
+	var left netipx.IPSetBuilder
+	for _, r := range ranges {
+		left.AddRange(netipx.IPRangeFrom(r.First, r.Last))
 	}
 	for _, hole := range append(slices.Clone(reserved), gateway) {
-		at := slices.IndexFunc(out, func(r sdn.AddressRange) bool { return inRanges([]sdn.AddressRange{r}, hole) })
-		if at < 0 {
-			continue
+		if hole.IsValid() {
+			left.Remove(hole)
 		}
-		var parts []sdn.AddressRange
-		if r := out[at]; r.First.Less(hole) {
-			parts = append(parts, sdn.AddressRange{First: r.First, Last: hole.Prev()})
-		}
-		if r := out[at]; hole.Less(r.Last) {
-			parts = append(parts, sdn.AddressRange{First: hole.Next(), Last: r.Last})
-		}
-		out = slices.Replace(out, at, at+1, parts...)
+	}
+	set, _ := left.IPSet() // without ranges that are invalid
+	for _, r := range set.Ranges() {
+		out = append(out, sdn.AddressRange{First: r.From(), Last: r.To()})
 	}
 	return out
 }
 
-// inRanges tells whether an address is in one of the ranges; an invalid one is in none.
+// inRanges reports whether an address is in one of the ranges. An invalid one is in none.
 func inRanges(ranges []sdn.AddressRange, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r sdn.AddressRange) bool {
 		return a.IsValid() && a.BitLen() == r.First.BitLen() && !a.Less(r.First) && !r.Last.Less(a)

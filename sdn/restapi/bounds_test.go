@@ -90,7 +90,7 @@ func TestWithout(t *testing.T) {
 		taken = append(taken, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 1, byte(i)}), 32))
 	}
 	left := ipprefix.Without(whole, taken)
-	if got := merged(append(left, taken...)); len(got) != 1 || got[0] != whole {
+	if got := prefixSet(append(left, taken...)).Prefixes(); len(got) != 1 || got[0] != whole {
 		t.Errorf("together they are %v", got)
 	}
 	for _, p := range left {

@@ -36,7 +36,7 @@ func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
 		Common: encodeMeta(p.Meta), Prefixes: []string{}, DefaultPrefixLen: p.DefaultLen, MinPrefixLen: p.MinLen, MaxPrefixLen: p.MaxLen,
 		Shared: p.Shared, IPVersion: 4,
 	}
-	for _, prefix := range merged(p.Prefixes) {
+	for _, prefix := range prefixSet(p.Prefixes).Prefixes() {
 		out.Prefixes = append(out.Prefixes, prefix.String())
 		out.IPVersion = family(prefix.Addr())
 	}
@@ -111,10 +111,8 @@ func (s *server) servePrefixes() {
 		limit := max(maxItems, len(pool.Prefixes))
 		left := 0
 		for _, have := range pool.Prefixes {
-			for range ipprefix.Parts(have, asked) {
-				if left++; left > limit {
-					return pool, badRequest(fmt.Sprintf("More than %d prefixes would be left, which are too many", limit))
-				}
+			if left += len(ipprefix.Without(have, asked)); left > limit {
+				return pool, badRequest(fmt.Sprintf("More than %d prefixes would be left, which are too many", limit))
 			}
 		}
 		return remover.RemovePrefixes(c.ctx(), pool.ID, asked, revision)
@@ -194,15 +192,16 @@ func (b *body) poolPrefixes() *[]netip.Prefix {
 			return nil
 		}
 	}
-	out := merged(*prefixes)
+	out := prefixSet(*prefixes).Prefixes()
 	return &out
 }
 
-// growth is the list that holds what is wanted, made of the prefixes that are there and what is new. One that is not wanted any more is missing in it.
+// growth returns the list that holds what is wanted: the prefixes that exist, and the parts that
+// are new. A prefix that is no longer wanted is not in it.
 func growth(have, want []netip.Prefix) []netip.Prefix {
-	out := []netip.Prefix{}
+	out, wanted := []netip.Prefix{}, prefixSet(want)
 	for _, p := range have {
-		if covers(want, p) {
+		if wanted.ContainsPrefix(p) {
 			out = append(out, p)
 		}
 	}

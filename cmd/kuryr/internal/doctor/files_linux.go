@@ -3,15 +3,14 @@
 package doctor
 
 import (
-	"bufio"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,36 +66,30 @@ func Changed(path string) time.Time {
 // CountPins counts the namespaces that are pinned in a folder, and those of them that the
 // first process sees.
 func CountPins(folder string) (here, seen int) {
-	mine, err := mountPoints("/proc/self/mountinfo", folder)
+	mine, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return 0, 0
 	}
-	firsts, err := mountPoints("/proc/1/mountinfo", folder)
+	firsts, err := mountinfo.PidMountInfo(1)
 	if err != nil {
-		return 0, 0 // who may not look cannot tell
+		return 0, 0 // without the right to look
 	}
-	for point := range mine {
-		if firsts[point] {
+	own, first := pointsIn(folder, mine), pointsIn(folder, firsts)
+	for point := range own {
+		if first[point] {
 			seen++
 		}
 	}
-	return len(mine), seen
+	return len(own), seen
 }
 
-// mountPoints are those right in the folder.
-func mountPoints(path, folder string) (map[string]bool, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
+// pointsIn returns the mount points directly in the folder.
+func pointsIn(folder string, mounts []*mountinfo.Info) map[string]bool {
 	points := map[string]bool{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 && filepath.Dir(fields[4]) == folder {
-			points[fields[4]] = true
+	for _, m := range mounts {
+		if filepath.Dir(m.Mountpoint) == folder {
+			points[m.Mountpoint] = true
 		}
 	}
-	return points, lines.Err()
+	return points
 }
