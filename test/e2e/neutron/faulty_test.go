@@ -267,18 +267,22 @@ func (f *faulty) containers(r *rig, network object) {
 		{[]string{"Neutron", "answers 429"}, spoilt{"POST ports": always(http.StatusTooManyRequests)}, nil},
 		{[]string{"Neutron", "answers 500"}, spoilt{"POST ports": say(http.StatusInternalServerError)}, nil},
 		{[]string{"Neutron", "answers 503"}, spoilt{"POST ports": always(http.StatusServiceUnavailable)}, nil},
+		// The port is there, and only this host changes it: the change is repeated.
+		{nil, spoilt{"PUT ports": say(http.StatusServiceUnavailable)}, nil},
+		{nil, spoilt{"PUT ports": half}, nil},
+		{nil, spoilt{"PUT ports": stall}, nil},
 		// The port is there, and whether it was changed is not known: it goes.
 		{
 			[]string{"Neutron", "answers 503"},
-			spoilt{"PUT ports": say(http.StatusServiceUnavailable), "DELETE ports": cut}, nil,
+			spoilt{"PUT ports": always(http.StatusServiceUnavailable), "DELETE ports": cut}, nil,
 		},
 		{
-			[]string{"Neutron", "broke off"},
-			spoilt{"PUT ports": half, "DELETE ports": say(http.StatusInternalServerError)}, nil,
-		},
-		{
-			[]string{"Neutron", "has not answered"},
-			spoilt{"PUT ports": stall, "DELETE ports": say(http.StatusServiceUnavailable)}, nil,
+			[]string{"Neutron", "answers 500"},
+			spoilt{
+				"PUT ports":    say(http.StatusInternalServerError),
+				"DELETE ports": say(http.StatusInternalServerError),
+			},
+			nil,
 		},
 	} {
 		f.spoil(r, c.made)
