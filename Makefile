@@ -51,7 +51,7 @@ man: build ## write the man pages to man/
 # Packages with concurrency of their own, whose tests "make test" runs with the race detector.
 # "make race" does that for the whole tree. kube/raven, sdn/neutron and datapath/fabric take too
 # long with it; kube/proxy and kube/agent/claim need client-go, which would be compiled twice.
-RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./internal/portproxy \
+RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./docker/publish/portproxy \
 	./internal/reconcile ./kube/agent ./kurma/plugin ./kurma/pod ./sdn/local ./sdn/rpc
 
 # Test functions in files with the build tag kubernetes.

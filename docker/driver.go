@@ -20,8 +20,8 @@ import (
 	"github.com/kuryr/kuryr/docker/ipam"
 	networks "github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/docker/publish"
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/docker/swarm"
-	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )

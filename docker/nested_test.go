@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/trunktest"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/nested/trunktest"
 )
 
 var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 1}

@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 
 	endpoints "github.com/kuryr/kuryr/docker/endpoint"
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/ipproto"
 	"github.com/kuryr/kuryr/internal/jsonstore"
-	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/jsonstore"
-	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )

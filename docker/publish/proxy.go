@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/hostports"
-	"github.com/kuryr/kuryr/internal/portproxy"
 )
 
 // Proxy publishes ports on the host by a proxy in this process, which dials from the container's

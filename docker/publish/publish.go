@@ -16,10 +16,10 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/ipproto"
-	"github.com/kuryr/kuryr/internal/portproxy"
 	"github.com/kuryr/kuryr/sdn"
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/docker/network"
-	"github.com/kuryr/kuryr/internal/portproxy"
+	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"

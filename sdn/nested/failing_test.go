@@ -6,9 +6,9 @@ import (
 	"net"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/trunktest"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/nested/trunktest"
 )
 
 // failing is an SDN whose next answers to what attaches ports and takes them off are that it is away.

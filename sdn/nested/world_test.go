@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kuryr/kuryr/internal/trunktest"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/nested/trunktest"
 )
 
 const vmHost = "vm.example"
