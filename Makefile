@@ -86,6 +86,12 @@ lint: ## gofmt, vet, staticcheck, golangci-lint, freshness of what is generated 
 lint-debt: ## lower the entries of .lint-debt to what is left
 	go run -C hack/tools/stylecheck . -write
 
+deps-outdated: ## list the direct modules that are behind their newest served version (the Go module proxy)
+	hack/outdated.sh
+
+vuln: ## known vulnerabilities that programs and suites reach (govulncheck; says where its database is unreachable)
+	hack/vuln.sh
+
 generate: ## make the deep copies of kube/api/v1 and the CRDs from its types
 	hack/generate.sh
 

@@ -1,5 +1,5 @@
-# Read by hack/lint.sh, hack/generate.sh and hack/images.sh: builds a tool that is pinned in a folder here, once, into a
-# cache outside the tree.
+# Read by hack/lint.sh, hack/generate.sh, hack/images.sh and hack/vuln.sh: builds a tool that is pinned in a folder
+# here, once, into a cache outside the tree.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kuryr/bin
 mkdir -p "$cache"
 
