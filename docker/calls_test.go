@@ -24,7 +24,7 @@ var callBounds = map[string]map[string]calls{
 	"routed": {
 		"RequestPool":                 {1, 1},
 		"RequestAddress gateway":      {0, 0},
-		"CreateNetwork":               {4, 3},
+		"CreateNetwork":               {4, 3}, // Router has the unreachable ranges of an embedded SDN
 		"RequestAddress":              {1, 1},
 		"CreateEndpoint":              {2, 1}, // Neutron's subnets are cached
 		"Join":                        {0, 0},
