@@ -53,7 +53,7 @@ func (w *wire) send(frame []byte) {
 	must(w.t, unix.Sendto(w.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: w.index}))
 }
 
-// sees tells whether this very frame arrives before the marker that is sent after it.
+// sees reports whether this very frame arrives before the marker that is sent after it.
 func (w *wire) sees(frame, marker []byte) bool {
 	w.t.Helper()
 	b := make([]byte, 2048)

@@ -20,7 +20,7 @@ type leftovers struct {
 	of map[string]int
 }
 
-// due counts ports that went, and tells whether it is time to clear.
+// due counts ports that went, and reports whether it is time to clear.
 func (l *leftovers) due(domain string, gone []Port) bool {
 	n := 0
 	for _, p := range gone {

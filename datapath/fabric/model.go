@@ -91,7 +91,7 @@ type Trunk struct {
 	VLAN            int    // 1 to 4094; no two subports of a parent have the same
 }
 
-// Filtered tells whether only what security groups allow passes.
+// Filtered reports whether only what security groups allow passes.
 func (p Port) Filtered() bool { return p.Guard && len(p.Groups) > 0 }
 
 // AllowedAddress is a further source that a guarded port may use. A nil MAC is the port's own.

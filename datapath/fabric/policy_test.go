@@ -109,7 +109,7 @@ func (f *filtered) converse(from netns.NsHandle, to netns.NsHandle, address stri
 	return l
 }
 
-// says tells whether a byte gets from one end to the other, which is expected or not.
+// says reports whether a byte gets from one end to the other, which is expected or not.
 func says(from, to net.Conn, want bool) bool {
 	end := time.Now().Add(waitFor(want))
 	_ = from.SetDeadline(end)
@@ -133,7 +133,7 @@ func waitFor(want bool) time.Duration {
 // much longer.
 const patience = 150 * time.Millisecond
 
-// passes tells whether a server of serve answers.
+// passes reports whether a server of serve answers.
 func (f *filtered) passes(from netns.NsHandle, network, addr string, wait time.Duration) bool {
 	f.t.Helper()
 	ok := false

@@ -300,7 +300,7 @@ func (f *filtered) datagrams(c container, at netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
-// sends tells whether a datagram gets from one socket to another, which is expected or not.
+// sends reports whether a datagram gets from one socket to another, which is expected or not.
 func sends(from, to *net.UDPConn, addr netip.AddrPort, want bool) bool {
 	text := []byte(time.Now().String())
 	if _, err := from.WriteToUDPAddrPort(text, addr); err != nil {

@@ -93,7 +93,7 @@ func (s *space) link(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// lacks tells whether it is certain that there is no such link.
+// lacks reports whether it is certain that there is no such link.
 func (s *space) lacks(name string) bool {
 	link, err := s.link(name)
 	return err == nil && link == nil

@@ -28,7 +28,7 @@ func (t Trunk) validate() error {
 	return nil
 }
 
-// Subport tells whether the port is reached through another.
+// Subport reports whether the port is reached through another.
 func (p Port) Subport() bool { return p.Trunk != Trunk{} }
 
 // trunks remembers the subports, since the kernel does not know of a leg whose tap is not
@@ -136,7 +136,7 @@ func (t *trunks) on(tap string) map[string][]Port {
 	return byDomain
 }
 
-// carries tells whether a link is the tap of a subport's parent.
+// carries reports whether a link is the tap of a subport's parent.
 func (t *trunks) carries(tap string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

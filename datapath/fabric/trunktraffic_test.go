@@ -214,7 +214,7 @@ func TestTrunkTraffic(t *testing.T) {
 	everything("apart again", p, first, second)
 }
 
-// lossy tells whether ping lost packets.
+// lossy reports whether ping lost packets.
 func lossy(out string) bool {
 	var sent, got int
 	for line := range strings.Lines(out) {

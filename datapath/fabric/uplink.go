@@ -83,7 +83,7 @@ func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]s
 
 const nl6AddrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE
 
-// paired tells whether two links of two namespaces are each other's peers.
+// paired reports whether two links of two namespaces are each other's peers.
 func paired(outside, inside netlink.Link) bool {
 	return outside != nil && inside != nil && outside.Type() == "veth" && inside.Type() == "veth" &&
 		outside.Attrs().ParentIndex == inside.Attrs().Index && inside.Attrs().ParentIndex == outside.Attrs().Index

@@ -96,7 +96,7 @@ func (h *Host) checkForwarding(v4, v6 bool) ([]Finding, error) {
 	return found, nil
 }
 
-// checkTable also tells whether iptables can show the table, so that nothing more need be
+// checkTable also reports whether iptables can show the table, so that nothing more need be
 // asked about it.
 func (h *Host) checkTable(ctx context.Context, f family) ([]Finding, bool, error) {
 	rs, err := f.read(ctx)

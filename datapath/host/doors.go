@@ -15,7 +15,7 @@ import (
 // Owner is whose firewall a door leads through.
 type Owner string
 
-// The owners. OwnerPolicy is FORWARD's own policy or last rule, set by nobody we know.
+// The owners. OwnerPolicy is FORWARD's own policy or last rule, set by no program that we know.
 const (
 	OwnerDocker    Owner = "docker"
 	OwnerUFW       Owner = "ufw"
@@ -75,7 +75,7 @@ func (h *Host) OpenDoors(ctx context.Context) ([]Door, error) {
 func (h *Host) openTable(ctx context.Context, f family) (*Door, error) {
 	rs, err := f.read(ctx)
 	if errors.Is(err, errUnreadable) {
-		// The table was written with nft. It concerns us only if it shuts, and then nobody but
+		// The table was written with nft. It concerns us only if it shuts, and then no program but
 		// its author can open it.
 		if shut, err2 := h.shutChains(
 			func(c *nftables.Chain) bool { return f.owns(c.Table) },
@@ -116,8 +116,8 @@ func (h *Host) openTable(ctx context.Context, f family) (*Door, error) {
 	return d, nil
 }
 
-// CloseDoors takes away every rule and zone entry of ours, and nothing else. Idempotent.
-// Call it when Kuryr leaves the host and nobody is in Watch.
+// CloseDoors removes every rule and zone entry of ours, and nothing else. Idempotent.
+// Call it when Kuryr leaves the host and Watch has returned.
 func (h *Host) CloseDoors(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // trustedZone is the zone of firewalld's own whose target is ACCEPT. A zone of our own
-// would need a change of the permanent configuration and a reload, in which everybody's
+// would need a change of the permanent configuration and a reload, in which all users'
 // runtime changes are lost; an interface is added to this one at run time.
 const trustedZone = "trusted"
 
@@ -68,7 +68,7 @@ func (f *firewalld) zoneOf(ctx context.Context, link string) (string, error) {
 	return zone, nil
 }
 
-// admitsFrom tells whether a policy lets packets that nobody asked for go from other
+// admitsFrom reports whether a policy lets unsolicited packets go from other
 // zones to zone. Answers and published ports pass anyway.
 func (f *firewalld) admitsFrom(ctx context.Context, zone string) (bool, error) {
 	var policies []string
@@ -90,7 +90,7 @@ func (f *firewalld) admitsFrom(ctx context.Context, zone string) (bool, error) {
 	return false, nil
 }
 
-// refusal tells whether firewalld refused a call for this reason of its own, such as
+// refusal reports whether firewalld refused a call for this reason of its own, such as
 // "ALREADY_ENABLED".
 func refusal(err error, reason string) bool {
 	var e dbus.Error
@@ -151,7 +151,7 @@ func (h *Host) closeZone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f != nil { // else it has forgotten by itself, being a runtime change
+	if f != nil { // otherwise it has forgotten by itself, being a runtime change
 		defer f.close()
 		err := f.call(ctx, firewalldZone+".removeInterface", r.Zone, h.link).Err
 		if err != nil && !refusal(err, "NOT_ENABLED") && !refusal(err, "UNKNOWN_INTERFACE") &&

@@ -118,7 +118,8 @@ func (h *Host) finish6(r *record) error {
 	return nil
 }
 
-// addLinks adds the links that are not known yet as they are now, and tells whether there were any.
+// addLinks adds the links that are not known yet as they are now, and reports whether
+// there were any.
 func (s *switching) addLinks() (bool, error) {
 	names, err := links("ipv6")
 	if err != nil {

@@ -47,7 +47,7 @@ func advertise(t *testing.T, ns netns.NsHandle, prefix string) {
 	})
 }
 
-// learnt tells whether the host has an IPv6 default route from an advertisement, and its
+// learnt reports whether the host has an IPv6 default route from an advertisement, and its
 // own address and on-link route in the prefix.
 func learnt(t *testing.T, host netns.NsHandle, prefix string) (route, onLink, address bool) {
 	t.Helper()

@@ -38,7 +38,7 @@ type Config struct {
 	Logger *slog.Logger
 	// TableLost is called by Watch when something was taken from Kuryr's own table "inet
 	// kuryr", which package fabric keeps, be it by fabric itself: it looks and puts back
-	// what is missing. nil: nobody is told.
+	// what is missing. nil: no call.
 	TableLost func(context.Context)
 }
 

@@ -33,7 +33,7 @@ const lockWait = "10"
 // errUnreadable is in the chain when a filter table has rules that iptables cannot show.
 var errUnreadable = errors.New("the filter table has rules that iptables cannot show")
 
-// owns tells whether an nftables table is the family's filter table.
+// owns reports whether an nftables table is the family's filter table.
 func (f family) owns(t *nftables.Table) bool { return t.Name == "filter" && t.Family == f.nft }
 
 // read returns the family's filter table; nil where there is no such program, or no such
@@ -73,8 +73,8 @@ func (f family) apply(ctx context.Context, lines []string) error {
 	return err
 }
 
-// legacy tells whether the family's program keeps its rules outside nftables, where the
-// kernel tells nobody of changes.
+// legacy reports whether the family's program keeps its rules outside nftables, where the
+// kernel has no events of changes.
 func (f family) legacy(ctx context.Context) bool {
 	path, ok := f.find(ctx, "")
 	if !ok {
@@ -94,7 +94,7 @@ func findProgram(name string) (string, bool) {
 	return "", false
 }
 
-// run returns what a program printed; its error has what it complained of.
+// run returns what a program printed; its error has its messages.
 func run(ctx context.Context, input, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C")

@@ -172,7 +172,8 @@ func (s site) join(t *testing.T, name string, peer netns.NsHandle, host4, peer4,
 	})
 }
 
-// connects tells whether a TCP connection from one namespace to an address in another comes about.
+// connects reports whether a TCP connection from one namespace to an address in another
+// comes about.
 func connects(t *testing.T, from, to netns.NsHandle, addr netip.Addr) bool {
 	t.Helper()
 	return connectsVia(t, from, to, addr, addr, patient)

@@ -65,7 +65,7 @@ func nftFamily(f nftables.TableFamily) string {
 	return ""
 }
 
-// refusesAll tells whether a rule drops or rejects without a condition.
+// refusesAll reports whether a rule drops or rejects without a condition.
 func refusesAll(r *nftables.Rule) bool {
 	refuses := false
 	for _, e := range r.Exprs {
@@ -82,7 +82,7 @@ func refusesAll(r *nftables.Rule) bool {
 	return refuses
 }
 
-// admits tells whether rules accept what comes from, and what goes to, our links by their names.
+// admits reports whether rules accept what comes from, and what goes to, our links by their names.
 func admits(rules []*nftables.Rule, link string) bool {
 	name := []byte(strings.TrimSuffix(link, "+"))
 	from, to := false, false

@@ -8,17 +8,17 @@ import (
 	"slices"
 )
 
-// comment marks every iptables rule of ours, and nobody else's.
+// comment marks every iptables rule of ours, and no other.
 const comment = "kuryr"
 
 // Docker's chains that concern us.
 const (
 	// dockerUser is Docker's chain for the operator's rules; FORWARD hands it its packets
-	// before all else.
+	// first.
 	dockerUser = "DOCKER-USER"
 	// dockerIsolation is where Docker, up to 28, drops what comes from one of its bridges
 	// and goes to another. Its rules name only the bridge that a packet goes to, so it
-	// serves whoever jumps to it. (moby: bridge driver, setINC)
+	// serves all that jump to it. (moby: bridge driver, setINC)
 	dockerIsolation = "DOCKER-ISOLATION-STAGE-2"
 )
 
@@ -134,7 +134,7 @@ func newPlan(rs *ruleset, link, ufwChain string) plan {
 	return p
 }
 
-// inPlace tells whether all rules of ours are where they shall be: in these chains, in
+// inPlace reports whether all rules of ours are where they shall be: in these chains, in
 // this order, before the end.
 func (rs *ruleset) inPlace(want map[string][]string) bool {
 	for chain := range want {

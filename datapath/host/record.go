@@ -50,7 +50,7 @@ type before6 struct {
 	Users      []string `json:"users,omitempty"`
 }
 
-// switching is a turn of net.ipv6.conf.all.forwarding under way: where to, and what to
+// switching is a turn of net.ipv6.conf.all.forwarding in progress: where to, and what to
 // put back afterwards.
 type switching struct {
 	To      string           `json:"to"`

@@ -91,7 +91,7 @@ func parseRule(words []string) rule {
 }
 
 // splitWords splits a line at blanks; double quotes hold a word together, and a backslash
-// takes the next byte as it is.
+// takes the next byte unchanged.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -154,7 +154,7 @@ func (rs *ruleset) known() map[string]outcome {
 	return known
 }
 
-// drops tells whether a user-defined chain exists and has a rule that drops.
+// drops reports whether a user-defined chain exists and has a rule that drops.
 func (rs *ruleset) drops(chain string) bool {
 	return rs.user[chain] && slices.ContainsFunc(rs.rules[chain], func(r rule) bool {
 		return r.target == "DROP" && !r.ours(rs.link)
@@ -230,7 +230,8 @@ func (rs *ruleset) end(chain string) int {
 	return n
 }
 
-// reaches tells whether every packet in from is handed to the chain to, unless a condition is met.
+// reaches reports whether every packet in from is handed to the chain to, unless a
+// condition is met.
 func (rs *ruleset) reaches(from, to string) bool {
 	known := rs.known()
 	for _, r := range rs.rules[from] {

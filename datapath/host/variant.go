@@ -28,7 +28,7 @@ func (f family) find(ctx context.Context, suffix string) (string, bool) {
 	return findProgram(f.program + "-nft" + suffix)
 }
 
-// madeByLegacy tells whether the filter table's rules are kept outside nftables: the
+// madeByLegacy reports whether the filter table's rules are kept outside nftables: the
 // legacy one has something in it, and Docker's chains are not in the other. It makes no
 // table, since the kernel is first asked which there are.
 func (f family) madeByLegacy(ctx context.Context, procNet string) bool {

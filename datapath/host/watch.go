@@ -289,7 +289,7 @@ func turnsSwitch(b []byte) bool {
 	return false
 }
 
-// concerns tells whether one of the netlink messages is about a table, chain or rule of
+// concerns reports whether one of the netlink messages is about a table, chain or rule of
 // an iptables filter table or of firewalld's, and whether one takes a table, chain or
 // rule of ours away. What it cannot take apart concerns us in both ways.
 func concerns(b []byte) (doors, own bool) {

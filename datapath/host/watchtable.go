@@ -56,7 +56,7 @@ func WatchTable(ctx context.Context, name string, gone func()) error {
 	}
 }
 
-// hasTable tells whether there is a table of the inet family with this name.
+// hasTable reports whether there is a table of the inet family with this name.
 func hasTable(name string) (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -69,7 +69,7 @@ func hasTable(name string) (bool, error) {
 	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }), nil
 }
 
-// deletes tells whether one of the netlink messages says that the table was deleted. What
+// deletes reports whether one of the netlink messages says that the table was deleted. What
 // it cannot take apart may say so.
 func deletes(b []byte, name string) bool {
 	const header, genHeader, attrHeader = unix.NLMSG_HDRLEN, 4, 4

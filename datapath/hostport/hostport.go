@@ -16,7 +16,7 @@ import (
 )
 
 // Table is what leads the ports. The zero Table is ready, and takes over at its first
-// change what an earlier process has left. All methods may be called at once from many
+// change what an earlier process has left. All methods may be called concurrently from many
 // goroutines, each in the host's network namespace.
 type Table struct {
 	mu     sync.Mutex
@@ -26,7 +26,7 @@ type Table struct {
 }
 
 // Restore makes the kernel lead exactly these ports, by their owners. A port that a
-// program has taken meanwhile is led all the same; the error says so.
+// program has taken since is led all the same; the error says so.
 func (t *Table) Restore(owners map[string][]Mapping) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *Table) Restore(owners map[string][]Mapping) error {
 	return errors.Join(append(errs, t.replace())...)
 }
 
-// Set leads exactly these ports for an owner; none takes away what it has. It is in the
+// Set leads exactly these ports for an owner; none removes what it has. It is in the
 // kernel when Set returns, and all or nothing of it. Errors: IsConflict for a port that
 // another owner or a program of the host has; IsInvalid, naming the field.
 func (t *Table) Set(owner string, list []Mapping) error {
@@ -131,8 +131,8 @@ func explain(m Mapping, err error) error {
 	return fmt.Errorf("host port %s: %w", at, err)
 }
 
-// write has the kernel go from one list to another. Where the table is not as it was left
-// it is made anew, with all that is to be in it.
+// write changes the kernel from one list to another. Where the table is not as it was left
+// it is made again, with all that must be in it.
 func (t *Table) write(remove, add []Mapping) error {
 	if t.known && len(t.owners) > 0 && change(remove, add) == nil {
 		return forget(slices.Concat(remove, add))

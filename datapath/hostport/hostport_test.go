@@ -60,14 +60,14 @@ func newWorld(t testing.TB) *world {
 		from netns.NsHandle
 		addr string
 	}{{w.host, podA6}, {w.host, podB6}, {w.client, podA6}, {w.client, podB6}} {
-		w.settled(far.from, far.addr)
+		w.usable(far.from, far.addr)
 	}
 	return w
 }
 
-// settled waits until a new link passes what goes by it, which with IPv6 is a moment
+// usable waits until a new link passes what goes by it, which with IPv6 is a moment
 // after it is up.
-func (w *world) settled(from netns.NsHandle, addr string) {
+func (w *world) usable(from netns.NsHandle, addr string) {
 	w.t.Helper()
 	for end := time.Now().Add(20 * time.Second); w.asks(from, "tcp", addr) == ""; {
 		if time.Now().After(end) {
@@ -155,7 +155,7 @@ func (w *world) set(owner string, list ...Mapping) (err error) {
 	return err
 }
 
-// asks is who answers a call from a namespace; "" is nobody.
+// asks is who answers a call from a namespace; "" is no server.
 func (w *world) asks(from netns.NsHandle, network, addr string) (name string) {
 	w.t.Helper()
 	nstest.Do(w.t, from, func() {
@@ -197,8 +197,8 @@ const (
 	podA6, podB6 = "[fd00:1::2]:80", "[fd00:2::2]:80"
 )
 
-// What is led is reached from elsewhere, from the host by its addresses and by its
-// loopback, and what is taken away is not.
+// A led port is reached from elsewhere, from the host by its addresses and by its
+// loopback, and a removed one is not.
 func TestLeads(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.set(
@@ -295,7 +295,7 @@ func TestRefuses(t *testing.T) {
 }
 
 // The next process leads what it is told and no more, whatever it finds, and what
-// somebody tears away is there again with the next change.
+// another program removes is there again with the next change.
 func TestRestored(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.set("a", to("", sdn.TCP, 8080, podA)))

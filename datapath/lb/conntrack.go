@@ -69,7 +69,7 @@ func af(v nft.Version) byte {
 func head(v nft.Version) []byte { return []byte{af(v), unix.NFNETLINK_V0, 0, 0} }
 
 // settles are the bits of status of which one is enough for a flow of the protocol to go
-// on as it is, whatever frontends come.
+// on unchanged, whatever frontends come.
 func settles(p sdn.Protocol) uint32 {
 	switch p {
 	case sdn.TCP:
@@ -149,7 +149,7 @@ func (c conntrack) forgetThose(a ask, stale func(flow) bool) error {
 	return c.forget(a.Version, found)
 }
 
-// forget deletes flows. One that has ended meanwhile is fine.
+// forget deletes flows. One that has ended by then is fine.
 func (c conntrack) forget(v nft.Version, list []flow) error {
 	for _, w := range list {
 		_, err := c.Execute(netlink.Message{

@@ -20,7 +20,7 @@
 //	service   address . protocol . port         -> profile
 //	endpoint  address . protocol . port . slot  -> address . port
 //
-// A profile is how a frontend is led: its number of endpoints, and the little else that
+// A profile is how a frontend is led: its number of endpoints, and the few other things that
 // makes a difference (affinity's timeout, restricted sources, masquerade). Only profiles
 // have chains, made when the first frontend needs one. All values are data but in the
 // small map of profiles to chains: at a change of a map of verdicts the kernel checks the
@@ -44,7 +44,7 @@
 //
 // With affinity the endpoint of a client is remembered by an id, not by its slot, in a
 // set that the rules themselves fill; the endpoint map has the ids as keys. When an
-// endpoint goes its id goes, and the client is led anew by the next rule: nothing has to
+// endpoint goes its id goes, and the client is led again by the next rule: nothing has to
 // look for the clients of an endpoint. A change has taken effect when the kernel has made
 // the transaction, between two look-ups of one packet at the worst: what has chosen a
 // slot that is not there any more gets the first one.

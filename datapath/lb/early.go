@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// Who calls a frontend of TCP or SCTP before it is there, and has no answer, leaves an
+// A client that calls a frontend of TCP or SCTP before it is there, and has no answer, leaves an
 // entry in connection tracking that leads nowhere, for two minutes and longer where the
 // client calls again: its next attempts, and later connections from that port, go the
 // same way past the frontend, and are refused when the address is the namespace's own. So
@@ -40,7 +40,7 @@ type called struct {
 	next  time.Time // before which no look begins
 }
 
-// cameEarly tells whether an entry is of what was sent to one of the frontends before it
+// cameEarly reports whether an entry is of what was sent to one of the frontends before it
 // was there. own are the namespace's addresses.
 func cameEarly(f flow, keys map[Key]bool, own map[netip.Addr]bool) bool {
 	if f.status&settles(f.protocol) != 0 {

@@ -74,8 +74,8 @@ func unspecified(v nft.Version) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// forget has connection tracking forget what is stale of the frontends that are owed it,
-// and then the kernel that it was owed. Only UDP frontends pay for it.
+// forget has connection tracking forget what is stale of the frontends that wait for it,
+// and then the kernel that it waited. Only UDP frontends pay for it.
 func (t *Table) forget(ctx context.Context) error {
 	if len(t.owed) == 0 {
 		return nil

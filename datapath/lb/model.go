@@ -26,7 +26,7 @@ type Config struct {
 	Name string
 	// Run calls a function in the table's network namespace; nil calls it where the caller
 	// is. It is needed only to open sockets and to look addresses up, so that a namespace
-	// may be left meanwhile.
+	// may be left until then.
 	Run func(func() error) error
 	// NodeAddrs are those of the namespace's own addresses that the unspecified Key.Addr
 	// stands for; none: each of them. Loopback addresses are none of them, ever: what comes
@@ -47,9 +47,9 @@ type Config struct {
 	Observe func(Transaction)
 }
 
-// Transaction is what the kernel was asked to do at once, all or nothing.
+// Transaction is what the kernel was asked to do together, all or nothing.
 type Transaction struct {
-	Elements int           // of sets and maps that were to be added and removed
+	Elements int           // of sets and maps, added and removed
 	Took     time.Duration // in the kernel and on the way there
 	Err      error         // nil: it was done
 }

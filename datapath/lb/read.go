@@ -24,8 +24,8 @@ import (
 
 // state is what the kernel has.
 type state struct {
-	// damage is what cannot be mended in place, as it is missing, of another type or not
-	// known here: then the tables are made anew, in one transaction. It is nil for whole
+	// damage is what cannot be repaired in place, because it is missing, of another type or not
+	// known here: then the tables are made again, in one transaction. It is nil for whole
 	// tables.
 	damage   []Difference
 	stale    []placed // chains with other rules

@@ -29,7 +29,7 @@ import (
 //	learn   a rule has matched: note the flow, note the packet in "live", pass
 //
 // An element of "live" holds the epoch and a few seconds. When rules become narrower the
-// epoch changes, so at once every packet is judged anew, at the cost of one rule. What a
+// epoch changes, so every packet is judged again, at the cost of one rule. What a
 // flow's answers are judged by is the rules that let its first packet pass, with source
 // and destination swapped; so a flow goes on, undisturbed, if a packet that began it
 // would still pass, and is cut else, whichever side sends.
@@ -56,7 +56,7 @@ const (
 	youngLiveFor = 5 * time.Second
 	echoFor      = 30 * time.Second
 	otherFor     = 2 * time.Minute
-	// a packet's fragments come at once; what is remembered longer takes the place of
+	// a packet's fragments come together; what is remembered longer takes the place of
 	// others'
 	fragmentsFor   = 2 * time.Second
 	ratesFor       = time.Minute
@@ -185,7 +185,7 @@ func (h hook) plain() nft.Exprs {
 	return append(e, nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(n)), nft.LoadMeta(expr.MetaKeyPROTOCOL, nft.Reg(n+1)))
 }
 
-// live is the key of a packet as it is, with the epoch that the mark holds.
+// live is the unchanged key of a packet, with the epoch that the mark holds.
 func (h hook) live() nft.Exprs { return h.inEpoch(nft.Load(nft.TransportHeader, 0, 4, 0)) }
 
 // quotableEcho and quotablePlain are those of an ICMP request or its answer, and of a

@@ -200,7 +200,7 @@ func TestUntold(t *testing.T) {
 }
 
 // TestChosenGroups has ports with two sets of groups whose hashes begin with the same
-// four bytes, as whoever may choose among groups finds in a moment: each has a profile of
+// four bytes, as a user that may choose among groups finds in a moment: each has a profile of
 // its own, whatever comes first, and what goes leaves the other's alone.
 func TestChosenGroups(t *testing.T) {
 	t.Parallel()
@@ -244,7 +244,7 @@ func TestChosenGroups(t *testing.T) {
 	must(t, f.UpdateGroups(state.Groups, nil))
 	must(t, f.UpdatePorts([]Port{other}, []Port{other, one}))
 	check(state)
-	// Both at once, and from nothing.
+	// Both together, and from nothing.
 	must(t, f.Remove())
 	must(t, f.UpdateGroups(state.Groups, nil))
 	must(t, f.UpdatePorts(nil, state.Ports))

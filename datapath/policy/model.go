@@ -25,7 +25,7 @@ type Rule struct {
 	First, Last uint16
 	// ICMPType and ICMPCode select with protocols 1 and 58; nil is any.
 	ICMPType, ICMPCode *uint8
-	// One of these says who is at the other end, or none for anybody.
+	// One of these says who is at the other end, or none for every address.
 	Remote      netip.Prefix
 	RemoteGroup string // a security group: the addresses of the domain's ports that have it
 	RemoteSet   string // an address group: its prefixes

@@ -15,7 +15,7 @@ const tableName = "kuryr_policy"
 // tapPrefix begins the name of every port's link.
 const tapPrefix = "tap"
 
-// The fixed sets. What is kept by family has its digit after the name, what is kept by
+// The fixed sets. A set of one family has its digit after the name, what is kept by
 // the packet's direction that before it.
 const (
 	setPorts     = "ports"       // map: port's link -> number of its profile

@@ -15,7 +15,7 @@ import (
 )
 
 // profile stands for a set of groups, which any number of ports have. A packet's mark,
-// which has 32 bits, holds its number while it is judged. Who may choose among groups
+// which has 32 bits, holds its number while it is judged. A user that may choose among groups
 // finds two sets of them whose hashes begin with the same 32 bits in a moment, so that
 // number is where a profile begins to look for one that is free. How far it went is in
 // its chains' names: a profile whose chains have none of that, as nearly all, has the

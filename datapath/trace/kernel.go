@@ -145,7 +145,7 @@ func (r *reader) address(device string, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// near tells whether an address is in the range of one of a device's addresses.
+// near reports whether an address is in the range of one of a device's addresses.
 func (r *reader) near(device string, a netip.Addr) bool {
 	link, err := r.links.LinkByName(device)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *reader) mapped(set string, key []byte) []byte {
 	return nil
 }
 
-// rule tells whether a chain of Kuryr's has a rule with this comment.
+// rule reports whether a chain of Kuryr's has a rule with this comment.
 func (r *reader) rule(chain, comment string) bool {
 	t := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 	rules, _ := r.nft.GetRules(t, &nftables.Chain{Name: chain, Table: t})
@@ -213,7 +213,7 @@ func (r *reader) rule(chain, comment string) bool {
 	return false
 }
 
-// forwards tells whether the family's switch is on.
+// forwards reports whether the family's switch is on.
 func (r *reader) forwards(four bool) bool {
 	path := "/proc/sys/net/ipv6/conf/all/forwarding"
 	if four {
@@ -228,7 +228,7 @@ func (r *reader) forwards(four bool) bool {
 	return on
 }
 
-// guarded tells whether the guard lets a source pass: element of a set, or of one with
+// guarded reports whether the guard lets a source pass: element of a set, or of one with
 // ranges, or a port without a guard.
 func (r *reader) guarded(tap string, mac net.HardwareAddr, src netip.Addr) (pass bool, how string, err error) {
 	name := make([]byte, unix.IFNAMSIZ)

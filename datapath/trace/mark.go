@@ -167,7 +167,7 @@ func resolving(tap string) []nft.Exprs {
 	return rules
 }
 
-// close takes the tables away.
+// close removes the tables.
 func (m *marks) close() error {
 	for _, t := range m.own {
 		m.conn.DelTable(t.Ref())

@@ -127,7 +127,7 @@ func (s step) packet() (packet, bool) {
 	return p, ok
 }
 
-// resolves tells whether the packet is one by which a neighbour is looked for: ARP, or
+// resolves reports whether the packet is one by which a neighbour is looked for: ARP, or
 // IPv6's solicitations and advertisements.
 func (s step) resolves() (string, bool) {
 	if len(s.link) >= 14 && binary.BigEndian.Uint16(s.link[12:]) == unix.ETH_P_ARP {

@@ -316,7 +316,7 @@ func (p *planner) host(src netip.Addr) error {
 		by = " by gateway " + w.gw.String()
 	}
 	if !w.up {
-		return p.stop(r, w.device, "mend the host's link", "the host's way out is down")
+		return p.stop(r, w.device, "repair the host's link", "the host's way out is down")
 	}
 	p.pass(r, w.device, "routed by %s%s; SNAT %s → the host's address", w.device, by, src)
 	return nil
@@ -375,7 +375,7 @@ func service(protocol uint8, port uint16) []byte {
 }
 
 // HostAddress is the address by which a namespace is best called: the source towards its
-// default route, else the first of any device of global scope; invalid where it has none
+// default route, otherwise the first of any device of global scope; invalid where it has none
 // of the family.
 func HostAddress(host Site, four bool) netip.Addr {
 	r, err := newReader(host)

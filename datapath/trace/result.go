@@ -217,7 +217,7 @@ func (b *builder) devicesOf(s step) string {
 	return strings.Join(list, " → ")
 }
 
-// isNAT tells whether the step's chain translates, or is called by one that does: what
+// isNAT reports whether the step's chain translates, or is called by one that does: what
 // such a chain accepts by a rule it has looked at.
 func (b *builder) isNAT(s step) bool {
 	if b.chains[s.site] == nil {
@@ -295,7 +295,7 @@ func (b *builder) verdict(failed error) (Outcome, int, string) {
 
 func (b *builder) refused() (Outcome, int, string) {
 	from := b.reply.src
-	// Who is called may itself say that nothing listens there: the packet got to it.
+	// The called host may itself say that nothing listens there: the packet got to it.
 	if b.reply.text == portUnreachable && from == b.Dst && b.drop[0] == 0 {
 		b.got = true
 		return Refused, b.replyAt, "answered: port unreachable from " + from.String() + ": nothing listens there"
@@ -312,7 +312,7 @@ func (b *builder) line(at int) string {
 	return strings.TrimPrefix(h.What, "dropped ") + " in " + h.Where
 }
 
-// left tells whether the request went out by a device that leads to none of the
+// left reports whether the request went out by a device that leads to none of the
 // namespaces that are watched.
 func (b *builder) left() bool {
 	for _, s := range slices.Backward(b.seen) {

@@ -183,7 +183,7 @@ func (r *run) collect(ctx context.Context) error {
 	}
 }
 
-// sight keeps what is about the probe and tells whether that ends the matter.
+// sight keeps what is about the probe and reports whether that ends the matter.
 func (r *run) sight(s sighting) bool {
 	k, text := r.classify(s.packet, r.called[s.site])
 	if k == nothing {
@@ -196,7 +196,7 @@ func (r *run) sight(s sighting) bool {
 	return s.site == 0 && !s.out && k != request
 }
 
-// step keeps a step of a packet that is about the probe, and tells whether it ends the
+// step keeps a step of a packet that is about the probe, and reports whether it ends the
 // matter. A packet's headers come with its first.
 func (r *run) step(s step) bool {
 	id := traced{s.site, s.id}

@@ -14,7 +14,7 @@ import (
 )
 
 // sender has the sockets of a probe. They stay open while answers may come: the port is
-// nobody else's so long.
+// no other socket's so long.
 type sender struct {
 	probe
 	ns  vns.NsHandle

@@ -63,7 +63,7 @@ func (b *builder) way(back bool) []*seen {
 	}
 	var out []*seen
 	for len(out) < total {
-		for n := 0; len(queues[at]) == 0; n++ { // a gap: somebody saw nothing
+		for n := 0; len(queues[at]) == 0; n++ { // a gap: one observer saw nothing
 			at = n
 		}
 		s := queues[at][0]

@@ -99,7 +99,7 @@ type Node struct {
 	HealthListen      string         // host:port of the node's health; "" is nowhere
 }
 
-// Who balances ClusterIPs.
+// Balancers of ClusterIPs.
 const (
 	LoadBalancersSDN  = "sdn"
 	LoadBalancersNode = "node"
@@ -245,7 +245,7 @@ func (c *Config) complete() error {
 	return c.Docker.reachable()
 }
 
-// reachable checks that Docker can reach the plugin, and nobody else.
+// reachable checks that Docker can reach the plugin, and no other client.
 func (d Docker) reachable() error {
 	wrong := func(key, detail string) error { return &Error{Where: "configuration", Key: key, Detail: detail} }
 	if d.Listen == "" {

@@ -133,7 +133,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// Docker must be able to reach the plugin, and over TCP nobody else may.
+// Docker must be able to reach the plugin, and over TCP no other client may.
 func TestReachable(t *testing.T) {
 	t.Parallel()
 	tcp := map[string]string{
@@ -211,7 +211,7 @@ func TestDefaultsRoundTrip(t *testing.T) {
 	}
 }
 
-// The documented sample has every key with its default, in comments: as it is it changes
+// The documented sample has every key with its default, in comments: unchanged it changes
 // nothing, uncommented neither.
 func TestSample(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ const maxPeerFile = 1 << 20
 type peerOption struct {
 	names   string // section.option; further names of the same option after spaces
 	setting string // its key; "" where translate does all
-	// translate gives the setting's value; nil takes the option's as it is. An error says
+	// translate gives the setting's value; nil takes the option's unchanged. An error says
 	// why the option is passed over.
 	translate func(c *Config, value string) (string, error)
 }
@@ -131,7 +131,7 @@ func bindingDriver(_ *Config, v string) (string, error) {
 	return "", errors.New("is no driver that there is; see bind.nested")
 }
 
-// loadPeer lays the peer's file over c. Who has one runs on Neutron.
+// loadPeer lays the peer's file over c. Users of one run on Neutron.
 func loadPeer(c *Config, src Source) error {
 	data, err := readPeer(src.Peer, src.PeerMust)
 	if err != nil || data == nil {
@@ -223,7 +223,7 @@ func layOptions(c *Config, path string, values map[string]string, options []peer
 	return nil
 }
 
-// shownOption is an option's name as it is written in the file.
+// shownOption is an option's name as the file has it.
 func shownOption(name string) string { return "[" + strings.Replace(name, ".", "] ", 1) }
 
 // apply sets what the option says. An option without a value is as if it were not there.

@@ -4,8 +4,8 @@
 //
 // A crash test builds Kuryr with the build tag "failpoints", names one place in the
 // environment variable KURYR_FAILPOINT, runs the operation, and finds the process killed
-// (SIGKILL, so nothing is cleaned up) exactly there; then it starts Kuryr anew and
-// compares store and kernel. In every other build Here is empty and is inlined away.
+// (SIGKILL, so nothing is cleaned up) exactly there; then it starts Kuryr again and
+// compares store and kernel. In every other build Here is empty and is inlined.
 //
 // The package owns nothing but that variable's meaning, and KURYR_FAILPOINTS_PASSED's, a
 // file that tells which places there are to die at. It must not be used for anything else

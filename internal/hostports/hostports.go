@@ -5,7 +5,7 @@
 // one that is published.
 //
 // It owns one bound socket for each port that it keeps, in the network namespace of the
-// process, and nothing on disk: what is to be kept after a restart, its user tells it
+// process, and nothing on disk: what must be kept after a restart, its user tells it
 // again. Nothing listens at these sockets: a connection that was not translated is reset.
 // It must not know of Docker, or of what a port leads to.
 package hostports
@@ -65,7 +65,7 @@ type slot struct {
 
 func (p Port) slot() slot { return slot{p.Protocol, p.Address.Addr().Is6(), p.Address.Port()} }
 
-// Holder keeps ports. The zero Holder is ready; all methods may be called at once from
+// Holder keeps ports. The zero Holder is ready; all methods may be called concurrently from
 // many goroutines.
 type Holder struct {
 	mu     sync.Mutex
@@ -77,7 +77,7 @@ type Holder struct {
 type held struct {
 	port  Port
 	owner string
-	fd    int // less than 0: the kernel has no sockets of the protocol or family, so nobody can take it
+	fd    int // less than 0: the kernel has no sockets of the protocol or family, so no program can take it
 }
 
 // Reserve keeps a port for an owner, who may have it already. The errors are those above.

@@ -57,7 +57,7 @@ func listen(network, address string, reuse bool) (io.Closer, error) {
 	return c.Listen(context.Background(), network, address)
 }
 
-// What is reserved, no program can listen at, whatever it allows; what is released, it can.
+// No program can listen at a reserved port, whatever it allows. At a released one it can.
 func TestReserveKeepsPrograms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestProgramsAreKept(t *testing.T) {
 	}
 }
 
-// A server that has just ended, with connections that the kernel still remembers, hinders nobody.
+// A server that has just ended, with connections that the kernel still remembers, hinders no other.
 func TestEndedConnections(t *testing.T) {
 	t.Parallel()
 	inHost(t, func(t *testing.T, h *hostports.Holder) {

@@ -65,7 +65,7 @@ func take(fd int, p Port, family int, address unix.Sockaddr, anyAddress bool) er
 	}
 	switch p.Protocol {
 	case sdn.UDP:
-		// what escapes translation is nobody's; the kernel makes it its least
+		// no program gets what escapes translation; the kernel makes it its least
 		before = append(before, option{unix.SOL_SOCKET, unix.SO_RCVBUF, 0})
 	default:
 		// Ended connections of a program that listened here must not keep the port from us.
@@ -82,7 +82,7 @@ func take(fd int, p Port, family int, address unix.Sockaddr, anyAddress bool) er
 	if p.Protocol == sdn.UDP {
 		return nil
 	}
-	// From here on nobody else can listen: the kernel lets two sockets share a port only
+	// From here on no other program can listen: the kernel lets two sockets share a port only
 	// while both allow it and neither listens.
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// patience is how long calls in progress may take when the server is to end.
-const patience = 10 * time.Second
+// endTimeout is how long calls in progress may take when the server is to end.
+const endTimeout = 10 * time.Second
 
 // Run lets s answer on l until ctx ends, then waits for calls in progress, at most ten
 // seconds, and returns nil. Calls get a context that does not end with ctx. It closes l.
@@ -59,7 +59,7 @@ func run(ctx context.Context, s *http.Server, limited *limiter) error {
 	}
 	// Clients keep connections open between calls; Shutdown closes those that are idle and
 	// waits for the others.
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	err := s.Shutdown(stop)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// maxConns is how many connections a server has at once. A client has one for each call
+// maxConns is how many connections a server has concurrently. A client has one for each call
 // in progress, and a few that are idle; what a connection holds before its call is a few
 // ten kB.
 const maxConns = 512
@@ -141,7 +141,7 @@ func shut(conn net.Conn) {
 // tell writes to the log, seldom.
 func (m *limiter) tell(what string) {
 	if now := time.Now(); m.told.IsZero() || now.Sub(m.told) >= quiet {
-		m.log.Printf("too many connections to %s: %d at once; %s (%d so far)", m.Addr(), m.max, what, m.refused)
+		m.log.Printf("too many connections to %s: %d open; %s (%d so far)", m.Addr(), m.max, what, m.refused)
 		m.told = now
 	}
 }

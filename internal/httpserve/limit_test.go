@@ -62,7 +62,7 @@ func ask(t *testing.T, conn net.Conn) string {
 
 func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
 
-// lines is a writer that a server and a test may use at once.
+// lines is a writer that a server and a test may use concurrently.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -80,7 +80,7 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-// Connections that say nothing keep nobody out, however many they are.
+// Connections that say nothing keep no client out, however many they are.
 func TestSilentConnectionsGiveWay(t *testing.T) {
 	t.Parallel()
 	var out lines

@@ -24,7 +24,7 @@ const initMounts = "/proc/1/ns/mnt"
 // mountinfo of the host's first process.
 const hostMounts = "/host/mountinfo"
 
-// ErrInvisible says that namespaces pinned here would be seen by nobody else and would go
+// ErrInvisible says that namespaces pinned here would be seen by no other process and would go
 // with this process.
 var ErrInvisible = errors.New("namespaces pinned here would be invisible outside and go with this process")
 
@@ -110,7 +110,7 @@ func (s *Store) Create(name string) (ns netns.NsHandle, created bool, err error)
 }
 
 // Pin pins a namespace that there is. One that is pinned under this name already is left
-// as it is; another one there is an error.
+// unchanged; another one there is an error.
 func (s *Store) Pin(name string, ns netns.NsHandle) error {
 	there, err := s.Handle(name)
 	switch {
@@ -244,7 +244,7 @@ func (s *Store) becomeMountPoint() error {
 		return fmt.Errorf("namespace folder: %w", err)
 	}
 	defer folder.Close()
-	// Two processes that open the folder at once must not bind it twice.
+	// Two processes that open the folder concurrently must not bind it twice.
 	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", s.dir, err)
 	}

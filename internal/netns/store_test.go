@@ -88,7 +88,7 @@ func TestPinsSurviveTheirMaker(t *testing.T) {
 	here := fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid())
 	for _, test := range []struct {
 		kind, init string
-		killed     bool // after having pinned; else it gave ErrInvisible
+		killed     bool // after having pinned; otherwise it gave ErrInvisible
 		survives   bool
 	}{
 		{"shared", "/proc/self/ns/mnt", true, true},

@@ -41,9 +41,9 @@ func Do(ns netns.NsHandle, f func() error) error {
 
 // OnOwnThread runs f on a thread that never serves anything else, so f may leave it in
 // any namespace, and returns f's error. The thread ends with f, and a namespace that it
-// made and nobody holds with it. It is never the process's first thread: the runtime
+// made and no other process holds with it. It is never the process's first thread: the runtime
 // cannot end that one, and its namespaces are what /proc/self and /proc/net show to
-// everybody, as long as the process lives.
+// all threads, as long as the process lives.
 func OnOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

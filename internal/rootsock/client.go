@@ -11,7 +11,7 @@ import (
 )
 
 // Client speaks HTTP with who listens at path, whatever host a request names, and
-// connects with the first request. Where nobody listens the error is absent; where the
+// connects with the first request. Without a listener the error is absent; where the
 // socket is root's and this process is not, it says so.
 func Client(path string, absent error) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -8,7 +8,7 @@ import (
 
 func TestClientOfNobody(t *testing.T) {
 	t.Parallel()
-	absent := errors.New("nobody")
+	absent := errors.New("no server")
 	client := Client(filepath.Join(t.TempDir(), "none.sock"), absent)
 	response, err := client.Get("http://any/") //nolint:noctx // nothing is waited for
 	if err == nil {

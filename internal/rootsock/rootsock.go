@@ -28,10 +28,10 @@ const temporary = ".new"
 var ErrInUse = errors.New("another process answers there")
 
 // Listen makes a stream socket at path with mode 0600, and its folder with mode 0755 if
-// that is missing. A socket that nobody answers on any more is replaced; where one
+// that is missing. A socket without a listener is replaced; where one
 // answers the error is ErrInUse. The file appears under its name only when it is ready to
 // be connected to, with the right mode. Connections of other users than root and this
-// process's own are closed at once (SO_PEERCRED). Closing the listener removes the file,
+// process's own are closed immediately (SO_PEERCRED). Closing the listener removes the file,
 // if it is still this listener's.
 func Listen(path string) (net.Listener, error) {
 	if len(path) > maxPath {
@@ -113,7 +113,7 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // Close stops listening and removes the socket's file, unless another listener has
-// replaced it meanwhile.
+// replaced it.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {

@@ -56,7 +56,7 @@ func TestListenServesAndCleansUp(t *testing.T) {
 	}
 }
 
-// Another user's connection is closed at once, even where the file's mode lets it through.
+// Another user's connection is closed immediately, even where the file's mode lets it through.
 func TestOtherUsersAreRefused(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

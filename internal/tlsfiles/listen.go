@@ -26,7 +26,7 @@ const (
 
 // Listen accepts TCP connections at address and hands out those whose client has proved
 // who it is, or any that speak TLS (Files.AnyClient). Handshakes run beside one another
-// and are cut off after ten seconds; when sixty-four are under way a new one cuts off the
+// and are cut off after ten seconds; when sixty-four are in progress a new one cuts off the
 // oldest. Beyond 256 connections handed out and not closed yet (1024 of any clients),
 // further ones wait.
 func Listen(ctx context.Context, address string, f Files, log *slog.Logger) (net.Listener, error) {
@@ -131,7 +131,7 @@ func (l *listener) handshake(conn net.Conn, entry *list.Element) {
 	l.underway.Remove(entry) // nothing, if it was cut off
 	l.mu.Unlock()
 	if err != nil {
-		l.complain(conn.RemoteAddr(), err)
+		l.warn(conn.RemoteAddr(), err)
 		_ = conn.Close()
 		return
 	}
@@ -161,8 +161,8 @@ func (l *listener) take() bool {
 	}
 }
 
-// complain logs who was refused, at most once a second, so that nobody can fill the log.
-func (l *listener) complain(from net.Addr, err error) {
+// warn logs refused clients, at most once a second, so that they cannot fill the log.
+func (l *listener) warn(from net.Addr, err error) {
 	l.mu.Lock()
 	now := time.Now()
 	quiet := now.Sub(l.complaint) < complaintPause

@@ -351,7 +351,7 @@ func TestIssue(t *testing.T) {
 }
 
 // Connections on which strangers say nothing are handed on, so that the server behind can
-// close some: nobody is kept out by them here.
+// close some: they keep no client out here.
 func TestManySilentClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -176,7 +176,7 @@ func member(field string, m sdn.Member) error {
 		return err
 	}
 	if m.Addr.Addr().IsLoopback() {
-		return sdn.Invalid(loadBalancer, field+".addr", "%v is reached by nobody else", m.Addr.Addr())
+		return sdn.Invalid(loadBalancer, field+".addr", "%v is reached from this host alone", m.Addr.Addr())
 	}
 	if m.Addr.Port() == 0 {
 		return sdn.Invalid(loadBalancer, field+".addr", "its port must be from 1 to 65535")

@@ -181,7 +181,7 @@ func Ranges(cidr netip.Prefix, ranges []sdn.AddressRange) error {
 // MaxVLAN is the last VLAN there is (IEEE 802.1Q); the first is 1.
 const MaxVLAN = 4094
 
-// Subports wants VLANs that there are, 0 for one that is to be chosen, and each port and
+// Subports wants VLANs that exist, 0 for one that the SDN chooses, and each port and
 // each VLAN once.
 func Subports(subports []sdn.Subport) error {
 	ports, vlans := map[sdn.ID]bool{}, map[int]bool{}

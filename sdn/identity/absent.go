@@ -2,11 +2,11 @@ package identity
 
 import "net/http"
 
-// absent is below what are the services that there are none of, compute and volumes. They
-// are in the catalogue because "openstack quota show" of the releases before 6.3 looks
-// their addresses up before all else, and fails where they have none, and Ansible's
-// module quota does so too. All that is answered there is that a project has no quotas,
-// and that those are forgotten.
+// absent is the path of services that do not exist, compute and volumes. They are in the
+// catalogue because "openstack quota show" of the releases before 6.3 looks their
+// addresses up first, and fails where they have none, and Ansible's module quota does so
+// too. All that is answered there is that a project has no quotas, and that those are
+// forgotten.
 const absent = "/v3/absent/"
 
 func (s *Service) serveAbsent(mux *http.ServeMux) {

@@ -49,7 +49,7 @@ func (b *buckets) of(name string) *rate.Limiter {
 	return l
 }
 
-// take reports whether there was one left, and takes it.
+// take takes one, and reports whether one was left.
 func (b *buckets) take(name string) bool { return b.of(name).Allow() }
 
 // left reports whether there is one.

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A TokenFile is a token file that may change while it is used. Its methods may be called at once.
+// A TokenFile is a token file that may change while it is used. Its methods may be called
+// concurrently.
 type TokenFile struct {
 	path string
 	log  *slog.Logger
@@ -21,7 +22,7 @@ type TokenFile struct {
 	current *TokenSet
 	seen    stamp  // what need not be read again; zero: it must
 	taken   stamp  // of what is current
-	told    string // the last complaint
+	told    string // the last warning
 }
 
 // stamp changes with a file.
@@ -38,20 +39,20 @@ type stamp struct {
 const racy = 50 * time.Millisecond
 
 // OpenTokens reads the file. It must be a regular one that belongs to root or to this
-// process's user, and be readable by nobody else (mode 0600 or less).
+// process's user, and be readable by no other user (mode 0600 or less).
 func OpenTokens(path string, log *slog.Logger) (*TokenFile, error) {
 	f := &TokenFile{path: path, log: log}
 	set, seen, err := f.read()
 	if err != nil {
 		return nil, err
 	}
-	f.current, f.seen, f.taken = set, seen.settled(), seen
+	f.current, f.seen, f.taken = set, seen.final(), seen
 	return f, nil
 }
 
 // Set is what the file says now. A file that is spoilt changes nothing: what was read
 // last goes on to hold, and the log is told once. One that is gone, cannot be read or is
-// open to others holds nothing: nobody is let in by it.
+// open to others holds nothing: it lets no client in.
 func (f *TokenFile) Set() *TokenSet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,21 +64,21 @@ func (f *TokenFile) Set() *TokenSet {
 	switch {
 	case err == nil:
 		if f.taken != seen {
-			f.log.Info("the token file has changed and is taken over", "file", f.path, "entries", set.Len())
+			f.log.Info("token file read again", "file", f.path, "entries", set.Len())
 		}
-		f.current, f.seen, f.taken, f.told = set, seen.settled(), seen, ""
+		f.current, f.seen, f.taken, f.told = set, seen.final(), seen, ""
 	case seen == (stamp{}): // not even looked into
 		f.current, f.seen, f.taken = &TokenSet{}, stamp{}, stamp{}
-		f.complain("nobody is let in by the token file", err)
+		f.warn("token file unusable, its tokens are refused", err)
 	default:
-		f.seen = seen.settled()
-		f.complain("the changed token file is not taken over; what was read last still holds", err)
+		f.seen = seen.final()
+		f.warn("token file invalid, the earlier one stays in use", err)
 	}
 	return f.current
 }
 
-// complain logs once what stays the same.
-func (f *TokenFile) complain(what string, err error) {
+// warn logs a problem once.
+func (f *TokenFile) warn(what string, err error) {
 	if f.told != err.Error() {
 		f.log.Warn(what, "err", err)
 		f.told = err.Error()
@@ -112,9 +113,9 @@ func (f *TokenFile) read() (*TokenSet, stamp, error) {
 	return set, seen, err
 }
 
-// settled is the stamp of a file that cannot change unseen any more, and none of another,
+// final is the stamp of a file that cannot change unseen any more, and none of another,
 // which is read again at the next use.
-func (s stamp) settled() stamp {
+func (s stamp) final() stamp {
 	if time.Since(s.status) < racy {
 		return stamp{}
 	}

@@ -31,14 +31,13 @@ const (
 // GateConfig is what a gate stands before.
 type GateConfig struct {
 	API http.Handler
-	// Identity tells whose a token is, and serves its own API beside. nil: whoever could
-	// connect is root.
+	// Identity tells whose a token is, and serves its own API beside. nil: every client is root.
 	Identity *Service
 	// As puts who asks into a request's context, for API. Root is who asks where Identity is
 	// nil: the zero Identity.
 	As func(context.Context, Identity) context.Context
 	// Rate is how many requests of one token or user are served in a second, on average;
-	// twice as many at once. 0 is no bound. Root has none.
+	// twice as many in a burst. 0 is no bound. Root has none.
 	Rate    int
 	Metrics *metrics.API
 }
@@ -105,7 +104,7 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 		client = "address " + from
 	} else {
 		if !g.calls.enter(client) {
-			g.refuse(w, r, "rate", "Too many requests with this token are under way.")
+			g.refuse(w, r, "rate", "Too many requests with this token are in progress.")
 			return
 		}
 		defer g.calls.leave(client)
@@ -118,7 +117,7 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 	}
 	if asksForToken {
 		if !g.asking.enter(from) {
-			g.refuse(w, r, "rate", "Too many requests for a token from this address are under way.")
+			g.refuse(w, r, "rate", "Too many requests for a token from this address are in progress.")
 			return
 		}
 		defer g.asking.leave(from)
@@ -130,7 +129,7 @@ func (g *gate) admit(w *watched, r *http.Request, noun string) {
 		g.Identity.ServeVersions(w, r)
 	case strings.TrimSuffix(r.URL.Path, "/") == LoadBalancing &&
 		(r.Method == http.MethodGet || r.Method == http.MethodHead):
-		g.API.ServeHTTP(w, r) // the versions of that API, which are told to everybody
+		g.API.ServeHTTP(w, r) // the versions of that API, which all clients may read
 	case noun == nounIdentity:
 		g.Identity.ServeHTTP(w, r)
 	case !ok:

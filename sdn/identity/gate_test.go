@@ -116,7 +116,7 @@ func TestWhoAsks(t *testing.T) {
 		"wrong":          {"/v2.0/networks", adminToken + "x", 401, "requires authentication"},
 		"versions":       {"/", "", 200, `"id":"v2.0"`},
 		"balancers":      {"/load-balancer/v2/lbaas/loadbalancers", "", 401, "requires authentication"},
-		"their versions": {"/load-balancer/", "", 500, "nobody"}, // are the API's to tell, to whomever
+		"their versions": {"/load-balancer/", "", 500, "nobody"}, // are the API's to tell, to all clients
 		"identity":       {"/v3", "", 200, `"id":"v3.`},
 		"identity of":    {"/v3/projects", "", 401, "requires authentication"},
 		"elsewhere":      {"/admin/status", "", 401, "requires authentication"},
@@ -167,8 +167,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Who guesses is stopped, and nobody else is: not those with a right token from there,
-// not those from elsewhere.
+// An address that guesses is refused. Clients with a right token from there are not, nor
+// are those from elsewhere.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
 	w := newGateWorld(t, 0, false)
@@ -193,7 +193,7 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// One address has so many requests for a token under way, so that those from elsewhere do
+// One address has so many requests for a token in progress, so that those from elsewhere do
 // not wait for all of its passwords.
 func TestAskingAtOnce(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,8 @@ func TestAskingAtOnce(t *testing.T) {
 	for range askingAtOnce {
 		read, write := io.Pipe()
 		go func() { codes <- post("192.0.2.1", read) }()
-		if _, err := write.Write([]byte("{")); err != nil { // returns when it is read, which is when the request is under way
+		if _, err := write.Write([]byte("{")); err != nil {
+			// returns when it is read, which is when the request is in progress
 			t.Fatal(err)
 		}
 		bodies = append(bodies, write)

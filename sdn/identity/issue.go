@@ -33,7 +33,7 @@ type asked struct {
 }
 
 // scope is the project that a token is asked for, "" for the first there is. ok is false
-// for what nobody here has a role in: a domain, the system, a trust.
+// where no user has a role: a domain, the system, a trust.
 func (a asked) scope() (project string, ok bool) {
 	raw := bytes.TrimSpace(a.Auth.Scope)
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == `"unscoped"` {

@@ -19,7 +19,7 @@ const passwordsAtOnce = 2
 type Config struct {
 	// Tokens is what the token file says now.
 	Tokens func() *TokenSet
-	// Key signs what is issued: 32 bytes that nobody else knows. See LoadKey.
+	// Key signs what is issued: 32 secret bytes. See LoadKey.
 	Key []byte
 	// RevokedPath is the file that keeps what was revoked before its end; "" forgets it with
 	// the process.
@@ -31,7 +31,7 @@ type Config struct {
 	Now    func() time.Time // nil: time.Now
 }
 
-// A Service knows who has which token. Its methods may be called at once.
+// A Service knows who has which token. Its methods may be called concurrently.
 type Service struct {
 	tokens    func() *TokenSet
 	scheme    string
@@ -43,7 +43,7 @@ type Service struct {
 	mux       *http.ServeMux
 }
 
-// New makes a Service. What was revoked is read from its file, which need not exist.
+// New makes a Service. The revoked tokens are read from their file, which need not exist.
 func New(c Config) (*Service, error) {
 	if len(c.Key) != keySize {
 		return nil, errors.New("a key of 32 bytes is needed")

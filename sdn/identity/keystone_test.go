@@ -109,8 +109,8 @@ func (w *world) issue(t *testing.T, body string) string {
 	return resp.Header.Get("X-Subject-Token")
 }
 
-// Of the services that there are none of, a project has no quotas, and those can be
-// forgotten; strangers are told nothing.
+// A project has no quotas of services that do not exist, and they can be deleted. Clients
+// without a token are refused.
 func TestAbsentServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,7 +211,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// What was issued holds over a restart, until its end; the file's word of today counts.
+// An issued token holds over a restart, until its end; the file's word of today counts.
 func TestIssuedTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

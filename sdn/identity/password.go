@@ -12,20 +12,20 @@ import (
 
 const cost = 11
 
-// nobodies are the hashes that stand for users that are not there, by cost.
-var nobodies sync.Map
+// decoys are the hashes that stand for users that are not there, by cost.
+var decoys sync.Map
 
-// nobody is one that takes as long to check as a user's of this cost.
-func nobody(cost int) []byte {
+// decoy returns one that takes as long to check as a user's of this cost.
+func decoy(cost int) []byte {
 	cost = max(cost, bcrypt.MinCost)
-	if hash, ok := nobodies.Load(cost); ok {
+	if hash, ok := decoys.Load(cost); ok {
 		return hash.([]byte)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(rand.Text()), cost)
 	if err != nil {
 		panic(err) // only a cost or a length that cannot be would do it
 	}
-	kept, _ := nobodies.LoadOrStore(cost, hash)
+	kept, _ := decoys.LoadOrStore(cost, hash)
 	return kept.([]byte)
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/kuryr/kuryr/internal/jsonstore"
 )
 
-// How many tokens can be revoked at a time, in all and of one credential, so that nobody
-// can use up what others need; each is forgotten at its own end, within an hour.
+// How many tokens can be revoked at a time, in all and of one credential, so that one
+// credential cannot use up what others need; each is forgotten at its own end, within an
+// hour.
 const (
 	maxRevoked     = 10000
 	maxRevokedEach = 1000

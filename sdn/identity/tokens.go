@@ -32,7 +32,7 @@ type Identity struct {
 	Name    string // of the user or the token; unique in a file
 	Project string
 	Role    Role
-	// Credential tells what was shown apart from all else that could be shown, and changes
+	// Credential identifies the token or password that was shown, and changes
 	// with the secret. It is no secret itself.
 	Credential string
 }
@@ -201,7 +201,7 @@ func credential(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Token gives who has a token. What is compared are hashes, so that the time it takes
+// Token gives who has a token. Hashes are compared, so that the time it takes
 // tells nothing of the token.
 func (s *TokenSet) Token(secret string) (Identity, bool) {
 	id, ok := s.byToken[sha256.Sum256([]byte(secret))]
@@ -213,7 +213,7 @@ func (s *TokenSet) Token(secret string) (Identity, bool) {
 func (s *TokenSet) Password(name, password string) ([]Identity, bool) {
 	u, known := s.users[name]
 	if !known {
-		u.hash = nobody(s.cost)
+		u.hash = decoy(s.cost)
 	}
 	err := bcrypt.CompareHashAndPassword(u.hash, []byte(password))
 	if !known || err != nil || len(password) > maxPassword {

@@ -209,7 +209,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // A changed file is taken over at the next use; a spoilt one changes nothing, one that is
-// gone or open to others lets nobody in.
+// gone or open to others lets no client in.
 func TestFileChanges(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -227,7 +227,7 @@ func TestFileChanges(t *testing.T) {
 		}
 	}
 	want("at first", secretA, true)
-	put(t, path, line(secretB), 0o600) // of the same size, at once
+	put(t, path, line(secretB), 0o600) // of the same size, immediately
 	want("changed", secretA, false)
 	want("changed", secretB, true)
 	put(t, path, line(secretA)+"nonsense\n", 0o600)
@@ -248,7 +248,7 @@ func TestFileChanges(t *testing.T) {
 	}
 	want("closed again", secretB, true)
 	text := log.String()
-	for _, said := range []string{"taken over", "tokens:2: want", "nobody is let in", "0644"} {
+	for _, said := range []string{"read again", "tokens:2: want", "its tokens are refused", "0644"} {
 		if !strings.Contains(text, said) {
 			t.Errorf("the log does not say %q:\n%s", said, text)
 		}
@@ -258,7 +258,7 @@ func TestFileChanges(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is in the file, nobody is let in by what no line says.
+// FuzzParse: whatever is in the file, only its lines let a client in.
 func FuzzParse(f *testing.F) {
 	f.Add("token " + secretA + " blue admin ci\n")
 	f.Add("user a b admin $2a$11$abcdefghijklmnopqrstuuXOZbvvkNMRVN2Fvmf5bNyJyBdx8Z6Qe\n")

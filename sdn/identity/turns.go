@@ -4,7 +4,7 @@ package identity
 
 import "sync"
 
-// turns bound what each name has under way. A name that has nothing costs nothing.
+// turns bound what each name has in progress. A name that has nothing costs nothing.
 type turns struct {
 	most int
 

@@ -27,7 +27,7 @@ func (e *NotRunningError) Error() string {
 	return "kuryr is not running: nothing answers at " + e.Socket + "; start it with `kuryr up`"
 }
 
-// IsNotRunning tells whether err says that nothing answers on the socket.
+// IsNotRunning reports whether err says that nothing answers on the socket.
 func IsNotRunning(err error) bool {
 	var e *NotRunningError
 	return errors.As(err, &e)

@@ -72,7 +72,7 @@ func Handler(c Config) http.Handler {
 			if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 				return DownReport{}, badRequest{errors.New("something follows the JSON object")}
 			}
-			// A caller that goes away must not leave half of it standing.
+			// A caller that disconnects must not leave half of it standing.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
 			defer cancel()
 			return c.Daemon.Down(ctx, o)

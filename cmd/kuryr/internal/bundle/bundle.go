@@ -1,8 +1,8 @@
 // Package bundle writes support bundles: archives of what helps to find a fault, without
-// what is nobody else's affair.
+// what concerns no reader.
 //
 // It owns the archive's form, its bounds in size and time, and the redaction that
-// everything goes through. What is collected is the caller's affair; a part that fails is
+// everything goes through. The caller decides what is collected; a part that fails is
 // told in the archive and does not stop the others. It must not change anything.
 package bundle
 

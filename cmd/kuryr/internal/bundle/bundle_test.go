@@ -143,7 +143,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%q is not in errors.txt:\n%s", want, complaints)
 		}
 	}
-	// A caller that has enough gets what there is at once.
+	// A caller that has enough gets what there is immediately.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	out.Reset()

@@ -171,7 +171,7 @@ func usable(cert *x509.Certificate, now time.Time) error {
 }
 
 // Install writes the file into dir, whole or not at all, and reports whether it was not
-// there already. What is there by one of our names with another content is an error that
+// there already. A file of one of our names with another content is an error that
 // is fs.ErrExist, unless it may be replaced.
 func Install(dir string, f File, replace bool) (changed bool, err error) {
 	path := filepath.Join(dir, f.Name)

@@ -164,7 +164,7 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// What is installed is found again, as it was; what nobody can read is found too, since
+// An installed file is found again, unchanged. An unreadable one is found too, since
 // an engine stops at it.
 func TestFind(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 // Found is a file by which an engine finds a plugin.
 type Found struct {
 	Path   string
-	Plugin Plugin // where it leads; without an address for what nobody can read
+	Plugin Plugin // where it leads; without an address for an unreadable file
 }
 
 // candidates are where an engine looks for the plugin of a name, in its order (moby:

@@ -1,7 +1,7 @@
 // Package doctor judges facts about a host, its Docker engine and a Kuryr: what is well,
 // what is not, and what mends it.
 //
-// It owns the judging, and the gathering of facts that need nobody's help: files, the
+// It owns the judging, and the gathering of facts that need no other program: files, the
 // kernel, routes. Each area has a file with a struct of facts and a function that judges
 // them, which touches nothing, so that it can be tested with facts made up. The package
 // must not mend anything but what PluginFacts.Remove removes, and must not speak with

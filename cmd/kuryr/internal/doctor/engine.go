@@ -68,7 +68,7 @@ func release(version string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-// FailedStart tells whether a container's error is that the plugin was not there, or failed.
+// FailedStart reports whether a container's error is that the plugin was not there, or failed.
 func FailedStart(message string, plugins ...string) bool {
 	for _, word := range append([]string{"plugin", "network ", "endpoint"}, plugins...) {
 		if word != "" && strings.Contains(message, word) {

@@ -19,7 +19,7 @@ import (
 // PluginFile is a file by which Docker finds a plugin of a name.
 type PluginFile struct {
 	discovery.Found
-	Alive bool // somebody listens there; told of Unix sockets only
+	Alive bool // a server listens there; told of Unix sockets only
 }
 
 func (p PluginFile) unix() (socket string, ok bool) {
@@ -38,8 +38,8 @@ func (p PluginFile) address() string {
 	return u.Redacted()
 }
 
-// ours tells whether a file is certainly a leftover of Kuryr's: a Unix socket of the
-// plugin's name, and nobody listens at it.
+// ours reports whether a file is certainly a leftover of Kuryr's: a Unix socket of the
+// plugin's name, without a listener.
 func (p PluginFile) ours(name string) bool {
 	socket, unix := p.unix()
 	return unix && !p.Alive && strings.TrimSuffix(filepath.Base(socket), ".sock") == name
@@ -141,7 +141,7 @@ func (p PluginFacts) judge(f *findings, name string, files []PluginFile) {
 	}
 }
 
-// leadsHere tells whether Docker comes to Kuryr by a file, as far as an address tells: of
+// leadsHere reports whether Docker comes to Kuryr by a file, as far as an address tells: of
 // a host's name only the port is compared.
 func (p PluginFacts) leadsHere(file PluginFile) bool {
 	if socket, unix := file.unix(); unix {
@@ -181,7 +181,7 @@ func (p PluginFacts) removeOr(file PluginFile, name, other string) string {
 	return other
 }
 
-// removable tells whether a file may be removed: a leftover that does not lead to where
+// removable reports whether a file may be removed: a leftover that does not lead to where
 // kuryr will listen.
 func (p PluginFacts) removable(file PluginFile, name string) bool {
 	return file.ours(name) && !p.leadsHere(file)

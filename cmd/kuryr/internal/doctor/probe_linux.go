@@ -15,7 +15,7 @@ import (
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
-// ProbeKernel tries what the data path needs in a network namespace that is thrown away:
+// ProbeKernel tries what the data path needs in a temporary network namespace:
 // nothing else tells as surely what a kernel can do, and modules that are missing are
 // loaded on the way, as they would be.
 func ProbeKernel() KernelFacts {

@@ -13,7 +13,7 @@ type ServiceFacts struct {
 	Err   error    // why not all of that is known
 }
 
-// Services judges that two do not do it at once. Where Kuryr does not it finds nothing:
+// Services judges that two do not do it together. Where Kuryr does not it finds nothing:
 // it is another's affair.
 func Services(s ServiceFacts) []Finding {
 	f := findings{check: "services"}

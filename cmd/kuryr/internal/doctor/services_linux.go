@@ -60,11 +60,11 @@ func GatherServices(ours string) (f ServiceFacts) {
 	return f
 }
 
-// runs tells whether a program of a name runs on the machine, in a container too.
+// runs reports whether a program of a name runs on the machine, in a container too.
 func runs(program string) bool {
 	names, _ := filepath.Glob("/proc/[0-9]*/comm")
 	return slices.ContainsFunc(names, func(path string) bool {
-		text, _ := os.ReadFile(path) // one that has ended meanwhile has none
+		text, _ := os.ReadFile(path) // one that has ended since has none
 		return strings.TrimSpace(string(text)) == program
 	})
 }

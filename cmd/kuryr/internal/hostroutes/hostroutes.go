@@ -54,7 +54,7 @@ func Prefixes(ctx context.Context) ([]netip.Prefix, error) {
 const dumpTries = 5
 
 // dump gives the routes of a table, or of all. One that stays inconsistent lacks only
-// what came or went meanwhile.
+// what changed while it was read.
 func dump(family, table int) ([]netlink.Route, error) {
 	for try := 1; ; try++ {
 		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)

@@ -82,7 +82,7 @@ func Show[T any](w io.Writer, f Format, value T, columns []Column[T]) error {
 
 const gap = "   "
 
-// write aligns cells. What is empty is a hyphen, so that columns can be told apart.
+// write aligns cells. An empty cell is a hyphen, so that columns can be told apart.
 func write(w io.Writer, rows [][]string) error {
 	var width []int
 	cells := make([][][]string, len(rows))

@@ -2,7 +2,7 @@
 // and the containers behind them, as a tree for the terminal, as an SVG picture, for
 // Graphviz, and as values for programs.
 //
-// It is given the objects as the API shows them and asks nobody. The same objects give
+// It is given the objects as the API shows them and asks no server. The same objects give
 // the same drawing to the byte.
 package topology
 
@@ -73,14 +73,14 @@ type Range struct {
 // Port is a port.
 type Port struct {
 	ID        string   `json:"id"`
-	Name      string   `json:"name"` // of the container, or what else is known
+	Name      string   `json:"name"` // of the container, or other known text
 	Plugged   bool     `json:"plugged"`
 	MAC       string   `json:"mac"`
 	Addresses []string `json:"addresses"`
 	Published []string `json:"published"` // "8080→80/tcp", "203.0.113.5"
 }
 
-// Build puts the objects in their places. Ports of the SDN's own (routers' legs, floating
+// Build puts the objects in their places. Ports of the SDN's own (routers' interfaces, floating
 // IPs) are not shown, external networks only as uplinks.
 func Build(o Objects) Graph {
 	b := builder{
