@@ -252,6 +252,8 @@ func say(err error, request string) string {
 		return api.Line(shown.Error())
 	case errors.As(err, &plug):
 		return api.Line(plug.Error())
+	case errors.Is(err, reconcile.ErrNotWritten):
+		return api.Line("kuryr: " + err.Error())
 	case errors.Is(err, reconcile.ErrFull):
 		return "kuryr: no space left in state_dir for a new intent"
 	}

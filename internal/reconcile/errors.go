@@ -24,6 +24,8 @@ var (
 	ErrInUse = errors.New("store is open in another process")
 	// ErrNewer says that the file was written by a later version of Kuryr.
 	ErrNewer = errors.New("store was written by a later version")
+	// ErrNotWritten says that a change could not be written to the store's file, which the error names.
+	ErrNotWritten = errors.New("change not written")
 	// ErrFull says that the disk has no room for new rows. Rows can still be removed.
 	ErrFull = errors.New("no space left for new rows")
 )

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -214,7 +215,7 @@ func (c *content) read(tx *bbolt.Tx) error {
 }
 
 func (j *boltJournal) commit(changes map[string][]byte, gen uint64) error {
-	return j.db.Update(func(tx *bbolt.Tx) error {
+	err := j.db.Update(func(tx *bbolt.Tx) error {
 		text := binary.BigEndian.AppendUint64(nil, gen)
 		if err := tx.Bucket(bucketMeta).Put(keyGen, text); err != nil {
 			return err
@@ -231,6 +232,10 @@ func (j *boltJournal) commit(changes map[string][]byte, gen uint64) error {
 		}
 		return nil
 	})
+	if _, named := errors.AsType[*fs.PathError](err); err != nil && !named {
+		return fmt.Errorf("%s: %w", j.db.Path(), err)
+	}
+	return err
 }
 
 // reserve allocates the blocks of the file and of what deletions need behind its end. It does

@@ -617,7 +617,7 @@ func (s *Store) write(changes map[string][]byte, gen uint64) error {
 	}
 	s.metrics.commits.Inc()
 	if err := s.journal.commit(changes, gen); err != nil {
-		return fmt.Errorf("store: %w", err)
+		return fmt.Errorf("%w: %w", ErrNotWritten, err)
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func TestFailingDisk(t *testing.T) {
 			_, to := r.run("sick-b", "sick")
 			r.docker("run", "-d", "--name", "sick-goes", "--network", "sick", "busybox", "sleep", "1000000")
 			stop := r.inject(fault.inject)
-			r.refused([]string{fault.says, "/var/lib/kuryr/kuryr.db"}, create("nope", "10.79.0.0/24")...)
+			r.refused([]string{fault.says, "/var/lib/kuryr/"}, create("nope", "10.79.0.0/24")...)
 			r.sh("docker", "run", "--name", "sick-none", "--network", "sick", "busybox", "true")
 			r.docker("rm", "-f", "sick-goes")
 			r.pings(a, to)

@@ -31,8 +31,7 @@ var (
 	}
 	ownRouter = bounds{
 		start: 3, stop: 2,
-		create: 12, // 8
-		remove: 10, // 4
+		create: 8, remove: 4,
 		first:  5,  // 3
 	}
 	twoFamilies = bounds{
