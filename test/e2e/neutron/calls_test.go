@@ -32,7 +32,7 @@ var (
 	ownRouter = bounds{
 		start: 3, stop: 2,
 		create: 8, remove: 4,
-		first:  5,  // 3
+		first: 5, // 3
 	}
 	twoFamilies = bounds{
 		start: 4, stop: 3, remove: 4,
