@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -127,7 +128,7 @@ func (l lister) object(k sdn.Key) (o reconcile.Object, form uint8) {
 func (l lister) addRanges(
 	ctx context.Context, network string, subnets []sdn.Subnet, spec *Spec,
 ) ([]sdn.Subnet, error) {
-	slices.SortFunc(subnets, byRange)
+	sortslice.Func(subnets, byRange)
 	for _, s := range subnets {
 		if l.networkOf(s) != network {
 			continue

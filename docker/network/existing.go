@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -73,7 +74,7 @@ func (t target) ensureExisting(ctx context.Context, o reconcile.Object, spec Spe
 		others := slices.DeleteFunc(slices.Clone(read.subnets), func(o sdn.Subnet) bool { return o.ID == s.ID })
 		read.subnets = append(others, s)
 	}
-	last.Subnets = slices.SortedFunc(slices.Values(read.subnets), byRange)
+	last.Subnets = sortslice.Sorted(read.subnets, byRange)
 	return last, nil
 }
 

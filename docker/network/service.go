@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -234,7 +234,7 @@ func (s *Service) Find(ctx context.Context, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	slices.SortFunc(subnets, byRange)
+	sortslice.Func(subnets, byRange)
 	s.networks.Ack(id) // its engine uses it
 	s.noteHeard(id, r.Spec, true)
 	return View{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -142,7 +143,7 @@ func (t target) subnets(ctx context.Context, n sdn.Network) ([]sdn.Subnet, error
 		return nil, nil
 	}
 	list, err := sdn.All(t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
-	slices.SortFunc(list, byRange)
+	sortslice.Func(list, byRange)
 	return list, err
 }
 
