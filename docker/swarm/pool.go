@@ -49,7 +49,7 @@ func (s *Service) RequestPool(
 // finishRange deletes the networks of a range that a manager was not told of. Their pools
 // are free then.
 func (s *Service) finishRange(ctx context.Context, cidr netip.Prefix) error {
-	for r := range s.allocation.Unfinished() {
+	for r := range s.allocation.Rows() {
 		has := func(subnet sdn.SubnetSpec) bool { return subnet.CIDR == cidr }
 		if r.Phase == reconcile.Deleting && slices.ContainsFunc(r.Spec.Network.Subnets, has) {
 			if err := s.allocation.Remove(ctx, r.Key); err != nil {

@@ -250,11 +250,6 @@ func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
 	return k.each(func(t *table) map[string]*row { return t.rows })
 }
 
-// Unfinished yields the rows that are being deleted and those whose Ensure is due, in no order.
-func (k *Kind[S, T]) Unfinished() iter.Seq[Row[S, T]] {
-	return k.each(func(t *table) map[string]*row { return t.unfinished })
-}
-
 // ByIndex yields the rows whose Spec is Indexed by the value, in no order.
 func (k *Kind[S, T]) ByIndex(value string) iter.Seq[Row[S, T]] {
 	return k.each(func(t *table) map[string]*row { return t.indexed[value] })

@@ -158,7 +158,7 @@ func (s *Store) repeat(ctx context.Context, name string, failures int, cause err
 
 // retry makes the unfinished rows of a kind due now.
 func (k *kind) retry() {
-	for _, r := range k.snapshot(func(t *table) map[string]*row { return t.unfinished }) {
+	for _, r := range k.snapshot(unfinished) {
 		k.queue.add(r.ref(), 0)
 	}
 }

@@ -135,7 +135,7 @@ type Options[S, T any] struct {
 	// may lose them.
 	Confirm bool
 	// Removed is called when a row is gone; nil is not called. It must not wait, and must not
-	// call the store but for Get, Holder, Rows, Unfinished and ByIndex.
+	// call the store but for Get, Holder, Rows and ByIndex.
 	Removed func(r Row[S, T])
 	// Answered returns exclusive resources that the target has chosen, such as an address. The row
 	// has claims on them beside those of its Request. A claim passes from another row to the

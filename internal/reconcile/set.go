@@ -218,7 +218,7 @@ func (s *Store) tryClaim(name string, want *row) (held, holder string) {
 		s.claims[c] = name
 	}
 	for _, o := range want.Owners {
-		s.own(o, name)
+		s.owned.add(o, name, want)
 	}
 	return "", ""
 }
@@ -233,7 +233,7 @@ func (s *Store) unclaim(name string, want *row) {
 		}
 	}
 	for _, o := range want.Owners {
-		s.disown(o, name)
+		s.owned.remove(o, name)
 	}
 	s.put(name, s.rows[name])
 }

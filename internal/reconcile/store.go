@@ -72,13 +72,13 @@ type Store struct {
 	closed  bool
 	work    sync.WaitGroup // calls and attempts
 	gen     uint64
-	rows    map[string]*row            // by ref; a row is replaced, never changed
-	claims  map[string]string          // claim to the ref of its holder
-	owned   map[string]map[string]bool // ref of an owner to the refs that name it
-	earlier map[string]int             // ref to its superseded rows
-	raw     map[string][]byte          // rows that no registered kind can decode
-	dirty   map[string][]byte          // what differs from the journal; nil: the row is gone
-	touched map[string]bool            // refs that have changed since a list was asked for
+	rows    map[string]*row   // by ref; a row is replaced, never changed
+	claims  map[string]string // claim to the ref of its holder
+	owned   index             // by the refs of owners; a Set in progress may have no row yet
+	earlier index             // superseded rows, by the ref that they had
+	raw     map[string][]byte // rows that no registered kind can decode
+	dirty   map[string][]byte // what differs from the journal; nil: the row is gone
+	touched map[string]bool   // refs that have changed since a list was asked for
 	waiting []*commit
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
@@ -229,8 +229,8 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		running: map[string]context.CancelFunc{},
 		rows:    map[string]*row{},
 		claims:  map[string]string{},
-		owned:   map[string]map[string]bool{},
-		earlier: map[string]int{},
+		owned:   index{},
+		earlier: index{},
 		raw:     has.rows,
 		dirty:   map[string][]byte{},
 		compare: make(chan struct{}, 1),
@@ -376,36 +376,27 @@ func (s *Store) put(name string, r *row) {
 			}
 		}
 		for _, o := range old.Owners {
-			s.disown(o, name)
+			s.owned.remove(o, name)
 		}
 		delete(s.rows, name)
 		old.kind.table.remove(name, old)
-		s.supersede(old, -1)
+		s.earlier.remove(ref(old.kind.name, old.Key), name)
 	}
 	if r == nil {
 		return
 	}
 	s.rows[name] = r
 	r.kind.table.add(name, r)
-	s.supersede(r, 1)
+	if r.Superseded {
+		s.earlier.add(ref(r.kind.name, r.Key), name, r)
+	}
 	for _, c := range r.held() {
 		if s.claims[c] == "" || !slices.Contains(had, c) { // otherwise it has passed to another row
 			s.claims[c] = name
 		}
 	}
 	for _, o := range r.Owners {
-		s.own(o, name)
-	}
-}
-
-// supersede counts the superseded rows of a key. The store's mutex is held.
-func (s *Store) supersede(r *row, n int) {
-	if !r.Superseded {
-		return
-	}
-	name := ref(r.kind.name, r.Key)
-	if s.earlier[name] += n; s.earlier[name] == 0 {
-		delete(s.earlier, name)
+		s.owned.add(o, name, r)
 	}
 }
 
@@ -413,22 +404,7 @@ func (s *Store) supersede(r *row, n int) {
 func (s *Store) hasEarlier(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.earlier[name] > 0
-}
-
-// own notes that a row owns another. The store's mutex is held.
-func (s *Store) own(owner, name string) {
-	if s.owned[owner] == nil {
-		s.owned[owner] = map[string]bool{}
-	}
-	s.owned[owner][name] = true
-}
-
-// disown undoes own. The store's mutex is held.
-func (s *Store) disown(owner, name string) {
-	if delete(s.owned[owner], name); len(s.owned[owner]) == 0 {
-		delete(s.owned, owner)
-	}
+	return len(s.earlier[name]) > 0
 }
 
 // nextGen returns a number that no earlier Set or Remove had.

@@ -9,13 +9,29 @@ import (
 // alone changes it. The store's mutex guards it.
 type table struct {
 	rows       map[string]*row
-	unfinished map[string]*row            // those on which Run has work
-	indexed    map[string]map[string]*row // by what Indexed returns
+	unfinished map[string]*row // those on which Run has work
+	indexed    index           // by what Indexed returns
 }
 
-func newTable() table {
-	return table{map[string]*row{}, map[string]*row{}, map[string]map[string]*row{}}
+// index has rows by a value that several may share, and by their refs.
+type index map[string]map[string]*row
+
+func (x index) add(value, name string, r *row) {
+	if x[value] == nil {
+		x[value] = map[string]*row{}
+	}
+	x[value][name] = r
 }
+
+func (x index) remove(value, name string) {
+	if delete(x[value], name); len(x[value]) == 0 {
+		delete(x, value)
+	}
+}
+
+func newTable() table { return table{map[string]*row{}, map[string]*row{}, index{}} }
+
+func unfinished(t *table) map[string]*row { return t.unfinished }
 
 // isUnfinished reports whether Run deletes the row or ensures its spec again.
 func (r *row) isUnfinished() bool { return r.Phase == Deleting || r.Redo }
@@ -26,10 +42,7 @@ func (t *table) add(name string, r *row) {
 		t.unfinished[name] = r
 	}
 	for _, value := range r.index() {
-		if t.indexed[value] == nil {
-			t.indexed[value] = map[string]*row{}
-		}
-		t.indexed[value][name] = r
+		t.indexed.add(value, name, r)
 	}
 }
 
@@ -37,9 +50,7 @@ func (t *table) remove(name string, r *row) {
 	delete(t.rows, name)
 	delete(t.unfinished, name)
 	for _, value := range r.index() {
-		if delete(t.indexed[value], name); len(t.indexed[value]) == 0 {
-			delete(t.indexed, value)
-		}
+		t.indexed.remove(value, name)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestUnfinished(t *testing.T) {
 	if err := k.Remove(t.Context(), "stuck"); !IsPending(err) {
 		t.Errorf("Remove: %v", err)
 	}
-	wantKeys(t, "unfinished", keysOf(k.Unfinished()), "again", "stuck")
+	wantKeys(t, "unfinished", keysOf(k.each(unfinished)), "again", "stuck")
 	if n, err := testutil.GatherAndCount(metrics, "kuryr_intent_rows"); n != 2 || err != nil {
 		t.Errorf("kuryr_intent_rows: %d series, %v", n, err)
 	}
@@ -86,7 +86,7 @@ func TestUnfinished(t *testing.T) {
 	succeed(t, "Close", s.Close())
 	s = open(t, path)
 	k = Register(s, "port", f, Options[string, string]{})
-	wantKeys(t, "unfinished", keysOf(k.Unfinished()), "again", "stuck")
+	wantKeys(t, "unfinished", keysOf(k.each(unfinished)), "again", "stuck")
 	succeed(t, "Start", s.Start(t.Context()))
 	f.mu.Lock()
 	f.fail = nil
@@ -94,7 +94,7 @@ func TestUnfinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go s.Run(ctx)
-	waitFor(t, func() bool { return len(keysOf(k.Unfinished())) == 0 })
+	waitFor(t, func() bool { return len(keysOf(k.each(unfinished))) == 0 })
 	wantKeys(t, "rows", keysOf(k.Rows()), "again", "done")
 }
 
@@ -131,7 +131,7 @@ func BenchmarkOtherKinds(b *testing.B) {
 		call func(k *Kind[shared, string], metrics *prometheus.Registry)
 	}{
 		{"Rows", func(k *Kind[shared, string], _ *prometheus.Registry) { keysOf(k.Rows()) }},
-		{"Unfinished", func(k *Kind[shared, string], _ *prometheus.Registry) { keysOf(k.Unfinished()) }},
+		{"Unfinished", func(k *Kind[shared, string], _ *prometheus.Registry) { keysOf(k.each(unfinished)) }},
 		{"ByIndex", func(k *Kind[shared, string], _ *prometheus.Registry) { keysOf(k.ByIndex("spec/1")) }},
 		{"Retry", func(k *Kind[shared, string], _ *prometheus.Registry) { k.store.Retry() }},
 		{"Metrics", func(_ *Kind[shared, string], metrics *prometheus.Registry) {
