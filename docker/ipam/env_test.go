@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -204,7 +204,8 @@ func newEnv(t testing.TB) *env {
 func (e *env) open() {
 	e.t.Helper()
 	store, err := reconcile.Open(reconcile.Config{
-		Path: e.path, Room: func() error { return nil }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Path: e.path, Volatile: true, Room: func() error { return nil },
+		Logger:     slog.New(slog.NewTextHandler(io.Discard, nil)),
 		MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond, OrphanTTL: e.ttl,
 	})
 	e.must(err)
@@ -223,11 +224,8 @@ func (e *env) open() {
 // restart kills the process: what is not committed is lost.
 func (e *env) restart() {
 	e.t.Helper()
-	text, err := os.ReadFile(e.path)
-	e.must(err)
 	bound := e.s.bound
-	e.path = filepath.Join(e.t.TempDir(), "docker.db")
-	e.must(os.WriteFile(e.path, text, 0o600))
+	e.path = dockertest.CopyDatabase(e.t, e.path)
 	e.open()
 	for pool, subnets := range bound { // the rows of networks say so
 		if e.networks[pool] != "" {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,7 +72,7 @@ func newEnv(t *testing.T, change ...func(*network.Config)) *env {
 func (e *env) start() {
 	e.t.Helper()
 	store, err := reconcile.Open(reconcile.Config{
-		Path: e.path, OrphanTTL: time.Millisecond, MinBackoff: time.Millisecond,
+		Path: e.path, Volatile: true, OrphanTTL: time.Millisecond, MinBackoff: time.Millisecond,
 		MaxBackoff: 20 * time.Millisecond, GracePeriod: time.Millisecond, Logger: e.config.Logger,
 	})
 	e.must(err)
@@ -115,11 +114,9 @@ func (e *env) before(c dockertest.Call) error {
 func (e *env) kill() {
 	e.t.Helper()
 	e.faults.die()
-	text, err := os.ReadFile(e.path)
-	e.must(err)
+	path := dockertest.CopyDatabase(e.t, e.path)
 	e.stop()
-	e.path = filepath.Join(e.t.TempDir(), "docker.db")
-	e.must(os.WriteFile(e.path, text, 0o600))
+	e.path = path
 	e.start()
 }
 

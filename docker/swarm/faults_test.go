@@ -3,7 +3,6 @@ package swarm
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
@@ -171,15 +171,7 @@ func dieAt(e *env, method string) func(string, bool) error {
 // whose calls end. The next process is e.start.
 func (e *env) die() {
 	e.away.Store(true)
-	text, err := os.ReadFile(e.path)
-	if err != nil {
-		e.Error(err)
-	}
-	path := filepath.Join(e.TempDir(), "docker.db")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		e.Error(err)
-	}
-	stop := e.stop
+	path, stop := dockertest.CopyDatabase(e, e.path), e.stop
 	e.reborn = func() {
 		stop()
 		e.path = path

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -152,7 +151,7 @@ func swarmOn(t testing.TB, p *dockertest.Hosts, hosts ...string) []*env {
 func (e *env) start() {
 	e.Helper()
 	store, err := reconcile.Open(reconcile.Config{
-		Path: e.path, Logger: quiet, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
+		Path: e.path, Volatile: true, Logger: quiet, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
 		OrphanTTL: 20 * time.Millisecond, GracePeriod: 100 * time.Millisecond, Room: e.room,
 	})
 	e.must(err)
@@ -190,10 +189,7 @@ func (e *env) start() {
 // image copies the database as a kill leaves it.
 func (e *env) image() {
 	e.Helper()
-	text, err := os.ReadFile(e.path)
-	e.must(err)
-	e.path = filepath.Join(e.TempDir(), "docker.db")
-	e.must(os.WriteFile(e.path, text, 0o600))
+	e.path = dockertest.CopyDatabase(e, e.path)
 }
 
 // restart is a kill of the process, and its start.
