@@ -45,7 +45,7 @@ type Door struct {
 }
 
 // OpenDoors makes or repairs what lets the packets of our links through the host's
-// firewalls and what keeps them from Docker's own bridges (see guardRule), takes away
+// firewalls and what keeps them from Docker's own bridges (see guardRule), removes
 // what is no longer needed, and returns the doors that are needed (none where nothing
 // filters). In each family's filter table it is one transaction by the iptables programs
 // themselves, so that they can still show it. Each firewall is tried even when another

@@ -158,7 +158,7 @@ func TestWatchComesToRest(t *testing.T) {
 	})
 	defer m.Close()
 	// Long enough for several rounds, were there a loop. Rules that were made just before
-	// are looked at once more meanwhile.
+	// are read again after that.
 	if err := m.SetReadDeadline(time.Now().Add(4 * atMost)); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestNothingFilters(t *testing.T) {
 	s.wantPaths(t, "nothing filters", true)
 }
 
-// A firewall written with nft has no door; the operator is told, and the told mend works.
+// A firewall written with nft has no door; the operator is told, and the advice works.
 func TestForeignNftables(t *testing.T) {
 	for _, c := range []struct {
 		name, table string
@@ -312,7 +312,7 @@ func TestOpenDoorsKeepsDeadline(t *testing.T) {
 }
 
 // TestWatchTellsOfItsTable: a flush of everything takes Kuryr's own table along, and
-// whoever keeps it is told.
+// its keeper is told.
 func TestWatchTellsOfItsTable(t *testing.T) {
 	s, h := forwardingSite(t)
 	needs(t, "nft")

@@ -145,7 +145,7 @@ ip addr add 192.0.2.77/32 dev up0`)
 		return strings.Contains(sh(t, s.host, "firewall-cmd --zone=trusted --list-interfaces"), "kr+")
 	}
 	eventually(t, "our links in the zone", inZone)
-	// The mend for floating addresses is a permanent change and a reload, in which our
+	// The fix for floating addresses is a permanent change and a reload, in which our
 	// runtime change is lost.
 	if connects(t, s.outside, s.inside, inside4) {
 		t.Error("firewalld lets packets in that Check says it rejects")

@@ -36,7 +36,7 @@ func (h *Host) EnableForwarding(ctx context.Context, v4, v6 bool) error {
 }
 
 func (h *Host) enable(ctx context.Context, v4, v6 bool) error {
-	r, err := h.settled(ctx)
+	r, err := h.finished(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (h *Host) RestoreForwarding(ctx context.Context, leaving ...string) ([]Kept
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keep4, h.keep6 = false, false
-	r, err := h.settled(ctx)
+	r, err := h.finished(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (h *Host) RestoreForwarding(ctx context.Context, leaving ...string) ([]Kept
 	return kept, h.save(r)
 }
 
-// settled is the record, after what a killed process began was finished.
-func (h *Host) settled(ctx context.Context) (*record, error) {
+// finished returns the record, after it completed what a killed process began.
+func (h *Host) finished(ctx context.Context) (*record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

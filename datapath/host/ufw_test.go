@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private replaces a file or folder of the machine by a copy, as far as this throw-away host sees.
+// private replaces a file or folder of the machine by a copy, as far as this temporary host sees.
 func private(t *testing.T, path string) {
 	t.Helper()
 	dir := t.TempDir()

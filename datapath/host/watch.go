@@ -290,8 +290,8 @@ func turnsSwitch(b []byte) bool {
 }
 
 // concerns reports whether one of the netlink messages is about a table, chain or rule of
-// an iptables filter table or of firewalld's, and whether one takes a table, chain or
-// rule of ours away. What it cannot take apart concerns us in both ways.
+// an iptables filter table or of firewalld's, and whether one removes a table, chain or
+// rule of ours. What it cannot take apart concerns us in both ways.
 func concerns(b []byte) (doors, own bool) {
 	const header, genHeader, attrHeader = unix.NLMSG_HDRLEN, 4, 4
 	for len(b) >= header {

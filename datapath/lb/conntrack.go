@@ -68,9 +68,9 @@ func af(v nft.Version) byte {
 // head is struct nfgenmsg.
 func head(v nft.Version) []byte { return []byte{af(v), unix.NFNETLINK_V0, 0, 0} }
 
-// settles are the bits of status of which one is enough for a flow of the protocol to go
+// establishes are the bits of status of which one is enough for a flow of the protocol to go
 // on unchanged, whatever frontends come.
-func settles(p sdn.Protocol) uint32 {
+func establishes(p sdn.Protocol) uint32 {
 	switch p {
 	case sdn.TCP:
 		return nft.StatusDNAT | isAnswered // an entry of which the only answer is a reset the kernel deletes itself
@@ -81,7 +81,7 @@ func settles(p sdn.Protocol) uint32 {
 }
 
 // each calls f with the flows that are wanted, of TCP and SCTP with those that nothing
-// settles, and perhaps with others.
+// establishes, and perhaps with others.
 func (c conntrack) each(a ask, f func(flow)) error {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
@@ -112,7 +112,7 @@ func (c conntrack) each(a ask, f func(flow)) error {
 		e.Uint32(attrReplyFlags, 0)
 		return nil
 	})
-	if bits := settles(a.protocol); bits != 0 { // Linux 5.15; an older one brings the others too
+	if bits := establishes(a.protocol); bits != 0 { // Linux 5.15; an older one brings the others too
 		e.Uint32(attrStatus, 0)
 		e.Uint32(attrStatusMask, bits)
 	}

@@ -41,7 +41,7 @@ var (
 )
 
 // live is two lives of a process: in the first it begins, in the second it takes over and
-// then takes away.
+// then removes.
 func live() error {
 	ctx := context.Background()
 	t := New(Config{Bridges: "br-"})
@@ -58,7 +58,7 @@ func live() error {
 }
 
 // Wherever a process is killed its successor has the kernel as told, flows of UDP among
-// it, and nobody who asks meanwhile is let down.
+// it, and no client that asks then fails.
 func TestKilled(t *testing.T) {
 	for _, point := range []string{"lb.restore.told", "lb.flows.forgotten", "lb.apply.told", "lb.flows.forgotten:2"} {
 		t.Run(point, func(t *testing.T) {

@@ -39,8 +39,8 @@
 // The slot travels in the packet's mark, from its choice until the translation in the
 // same chain, since nft of Debian 12 cannot list a ruleset in which a random number is a
 // part of a key. Where the mark is set again in one rule with a translation, nft shows
-// both in the other order than the kernel has them: the ruleset that it lists is to be
-// read, not to be loaded.
+// both in the other order than the kernel has them: the ruleset that it lists is for
+// reading, not for loading.
 //
 // With affinity the endpoint of a client is remembered by an id, not by its slot, in a
 // set that the rules themselves fill; the endpoint map has the ids as keys. When an

@@ -20,7 +20,7 @@ func (f Frontend) without(pods ...string) Frontend {
 
 // A flow of UDP stays with an endpoint that drains, on the client's own bridge too, and
 // whichever process is told so; new ones go to others, of a client that is remembered
-// too. When the endpoint has gone, be it while nobody looked, the flow goes to another.
+// too. When the endpoint has gone, be it unobserved, the flow goes to another.
 func TestDraining(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)

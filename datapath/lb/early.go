@@ -24,14 +24,12 @@ import (
 // same way past the frontend, and are refused when the address is the namespace's own. So
 // what came before a frontend is forgotten when it comes. The kernel goes through all it
 // tracks for that, of all namespaces, which takes it ten milliseconds where it tracks
-// nothing. Hence it is done behind the change, for all frontends that came meanwhile at
-// once.
+// nothing. Hence it is done behind the change, for all frontends together that came until then.
 
 // lookShare is how much longer than a look took it is until the next one begins.
 const lookShare = 19
 
-// called are the frontends of TCP and SCTP that came, of which what was sent before is to
-// be forgotten yet.
+// called are the frontends of TCP and SCTP that came, whose earlier flows are not removed yet.
 type called struct {
 	mu    sync.Mutex
 	keys  map[Key]bool
@@ -43,7 +41,7 @@ type called struct {
 // cameEarly reports whether an entry is of what was sent to one of the frontends before it
 // was there. own are the namespace's addresses.
 func cameEarly(f flow, keys map[Key]bool, own map[netip.Addr]bool) bool {
-	if f.status&settles(f.protocol) != 0 {
+	if f.status&establishes(f.protocol) != 0 {
 		return false
 	}
 	key := Key{f.to.Addr(), f.protocol, f.to.Port()}

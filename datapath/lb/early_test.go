@@ -24,7 +24,7 @@ import (
 )
 
 // fromPort is ask by TCP from a source port. The connection ends by a reset, so that the
-// port is free at once.
+// port is free immediately.
 func (w *world) fromPort(from string, port int, addr string) string {
 	w.t.Helper()
 	var c net.Conn
@@ -54,7 +54,7 @@ func (w *world) own(addr string) {
 	must(w.t, w.inside(func() error { return netlink.RouteAdd(route) }))
 }
 
-// mute has the router itself answer nobody from a port, and returns what ends that.
+// mute has the router itself answer no client from a port, and returns what ends that.
 func (w *world) mute(port byte) (end func()) {
 	w.t.Helper()
 	table := &nftables.Table{Name: "mute", Family: nftables.TableFamilyINet}
@@ -204,7 +204,7 @@ func (w *world) lost(addrs ...string) {
 	}
 }
 
-// What is a connection already goes on: one with the namespace itself at a port that
+// An existing connection goes on: one with the namespace itself at a port that
 // becomes a frontend's, and one that passes through to such a port; neither is asked for.
 func TestConnectionsAtAPortGoOn(t *testing.T) {
 	w := newWorld(t)
@@ -282,7 +282,7 @@ func (w *world) hear(from string, port int, addr string) string {
 	return string(said)
 }
 
-// Source ports that are used again at once, after resets and after ends, find their way
+// Source ports that are used again immediately, after resets and after ends, find their way
 // to any endpoint by any of several frontends.
 func TestPortsUsedAgain(t *testing.T) {
 	w := newWorld(t)

@@ -37,7 +37,7 @@ func TestFlowsFollow(t *testing.T) {
 		defer c.Close()
 		says := func(want string) {
 			t.Helper()
-			for range 2 { // an error may be one that came meanwhile
+			for range 2 { // an error may be an earlier one
 				got := w.say(c, 1)
 				if strings.HasPrefix(got, want) {
 					return
@@ -143,8 +143,8 @@ func TestOwed(t *testing.T) {
 		t.Errorf("it is led on: %s", got)
 	}
 	w.whole()
-	if have, err := next.kernel.read(context.Background()); err != nil || len(have.owed()) > 0 {
-		t.Errorf("still owed: %v %v", have.owed(), err)
+	if have, err := next.kernel.read(context.Background()); err != nil || len(have.uncollected()) > 0 {
+		t.Errorf("still uncollected: %v %v", have.uncollected(), err)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestOlderVersion(t *testing.T) {
 	}
 }
 
-// Where the table knows nobody inside, it is not asked for what it cannot do.
+// Where the table knows no client inside, it is not asked for what it cannot do.
 func TestNobodyInside(t *testing.T) {
 	err := New(Config{}).Restore(context.Background(), []Frontend{apart(key(vip4, sdn.TCP), []string{"a"}, []string{"b"})})
 	if !sdn.IsInvalid(err) || !strings.Contains(err.Error(), "inside") {

@@ -14,7 +14,7 @@ import (
 
 var networks = map[string]sdn.Protocol{"tcp": sdn.TCP, "udp": sdn.UDP}
 
-// Whoever connects is led, and every endpoint sees the client's own address: from its own
+// Every client is led, and every endpoint sees the client's own address: from its own
 // bridge, from another one, from outside, and from the router itself. Only one that
 // reaches itself is masqueraded.
 func TestBalances(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAffinity(t *testing.T) {
 	w.whole()
 }
 
-// Who pauses is forgotten.
+// A client that pauses is forgotten.
 func TestAffinityEnds(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
@@ -174,7 +174,7 @@ func TestSources(t *testing.T) {
 	w.whole()
 }
 
-// Where there is no endpoint a client is told at once, or waits.
+// Where there is no endpoint a client is refused immediately, or waits.
 func TestEmpty(t *testing.T) {
 	w := newWorld(t)
 	w.serve("b", 8080)

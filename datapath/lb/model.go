@@ -38,12 +38,12 @@ type Config struct {
 	// "": there are none.
 	Bridges string
 	// Inside is what the names of links begin with by which clients inside come; this
-	// namespace's own connections are from inside, too. See Frontend.Inside. None: nobody is
-	// inside, and no packet is looked up for it.
+	// namespace's own connections are from inside, too. See Frontend.Inside. None: no client
+	// is inside, and no packet is looked up for it.
 	Inside []string
 	Logger *slog.Logger // nil: slog.Default()
 	// Observe is told of each transaction when it has ended. It is called with the Table's
-	// lock held, and so must be quick and not call the Table. nil: nobody is.
+	// lock held, and so must be quick and not call the Table. nil: no call.
 	Observe func(Transaction)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
-// Each transaction is told of with what it changes, whatever else the kernel has: a
+// Each transaction is told of with what it changes, whatever the kernel has besides: a
 // change costs the change, and none costs nothing.
 func TestTransactionsAreObserved(t *testing.T) {
 	ns := nstest.New(t)
@@ -55,7 +55,7 @@ func TestTransactionsAreObserved(t *testing.T) {
 	}
 }
 
-// What the kernel refuses is told of with its error, and then what mends it.
+// What the kernel refuses is told of with its error, and then what repairs it.
 func TestRefusedTransactionIsObserved(t *testing.T) {
 	ns := nstest.New(t)
 	var told []Transaction

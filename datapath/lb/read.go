@@ -272,8 +272,8 @@ func (k kind) endpoint(value string) netip.AddrPort {
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(value[n:n+2])))
 }
 
-// owed are the frontends that went and whose flows may be left.
-func (s *state) owed() []Key { return s.keys(kind.owed) }
+// uncollected returns the removed frontends whose flows may be left.
+func (s *state) uncollected() []Key { return s.keys(kind.owed) }
 
 // udp are the frontends of UDP.
 func (s *state) udp() []Key {

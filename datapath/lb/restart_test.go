@@ -142,7 +142,7 @@ func TestNoRoomForEndpointsThatWent(t *testing.T) {
 	w.serve("b", 8080)
 	k := key(vip4, sdn.TCP)
 	w.restore(to(k, "a", "b", "c"))
-	must(t, w.inside(func() error { // the set made anew, with room for one
+	must(t, w.inside(func() error { // the set made again, with room for one
 		c, err := nftables.New()
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func TestNoRoomForEndpointsThatWent(t *testing.T) {
 	w.whole()
 }
 
-// Who gave up while others were at work changes nothing, and costs the next one no
+// A caller that gave up while others were at work changes nothing, and costs the next one no
 // reading of the kernel.
 func TestApplyTooLate(t *testing.T) {
 	w := newWorld(t)
@@ -249,7 +249,7 @@ func TestRandom(t *testing.T) {
 				all = append(all, f)
 			}
 			must(t, w.table.Restore(ctx, all))
-		case 1: // somebody tears the table away
+		case 1: // another program removes the table
 			must(t, w.inside(func() error {
 				c, err := nftables.New()
 				if err != nil {
@@ -275,7 +275,7 @@ func TestRandom(t *testing.T) {
 			for _, f := range told {
 				all = append(all, f)
 			}
-			must(t, w.table.Restore(ctx, all)) // for where nothing was to be done of what was torn away
+			must(t, w.table.Restore(ctx, all)) // for where nothing changed of what was removed
 		}
 		diffs, err := w.table.Check(ctx)
 		must(t, err)
@@ -322,7 +322,7 @@ func TestThousandEndpoints(t *testing.T) {
 }
 
 // The kernel spreads its hash tables over more memory behind the back of who fills them,
-// and listings that go on meanwhile are not whole. Another process finds what was told
+// and concurrent listings are not whole. Another process finds what was told
 // all the same, and nothing to change.
 func TestReadWhileItGrows(t *testing.T) {
 	w := newWorld(t)

@@ -424,7 +424,7 @@ func (t *Table) compare(have *state, want map[Key]Frontend) (truth, *plan) {
 			add[key.cleanup()] = true
 		}
 	}
-	for _, key := range have.owed() {
+	for _, key := range have.uncollected() {
 		n.owed[key] = true
 		delete(add, key.cleanup())
 		if p.replace {

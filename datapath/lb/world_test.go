@@ -279,7 +279,7 @@ func (w *world) remove(list ...Key) {
 	must(w.t, w.table.Apply(context.Background(), nil, list))
 }
 
-// silent asks where nobody is to answer.
+// silent asks where no endpoint may answer.
 func (w *world) silent(from, network, addr string) {
 	w.t.Helper()
 	w.wait = 200 * time.Millisecond

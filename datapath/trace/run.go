@@ -30,8 +30,8 @@ type Options struct {
 	Wait  time.Duration // for an answer, in all
 }
 
-// settle is how long is waited for what belongs to an event that ended the matter.
-const settle = 100 * time.Millisecond
+// afterTime bounds the wait for what belongs to an event that ended the matter.
+const afterTime = 100 * time.Millisecond
 
 // Run sends the flow's packet and tells what became of it. What stands in the way is in
 // the Result; an error means that it could not be looked at.
@@ -177,7 +177,7 @@ func (r *run) collect(ctx context.Context) error {
 				}
 			}
 			if over {
-				end.Reset(settle)
+				end.Reset(afterTime)
 			}
 		}
 	}

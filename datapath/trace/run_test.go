@@ -176,7 +176,7 @@ func (w *world) port(c container) Port {
 	}
 }
 
-// Whoever's rule it is that drops, it is named.
+// The rule that drops is named, whatever made it.
 func TestDrops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -376,7 +376,7 @@ func TestNoWay(t *testing.T) {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
 	wants(t, follow(t, way.Flow, sites, -1), Unsent, false, "no route")
-	// Nobody has the address.
+	// No host has the address.
 	way.Dst = netip.MustParseAddr("10.1.0.9")
 	if plan, err = Plan(way); err != nil ||
 		!strings.Contains(plan[len(plan)-1].What, "no port of the network has 10.1.0.9") {
@@ -453,7 +453,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// The kernel takes the tables away when the socket is closed, as it is when the process is killed.
+// The kernel deletes the tables when the socket is closed, also when the process is killed.
 func TestTablesGoWithTheirSocket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -162,7 +162,7 @@ func (w *world) sites(r router, c container) []Site {
 	}
 }
 
-// text shows a result for a test's complaint.
+// text shows a result for a test's message.
 func text(r Result) string {
 	var b strings.Builder
 	for i, h := range r.Hops {
