@@ -72,14 +72,10 @@ func decodeInterval(key, value []byte) (interval, error) {
 
 // at finds the interval that holds addr, or else the next one above.
 func (s intervals) at(addr netip.Addr) (iv interval, holds, found bool, err error) {
-	key := addr.AsSlice()
-	if k, v := s.tx.Floor(s.free, key); k != nil {
-		iv, err = decodeInterval(k, v)
-		if err != nil || !iv.last.Less(addr) {
-			return iv, true, true, err
-		}
+	if iv, holds, err = s.holding(addr); holds || err != nil {
+		return iv, holds, holds, err
 	}
-	for k, v := range s.tx.Seek(s.free, key) {
+	for k, v := range s.tx.Seek(s.free, addr.AsSlice()) {
 		iv, err = decodeInterval(k, v)
 		return iv, false, true, err
 	}
@@ -92,15 +88,25 @@ func (s intervals) put(first, last netip.Addr) error {
 
 func (s intervals) delete(first netip.Addr) error { return s.tx.Delete(s.free, first.AsSlice()) }
 
+// holding finds the interval that holds addr.
+func (s intervals) holding(addr netip.Addr) (iv interval, holds bool, err error) {
+	k, v := s.tx.Floor(s.free, addr.AsSlice())
+	if k == nil {
+		return interval{}, false, nil
+	}
+	iv, err = decodeInterval(k, v)
+	return iv, err == nil && !iv.last.Less(addr), err
+}
+
 // has tells whether addr is free.
 func (s intervals) has(addr netip.Addr) (bool, error) {
-	_, holds, _, err := s.at(addr)
+	_, holds, err := s.holding(addr)
 	return holds, err
 }
 
 // cut takes [first, last] out; errNotFree where not all of it is free.
 func (s intervals) cut(first, last netip.Addr) error {
-	iv, holds, _, err := s.at(first)
+	iv, holds, err := s.holding(first)
 	if err != nil {
 		return err
 	}
@@ -136,7 +142,7 @@ func (s intervals) join(first, last netip.Addr) error {
 		last = iv.last
 	}
 	if before := first.Prev(); before.IsValid() {
-		below, holds, _, err := s.at(before)
+		below, holds, err := s.holding(before)
 		if err != nil {
 			return err
 		}
