@@ -26,7 +26,8 @@ import (
 type Options struct {
 	// Installation is the client's installation. "" is the server's.
 	Installation string
-	// Known is what the server said of itself earlier. With it Dial does not wait.
+	// Known is what the server said of itself earlier. It holds until the server answers,
+	// for which Dial then does not wait.
 	Known *Peer
 	// Learned, if set, is called when the server says something else of itself.
 	Learned func(Peer)
@@ -48,6 +49,8 @@ const (
 	dialTimeout     = 10 * time.Second
 	silenceTimeout  = 30 * time.Second // without a byte of the answer
 	defaultTimeout  = time.Minute
+	greetTimeout    = time.Second
+	knownTimeout    = 200 * time.Millisecond // of a server that need not be running
 	idleConnTimeout = 90 * time.Second
 	idleConns       = 64
 )
@@ -93,11 +96,12 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	}
 	if o.Known != nil {
 		c.peer = *o.Known
+		_ = c.tryGreet(ctx, knownTimeout) // otherwise the first call asks
 		return c, nil
 	}
 	wait := dialBackoff
 	for logged := false; ; logged = true {
-		err := c.tryGreet(ctx)
+		err := c.tryGreet(ctx, greetTimeout)
 		if err == nil {
 			return c, nil
 		}
@@ -111,8 +115,8 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 }
 
 // tryGreet asks the server for its Peer, for a short time.
-func (c *Client) tryGreet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+func (c *Client) tryGreet(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return c.greet(ctx)
 }
@@ -265,7 +269,7 @@ func (c *Client) lines(
 		return err
 	}
 	if c.forget(rq.instance) { // the server was restarted
-		_ = c.tryGreet(ctx) // otherwise the next call asks
+		_ = c.tryGreet(ctx, greetTimeout) // otherwise the next call asks
 	}
 	return failed.err()
 }

@@ -227,7 +227,7 @@ func TestErrors(t *testing.T) {
 		p.ping = func(context.Context) error { return want }
 		got := c.Ping(t.Context())
 		if want == nil || got == nil {
-			if got != want {
+			if (got == nil) != (want == nil) {
 				t.Errorf("got error %v, want %v", got, want)
 			}
 			continue
@@ -467,6 +467,11 @@ func TestServerComesBack(t *testing.T) {
 	c := dial(t, socket, o)
 	if c.Installation() != "here" || c.Capabilities().MaxTags != 1 {
 		t.Errorf("it is %s with %+v", c.Installation(), c.Capabilities())
+	}
+	// What a client knows gives way to a server that runs.
+	known := dial(t, socket, Options{Known: &Peer{Installation: "there"}})
+	if known.Installation() != "here" {
+		t.Errorf("a running server is %s", known.Installation())
 	}
 	s.stop()
 	second := &stub{can: sdn.Capabilities{MaxTags: 2}, ping: first.ping}
