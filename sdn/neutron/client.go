@@ -28,7 +28,6 @@ type client struct {
 	now     func() time.Time
 	observe func(Request)
 	backoff func(ctx context.Context, n int, err error) bool
-	socket  string // where it is, at a Unix socket of this machine; "" where it is elsewhere
 	// of, where it is another than Neutron, is which service this client is for.
 	of *service
 	// before is asked before every request but those marked by beforehand: it discovers the extensions.
@@ -44,12 +43,9 @@ type service struct {
 	judge    func(status int, body []byte) (fault, meaning)
 }
 
-// who is whom errors name that do not answer. At a Unix socket it is another Kuryr, of which its user is not to read as of a Neutron.
+// who returns the service that an error names when it does not answer.
 func (c *client) who() string {
-	switch {
-	case c.socket != "":
-		return "the SDN at " + c.socket
-	case c.of != nil:
+	if c.of != nil {
 		return c.of.name
 	}
 	return "Neutron"
@@ -98,8 +94,6 @@ func (c *client) do(ctx context.Context, method, path string, ifRevision int64, 
 // send is do without the look at the extensions.
 func (c *client) send(ctx context.Context, method, path string, ifRevision int64, body, into any) error {
 	var refused *session
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	for n := 1; ; n++ {
 		s, status, err := c.attempt(ctx, refused, method, path, ifRevision, body, into)
 		switch {
@@ -112,11 +106,6 @@ func (c *client) send(ctx context.Context, method, path string, ifRevision int64
 			return nil
 		case status == http.StatusUnauthorized && refused == nil && s != nil:
 			refused = s // the token was taken back: nothing was done, so once with another is safe for every method
-		case errors.As(err, &unheard{}):
-			c.breaker.closed() // whoever listens next may be another release
-			if !c.backoff(ctx, min(n, maxAttempts-1), err) {
-				return err
-			}
 		case ctx.Err() != nil || n >= maxAttempts || !mayRepeat(method, ifRevision != 0, status) || !retryable(err):
 			return err
 		case !c.budget.take() || !c.backoff(ctx, n, err):
@@ -139,20 +128,6 @@ func notSent(err error) error { return unsent{err} }
 type unsent struct{ error }
 
 func (e unsent) Unwrap() []error { return []error{e.error, errNotSent} }
-
-// unheard marks errors of requests to a Unix socket where nobody listens. Who serves there is being started anew on this machine: it is asked again until it
-// listens, whatever the method, for as long as the caller has time.
-type unheard struct{ error }
-
-func (e unheard) Unwrap() []error { return []error{e.error, errNotSent} }
-
-// bound gives who has all the time there is to ask at a Unix socket the time of one request.
-func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || c.socket == "" {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, c.timeout)
-}
 
 // attempt sends a request once. The status is 0 where there was no whole answer.
 func (c *client) attempt(ctx context.Context, refused *session, method, path string, ifRevision int64, body, into any) (s *session, status int, err error) {
@@ -202,12 +177,8 @@ func (c *client) attempt(ctx context.Context, refused *session, method, path str
 		status = answer.StatusCode
 	}
 	c.observe(Request{Method: verb, Collection: first(collectionOf(path), "versions"), Status: status, Duration: c.now().Sub(begin)})
-	nobody := c.socket != "" && unconnected(err)
 	err = c.translate(ctx, err, verb, path)
-	switch {
-	case nobody:
-		return s, 0, unheard{err} // and the breaker, which spares callers the wait for an answer, has nothing to spare them
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		err = busy{err}
 	}
 	if status != 0 || ctx.Err() == nil { // a caller that gave up says nothing of Neutron

@@ -33,9 +33,6 @@ const maxCloudsFile = 1 << 20
 // resolve reads clouds.yaml, secure.yaml and the OS_* variables. It is asked again for each authentication, so that changed
 // credentials are taken up without a restart.
 func (c Config) resolve() (cloud, error) {
-	if c.socket() != "" {
-		return cloud{none: true, endpoint: "http://" + socketHost, tls: &tls.Config{MinVersion: tls.VersionTLS12}}, nil
-	}
 	name := first(c.Cloud, c.env("OS_CLOUD"))
 	var entries, secure []byte
 	if name != "" {

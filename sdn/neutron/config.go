@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,9 +32,7 @@ type Config struct {
 	// Region and Interface ("public", "internal", "admin") choose among the catalogue's endpoints; "" is $OS_REGION_NAME and
 	// $OS_INTERFACE, else what clouds.yaml says, else any region and public.
 	Region, Interface string
-	// Endpoint is Neutron's address where the catalogue's is not to be used, with or without /v2.0 at its end. That of a server on this machine may be
-	// its Unix socket, such as unix:///run/kuryr/sdn.sock: then nobody is asked for a token, neither clouds.yaml nor the OS_* variables count, and Project
-	// may be "".
+	// Endpoint is Neutron's address, with or without /v2.0 at its end. "" is the catalogue's.
 	Endpoint string
 	// OctaviaEndpoint is Octavia's address where the catalogue's is not to be used, or there is no catalogue. Without either there are no load balancers.
 	OctaviaEndpoint string
@@ -119,19 +116,7 @@ func (c Config) env(name string) string {
 
 // unasked is the project's id where no Keystone is asked for it.
 func (c Config) unasked() string {
-	if c.socket() != "" {
-		return c.Project
-	}
 	return first(c.Project, c.Auth.ProjectID, c.env("OS_PROJECT_ID"))
-}
-
-// socket is the path of the Unix socket that Endpoint names, "" where it names none.
-func (c Config) socket() string {
-	path, ok := strings.CutPrefix(c.Endpoint, "unix://")
-	if !ok || !filepath.IsAbs(path) {
-		return ""
-	}
-	return filepath.Clean(path)
 }
 
 // first is the first that is not empty.
@@ -158,10 +143,7 @@ func (c Config) check() error {
 	if c.Timeout < 0 {
 		return sdn.Invalid("configuration", "timeout", "must not be negative")
 	}
-	switch {
-	case c.socket() != "" && c.Auth.Type != "" && c.Auth.Type != "none" && c.Auth.Type != "noauth":
-		return sdn.Invalid("configuration", "auth.type", "must be \"none\" with a Unix socket, not %q", c.Auth.Type)
-	case c.Endpoint != "" && c.socket() == "":
+	if c.Endpoint != "" {
 		return checkURL("endpoint", c.Endpoint)
 	}
 	return nil

@@ -49,13 +49,13 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if c.Observe == nil {
 		c.Observe = func(Request) {}
 	}
-	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls, c.socket())}
+	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls)}
 	p.client = &client{
 		auth: &authenticator{
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},
 		},
-		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: awaitRetry, socket: c.socket(),
+		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: awaitRetry,
 	}
 	p.owner = &owner{installation: c.Installation, project: p.ownProject}
 	p.cache.networks.owner, p.cache.subnets.owner, p.cache.pools.owner = p.owner, p.owner, p.owner

@@ -2,16 +2,12 @@ package neutron
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,29 +21,23 @@ import (
 // servedHost is the host that the embedded SDN of these tests binds ports to.
 const servedHost = "this-host"
 
-// shared is an embedded SDN without a kernel, served by Kuryr's REST API at a Unix socket, as kuryr sdn serves it to the other processes of a machine.
+// shared is an embedded SDN without a kernel, served by Kuryr's REST API.
 type shared struct {
 	sdn    *local.Provider
 	proxy  *neutrontest.Proxy
-	socket string
 	server *httptest.Server
 }
 
 // share opens the store at path and serves it. Ending it twice is as once.
-func share(t *testing.T, path, socket string) *shared {
+func share(t *testing.T, path string) *shared {
 	t.Helper()
 	store, err := local.Open(t.Context(), local.Options{Path: path, Host: servedHost, PortsPerNetwork: 400, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shared{sdn: store, socket: socket}
-	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{})))
-	s.server = httptest.NewUnstartedServer(s.proxy)
-	_ = s.server.Listener.Close()
-	if s.server.Listener, err = net.Listen("unix", socket); err != nil {
-		t.Fatal(err)
-	}
-	s.server.Start()
+	s := &shared{sdn: store}
+	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin, Project: "served"}, restapi.NewHandler(store, restapi.Options{})))
+	s.server = httptest.NewServer(s.proxy)
 	t.Cleanup(s.end)
 	return s
 }
@@ -60,10 +50,18 @@ func (s *shared) end() {
 	_ = s.sdn.Close()
 }
 
-// user opens a provider of its own at the socket.
+// config is that of a user.
+func (s *shared) config() Config {
+	return Config{
+		Installation: s.sdn.Installation(), Host: servedHost, Endpoint: s.server.URL,
+		Auth: Auth{Type: "none"}, Project: "served",
+	}
+}
+
+// user opens a provider of its own.
 func (s *shared) user(t *testing.T) *Provider {
 	t.Helper()
-	p, err := Open(Config{Installation: s.sdn.Installation(), Host: servedHost, Endpoint: "unix://" + s.socket}, slog.New(slog.DiscardHandler))
+	p, err := Open(s.config(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,20 +69,18 @@ func (s *shared) user(t *testing.T) *Provider {
 	return p
 }
 
-// paths are those of a test's store and socket. A socket's path must be short.
-func paths(t *testing.T) (store, socket string) {
+// storePath is that of a test's store.
+func storePath(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	return filepath.Join(dir, "sdn.db"), filepath.Join(dir, "s")
+	return filepath.Join(t.TempDir(), "sdn.db")
 }
 
 // Kuryr's API tells by its capabilities what it can do: of the extensions that are usual of a Neutron, and not of it, nobody is told.
 func TestServedLacksNothing(t *testing.T) {
 	t.Parallel()
-	store, socket := paths(t)
-	s := share(t, store, socket)
+	s := share(t, storePath(t))
 	var said bytes.Buffer
-	p, err := Open(Config{Installation: s.sdn.Installation(), Host: servedHost, Endpoint: "unix://" + s.socket}, slog.New(slog.NewTextHandler(&said, nil)))
+	p, err := Open(s.config(), slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +100,8 @@ func TestServedLacksNothing(t *testing.T) {
 func TestContractOverREST(t *testing.T) {
 	t.Parallel()
 	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
-		store, socket := paths(t)
-		s := share(t, store, socket)
+		store := storePath(t)
+		s := share(t, store)
 		p := s.user(t)
 		if err := p.Ping(t.Context()); err != nil {
 			t.Fatal(err)
@@ -116,7 +112,7 @@ func TestContractOverREST(t *testing.T) {
 			DropReply: func(*testing.T) { deaf.drop = true },
 			Reopen: func(t *testing.T) sdn.Provider {
 				s.end()
-				again := share(t, store, socket)
+				again := share(t, store)
 				p := again.user(t)
 				if err := p.Ping(t.Context()); err != nil {
 					t.Fatal(err)
@@ -130,8 +126,7 @@ func TestContractOverREST(t *testing.T) {
 // Kuryr is asked for more ports at once than a Neutron, and tells how many tags its API takes.
 func TestBulkOverREST(t *testing.T) {
 	t.Parallel()
-	store, socket := paths(t)
-	s := share(t, store, socket)
+	s := share(t, storePath(t))
 	p := s.user(t)
 	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "wide"}})
 	if err != nil {
@@ -161,83 +156,10 @@ func TestBulkOverREST(t *testing.T) {
 	}
 }
 
-// Calls to a socket where nobody listens wait for who will: nothing was sent, so this is safe for every method.
-func TestSocketComesBack(t *testing.T) {
-	t.Parallel()
-	store, socket := paths(t)
-	s := share(t, store, socket)
-	p := s.user(t)
-	if err := p.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.end()
-	tried := make(chan struct{}, 100)
-	p.client.observe = func(Request) { tried <- struct{}{} }
-	done := make(chan error, 1)
-	go func() {
-		_, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "patient"}})
-		done <- err
-	}()
-	for range breakerFailures + 1 { // a breaker would be open by now
-		<-tried
-	}
-	again := share(t, store, socket)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if n := again.proxy.Count(neutrontest.Call{Method: http.MethodPost, Collection: "networks"}); n != 1 {
-		t.Errorf("%d requests to make the network came", n)
-	}
-}
-
-// Who has no time left is told that nothing was asked of the SDN.
-func TestSocketAbsent(t *testing.T) {
-	t.Parallel()
-	_, socket := paths(t)
-	p, err := Open(Config{Installation: "here", Endpoint: "unix://" + socket, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const patience = breakerFailures + 1 // a breaker would be open by then
-	tries := 0
-	p.client.observe = func(Request) { tries++ }
-	p.client.backoff = func(context.Context, int, error) bool { return tries < patience }
-	_, err = p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "nobody"}})
-	if !sdn.IsUnavailable(err) || !errors.Is(err, sdn.ErrNotSent) {
-		t.Errorf("the error is %v", err)
-	}
-	if !strings.HasPrefix(err.Error(), "the SDN at "+socket+": ") {
-		t.Errorf("the error names another: %v", err)
-	}
-	if tries != patience {
-		t.Errorf("it was tried %d times, not %d", tries, patience)
-	}
-}
-
-func TestSocketConfig(t *testing.T) {
-	t.Parallel()
-	env := func(name string) (string, bool) { return "elsewhere", strings.HasPrefix(name, "OS_") }
-	for _, tc := range []struct {
-		endpoint, auth, field string
-	}{
-		{"unix:///run/kuryr/sdn.sock", "", ""}, {"unix:///run/kuryr/sdn.sock", "none", ""},
-		{"unix:///run/kuryr/sdn.sock", "password", "auth.type"}, {"unix://run/kuryr", "none", "endpoint"}, {"unix:", "none", "endpoint"}, {"/run/kuryr/sdn.sock", "none", "endpoint"},
-	} {
-		p, err := Open(Config{Installation: "here", Endpoint: tc.endpoint, Auth: Auth{Type: tc.auth}, Env: env}, slog.New(slog.DiscardHandler))
-		switch {
-		case sdn.FieldOf(err) != tc.field:
-			t.Errorf("%+v: error %v", tc, err)
-		case err == nil && p.config.Project != "":
-			t.Errorf("%+v: the project is %q, which nobody has set", tc, p.config.Project)
-		}
-	}
-}
-
 // A load balancer on Kuryr's own API has all that is said of it by one request, of whatever it is a change, and is not changed again.
 func TestBalancerOverREST(t *testing.T) {
 	t.Parallel()
-	store, socket := paths(t)
-	s := share(t, store, socket)
+	s := share(t, storePath(t))
 	p := s.user(t)
 	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Name: "vips"}})
 	if err != nil {
@@ -286,7 +208,7 @@ func TestBalancerOverREST(t *testing.T) {
 		t.Errorf("two values were applied by %v", calls)
 	}
 	stored, err := s.sdn.LoadBalancer(t.Context(), b.ID)
-	if err != nil || stored.Key != spec.Key {
+	if err != nil || stored.Description != spec.Key.String() {
 		t.Errorf("the SDN has %+v: %v", stored, err)
 	}
 }

@@ -1,7 +1,6 @@
 package neutron
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -18,34 +17,20 @@ const (
 
 var errTooLarge = errors.New("the answer is larger than 64 MiB")
 
-// newHTTPClient makes the one client that speaks to Keystone and Neutron, or to who serves at a Unix socket where one is given. It follows no redirect: a
-// token must not go elsewhere, and a POST must not become a GET. Requests have their deadline from their context.
-func newHTTPClient(t *tls.Config, socket string) http.Client {
+// newHTTPClient returns the client that speaks to Keystone and Neutron. It follows no
+// redirect: a token must not go elsewhere, and a POST must not become a GET. Requests have
+// their deadline from their context.
+func newHTTPClient(t *tls.Config) http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
 		TLSClientConfig: t, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: connections, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
 	}
-	if socket != "" {
-		transport.Proxy = nil
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
-		}
-	}
 	return http.Client{
 		Transport:     bounded{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// socketHost stands in URLs for who serves at a Unix socket.
-const socketHost = "kuryr"
-
-// unconnected tells of an error of a request that nobody took: there was no connection for it, nor did one come about.
-func unconnected(err error) bool {
-	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // bounded cuts answers that are too large.
