@@ -71,16 +71,6 @@ func (b *box) await(ctx context.Context, met func(tagRow) bool) {
 	}
 }
 
-// pending are the networks whose tags are not as they should be.
-func (b *box) pending() (ids []string) {
-	for _, r := range b.tagRows() {
-		if r.Phase == reconcile.Deleting || !r.Done || r.Redo {
-			ids = append(ids, r.Key)
-		}
-	}
-	return ids
-}
-
 // tags are those of an existing network and of its subnets.
 func (b *box) tags(n sdn.Network) (tags []string) {
 	b.t.Helper()

@@ -70,9 +70,14 @@ func CountPins(folder string) (here, seen int) {
 	if err != nil {
 		return 0, 0
 	}
-	firsts, err := mountinfo.PidMountInfo(1)
+	table, err := os.Open("/proc/1/mountinfo")
 	if err != nil {
 		return 0, 0 // without the right to look
+	}
+	defer table.Close()
+	firsts, err := mountinfo.GetMountsFromReader(table, nil)
+	if err != nil {
+		return 0, 0
 	}
 	own, first := pointsIn(folder, mine), pointsIn(folder, firsts)
 	for point := range own {
