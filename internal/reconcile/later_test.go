@@ -377,3 +377,36 @@ func TestLaterAgainstJudge(t *testing.T) {
 	}
 	t.Logf("deleted %d, kept %d", deleted, kept)
 }
+
+// A second RemoveLater does not interrupt the deletion that the first one has started.
+func TestRemoveLaterTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowTarget{}
+		s := newStore(Config{Logger: slog.New(slog.DiscardHandler)}, &memory{map[string][]byte{}}, &content{}, "boot")
+		k := Register(s, "tags", f, Options[string, string]{})
+		set(t, k, Request[string]{Key: "a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Run(ctx) })
+		for range 2 {
+			succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a"))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		running.Wait()
+		wantCalls(t, &f.fakeTarget, "ensure a ", "delete a")
+	})
+}
+
+// slowTarget needs ten seconds for a deletion.
+type slowTarget struct{ fakeTarget }
+
+func (s *slowTarget) Delete(ctx context.Context, o Object, spec, last string) error {
+	select {
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), s.note("interrupted "+o.Key))
+	case <-time.After(10 * time.Second):
+	}
+	return s.fakeTarget.Delete(ctx, o, spec, last)
+}

@@ -30,6 +30,9 @@ func (k *kind) remove(ctx context.Context, key string, how removal) error {
 
 // remove commits a deletion and makes one attempt.
 func (s *Store) remove(ctx context.Context, name string, how removal) error {
+	if r := s.row(name); how.later && r != nil && r.Phase == Deleting {
+		return nil // Run deletes it, perhaps at this moment
+	}
 	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
 	if err != nil {
