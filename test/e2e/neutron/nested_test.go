@@ -180,7 +180,7 @@ func TestNestedMacvlan(t *testing.T) {
 	if err := m.KillKuryr(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.vm.StartKuryr(r.ctx, counter.env()...); err != nil {
+	if err := m.StartKuryr(r.ctx, counter.env()...); err != nil {
 		t.Fatal(err)
 	}
 	b := m.run("nested-b", "nested")

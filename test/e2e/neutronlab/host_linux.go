@@ -17,6 +17,7 @@ type Host struct {
 
 	lab     *Lab
 	number  int
+	env     []string             // added to KuryrEnv
 	agent   Agent                // "" is ovn-controller
 	gateway bool                 // is on the external network, and may carry the gateways of routers
 	sockets *privatehost.Service // ovsdb-server
@@ -39,8 +40,8 @@ func newHost(ctx context.Context, l *Lab, number int) (*Host, error) {
 	return h, nil
 }
 
-// Reboot kills one of the lab's own hosts like a loss of power and boots it again, with Kuryr and
-// the engine. KuryrEnv is asked now: it was not known when the host was started.
+// Reboot kills the host like a loss of power and boots it again, with Kuryr and the engine.
+// KuryrEnv is asked now: it was not known when the host was started.
 func (h *Host) Reboot(ctx context.Context) error {
 	if err := h.RebootBare(ctx); err != nil {
 		return err

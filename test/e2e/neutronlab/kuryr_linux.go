@@ -48,16 +48,21 @@ func (l *Lab) writeClouds() error {
 	return err
 }
 
-// KuryrEnv is the environment of kuryr on the host: which SDN, where it is, and as whom.
+// KuryrEnv is the environment of kuryr on the host: which SDN, where it is, as whom, and
+// what a machine adds.
 func (h *Host) KuryrEnv() []string {
 	env := []string{"KURYR_PROVIDER=neutron", "KURYR_HOST=" + h.Name}
 	if h.lab.opts.Keystone {
-		return append(env, "KURYR_NEUTRON_CLOUDS_FILE="+h.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD="+CloudPassword)
+		env = append(
+			env, "KURYR_NEUTRON_CLOUDS_FILE="+h.lab.CloudsFile(), "KURYR_NEUTRON_CLOUD="+CloudPassword,
+		)
+	} else {
+		env = append(
+			env, "KURYR_NEUTRON_AUTH_TYPE=none", "KURYR_NEUTRON_ENDPOINT="+Endpoint,
+			"KURYR_NEUTRON_PROJECT="+h.lab.Project(),
+		)
 	}
-	return append(
-		env, "KURYR_NEUTRON_AUTH_TYPE=none", "KURYR_NEUTRON_ENDPOINT="+Endpoint,
-		"KURYR_NEUTRON_PROJECT="+h.lab.Project(),
-	)
+	return append(env, h.env...)
 }
 
 // StartKuryr starts kuryr for the host's engine, with env added to KuryrEnv, and returns

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/kuryr/kuryr/test/e2e/privatehost"
@@ -19,24 +18,22 @@ type Machine struct {
 	Port  Object
 	Addrs []netip.Prefix
 
-	on  *Host
-	env []string
+	on *Host
 }
 
 // NewMachine makes a port on a network, and a machine of this name (10 characters at
-// most) on the host that has it; more are fields of the port, env is for its Kuryr
-// besides KuryrEnv. The network needs a router with a way out: by that the machine
+// most) on the host that has it; more are fields of the port, env is added to the
+// environment of its Kuryr. The network needs a router with a way out: by that the machine
 // reaches Neutron. Remove must be called in the end.
 func (h *Host) NewMachine(ctx context.Context, name, network string, more Object, env ...string) (*Machine, error) {
 	port, err := h.newPort(ctx, name, network, more)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{Host: &Host{Name: name, lab: h.lab}, Port: port, on: h}
-	m.env = append(m.KuryrEnv(), env...)
+	m := &Machine{Host: &Host{Name: name, lab: h.lab, env: env}, Port: port, on: h}
 	m.Host.Host, err = privatehost.New(ctx, privatehost.Options{
 		Hostname: name, Docker: true, Kuryr: h.lab.opts.Kuryr, KuryrLater: true,
-		KuryrArgs: []string{"docker"}, KuryrEnv: m.env, Booted: m.boot,
+		KuryrArgs: []string{"docker"}, KuryrEnv: m.KuryrEnv(), Booted: m.boot,
 	})
 	if err == nil {
 		err = h.lab.WaitActive(ctx, port.ID())
@@ -45,11 +42,6 @@ func (h *Host) NewMachine(ctx context.Context, name, network string, more Object
 		return nil, errors.Join(err, m.Remove(ctx))
 	}
 	return m, nil
-}
-
-// StartKuryr starts kuryr for the machine's engine, with env added, and returns when its plugin socket answers.
-func (m *Machine) StartKuryr(ctx context.Context, env ...string) error {
-	return m.Host.Host.StartKuryr(ctx, []string{"docker"}, slices.Concat(m.env, env))
 }
 
 // boot replaces the cable to the neighbour, which a machine has not, by that of the port,
