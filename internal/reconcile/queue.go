@@ -274,6 +274,7 @@ func (k *kind) attempt(ctx context.Context, name string) {
 	switch {
 	case err == nil && r.Phase == Deleting:
 		log.InfoContext(ctx, "cleanup complete")
+	case errors.Is(ctx.Err(), context.Canceled): // a call attempts it instead, or the store closes
 	case err != nil && !isLooking(err) && !errors.Is(err, errChildren):
 		log.WarnContext(ctx, "attempt failed", "phase", r.Phase.String(), "err", err)
 	}
