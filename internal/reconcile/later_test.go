@@ -89,6 +89,56 @@ func TestLater(t *testing.T) {
 	})
 }
 
+// A repeated RemoveLater makes the attempt due now, and does not cut off one that is in flight.
+func TestRemoveLaterAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Hour, MaxBackoff: 2 * time.Hour}
+		s := newStore(c, &memory{map[string][]byte{}}, &content{}, "boot")
+		f := &slowDelete{cut: make(chan error, 9)}
+		k := Register(s, "tags", f, Options[string, string]{})
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Run(ctx) })
+		rows := []Row[string, string]{{Object: Object{Key: "a"}, Phase: Deleting, Done: true}}
+		succeed(t, "Import", k.Import(ctx, rows)) // due in MinBackoff
+		for range 3 {
+			succeed(t, "RemoveLater", k.RemoveLater(ctx, "a"))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		if _, ok := k.Get("a"); ok {
+			t.Error("the row was not deleted")
+		}
+		cancel()
+		running.Wait()
+		succeed(t, "Close", s.Close())
+		if len(f.cut) != 1 {
+			t.Fatalf("%d attempts, want 1", len(f.cut))
+		}
+		if err := <-f.cut; err != nil {
+			t.Errorf("the attempt was cut off: %v", err)
+		}
+	})
+}
+
+// slowDelete is a target whose deletions take ten seconds. It notes how each of them ended.
+type slowDelete struct {
+	fakeTarget
+	cut chan error
+}
+
+func (f *slowDelete) Delete(ctx context.Context, _ Object, _, _ string) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+	}
+	f.cut <- ctx.Err()
+	return ctx.Err()
+}
+
 // memory is a journal in memory.
 type memory struct{ rows map[string][]byte }
 
@@ -376,37 +426,4 @@ func TestLaterAgainstJudge(t *testing.T) {
 		succeed(t, "Remove", k.Remove(t.Context(), "a"))
 	}
 	t.Logf("deleted %d, kept %d", deleted, kept)
-}
-
-// A second RemoveLater does not interrupt the deletion that the first one has started.
-func TestRemoveLaterTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &slowTarget{}
-		s := newStore(Config{Logger: slog.New(slog.DiscardHandler)}, &memory{map[string][]byte{}}, &content{}, "boot")
-		k := Register(s, "tags", f, Options[string, string]{})
-		set(t, k, Request[string]{Key: "a"})
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { s.Run(ctx) })
-		for range 2 {
-			succeed(t, "RemoveLater", k.RemoveLater(t.Context(), "a"))
-			time.Sleep(time.Second)
-		}
-		time.Sleep(time.Minute)
-		cancel()
-		running.Wait()
-		wantCalls(t, &f.fakeTarget, "ensure a ", "delete a")
-	})
-}
-
-// slowTarget needs ten seconds for a deletion.
-type slowTarget struct{ fakeTarget }
-
-func (s *slowTarget) Delete(ctx context.Context, o Object, spec, last string) error {
-	select {
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), s.note("interrupted "+o.Key))
-	case <-time.After(10 * time.Second):
-	}
-	return s.fakeTarget.Delete(ctx, o, spec, last)
 }

@@ -31,7 +31,8 @@ func (k *kind) remove(ctx context.Context, key string, how removal) error {
 // remove commits a deletion and makes one attempt.
 func (s *Store) remove(ctx context.Context, name string, how removal) error {
 	if r := s.row(name); how.later && r != nil && r.Phase == Deleting {
-		return nil // Run deletes it, perhaps at this moment
+		r.kind.queue.add(name, 0)
+		return nil // an attempt at this moment goes on
 	}
 	s.interrupt(name)
 	unlock, err := s.locks.Lock(ctx, name)
