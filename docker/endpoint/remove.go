@@ -70,6 +70,10 @@ func (s *Service) dropUnused(ctx context.Context, p sdn.Port) (used bool, err er
 	}
 	err = s.endpoints.RemoveTreeIf(ctx, id, func(ctx context.Context, r endpointRow) (bool, error) {
 		stale, err := s.isStale(ctx, r)
+		if stale && s.knownPort(id).ID == "" { // the row of a backup may not know it
+			used, err = s.connected(ctx, p)
+			stale = !used && err == nil
+		}
 		if used = !stale; stale {
 			s.Log.WarnContext(ctx, "unused endpoint deleted", "endpoint", id)
 		}

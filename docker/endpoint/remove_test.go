@@ -168,3 +168,19 @@ func TestDropUnused(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint whose row does not know the port, as after a restored backup, stays if a container has
+// the interface of the port.
+func TestDropUnusedWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	s.SDN, s.Binder = &ports{}, wires{"one": true}
+	row := endpointRow{Object: reconcile.Object{Key: "one"}, Phase: reconcile.Wanted, Done: true}
+	if err := s.endpoints.Import(t.Context(), []endpointRow{row}); err != nil {
+		t.Fatal(err)
+	}
+	port := sdn.Port{Meta: sdn.Meta{ID: "one"}, DeviceID: "one", Host: "box"}
+	if used, err := s.dropUnused(t.Context(), port); !used || err != nil || !s.known("one") {
+		t.Errorf("used %v, known %v, %v", used, s.known("one"), err)
+	}
+}
