@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"log/slog"
 	"net"
@@ -611,5 +612,48 @@ func TestValues(t *testing.T) {
 	got, found, err := sdn.First(c.FindPorts(t.Context(), sdn.PortQuery{}))
 	if err != nil || !found || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v became %+v, %v", want, got, err)
+	}
+}
+
+// A request that comes in slowly is read to its end, also if that takes longer than the
+// time between signs of life.
+func TestSlowRequest(t *testing.T) {
+	_, socket := paths(t)
+	p := &stub{network: func(_ context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+		return sdn.Network{Meta: sdn.Meta{Base: spec.Base}}, nil
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	h := NewHandler(p, HandlerOptions{}).(*handler)
+	h.alive = 10 * time.Millisecond
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	c := dial(t, socket, Options{})
+	in, out := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(out, `[{"Name":`)
+		time.Sleep(700 * time.Millisecond)
+		_, _ = io.WriteString(out, `"slow"}]`)
+		_ = out.Close()
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sdn"+versionPath+"EnsureNetwork", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.http.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || !strings.Contains(string(text), `"Name":"slow"`) {
+		t.Errorf("got answer %q, %v", text, err)
 	}
 }

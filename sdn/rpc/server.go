@@ -96,7 +96,6 @@ var versionPath = Path + strconv.Itoa(Version) + "/"
 func (h *handler) call(w http.ResponseWriter, r *http.Request, method string) {
 	began := time.Now()
 	a := &answer{w: w, control: http.NewResponseController(w), alive: h.alive}
-	a.begin()
 	defer a.close()
 	err := h.invoke(a, r, method)
 	_ = a.line(endSign, failureOf(err))
@@ -131,6 +130,7 @@ func (h *handler) invoke(a *answer, r *http.Request, method string) error {
 	if err != nil {
 		return sdn.Invalid("request", "", "%v", err)
 	}
+	a.begin() // not earlier: an answer that begins ends the reading of the request
 	args, err := decodeArgs(body, f.Type())
 	if err != nil {
 		return sdn.Invalid("request", "", "%v", err)
@@ -187,7 +187,7 @@ type answer struct {
 	alive   time.Duration
 
 	mu    sync.Mutex
-	timer *time.Timer // of live
+	timer *time.Timer // of live; nil before begin
 	ended bool
 }
 
@@ -218,7 +218,9 @@ func (a *answer) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	a.timer.Stop()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 func (a *answer) line(sign byte, v any) error {
