@@ -257,6 +257,9 @@ func (c *Client) lines(
 		return sdn.Invalid("request", "", "has %d bytes, more than %d", n, maxRequest)
 	}
 	if err := c.greet(ctx); err != nil {
+		if !errors.Is(err, sdn.ErrNotSent) { // the lost answer was not the call's
+			err = c.unavailable(unsent{err}, "the call was not sent")
+		}
 		return err
 	}
 	var failed *failure

@@ -657,3 +657,25 @@ func TestSlowRequest(t *testing.T) {
 		t.Errorf("got answer %q, %v", text, err)
 	}
 }
+
+// A call is not sent if the server does not answer who it is.
+func TestGreetingLost(t *testing.T) {
+	_, socket := paths(t)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s was sent", r.Method, r.URL.Path)
+		}
+		panic(http.ErrAbortHandler)
+	})}
+	go func() { _ = broken.Serve(l) }()
+	defer broken.Close()
+	c := dial(t, socket, Options{Known: &Peer{Installation: "there"}})
+	_, err = c.EnsureNetwork(t.Context(), sdn.NetworkSpec{})
+	if !sdn.IsUnavailable(err) || !errors.Is(err, sdn.ErrNotSent) {
+		t.Errorf("got error %v", err)
+	}
+}
