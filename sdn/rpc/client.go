@@ -206,8 +206,31 @@ func (c *Client) call(ctx context.Context, method string, again bool, out any, a
 		if failed := json.Unmarshal(line, out); failed != nil {
 			return c.unavailable(failed, "unexpected result of "+method)
 		}
+		c.judge(reflect.ValueOf(out).Elem())
 	}
 	return err
+}
+
+// judge makes the objects of other installations than the client's Foreign, and no others
+// that have a Key. The server has judged by its own installation.
+func (c *Client) judge(v reflect.Value) {
+	if c.o.Installation == "" {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.judge(v.Index(i))
+		}
+	case reflect.Struct:
+		f := v.FieldByName("Meta")
+		if !f.IsValid() {
+			return
+		}
+		if m, ok := f.Addr().Interface().(*sdn.Meta); ok && !m.Key.IsZero() {
+			m.Foreign = m.Key.Owner != c.o.Installation
+		}
+	}
 }
 
 func unary[T any](
@@ -233,6 +256,7 @@ func find[T any](ctx context.Context, c *Client, method string, query any) iter.
 			if failed = json.Unmarshal(result, &v); failed != nil {
 				return false
 			}
+			c.judge(reflect.ValueOf(&v).Elem())
 			stopped = !yield(v, nil)
 			return !stopped
 		})

@@ -679,3 +679,34 @@ func TestGreetingLost(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 }
+
+// A client with an installation of its own judges by that what is Foreign.
+func TestOwnInstallation(t *testing.T) {
+	store, socket := paths(t)
+	serve(t, open(t, store), socket)
+	mine := dial(t, socket, Options{Installation: "mine"})
+	servers := dial(t, socket, Options{})
+	for i, c := range []*Client{mine, servers} {
+		key := sdn.Key{Owner: c.Installation(), Kind: "network", Name: "n"}
+		n, err := c.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: key}})
+		if err != nil || n.Key != key || n.Foreign {
+			t.Fatalf("client %d made %+v, %v", i, n.Meta, err)
+		}
+		specs := []sdn.PortSpec{{Base: sdn.Base{Key: sdn.Key{Owner: c.Installation(), Kind: "port", Name: "p"}}, Network: n.ID}}
+		made, err := c.EnsurePorts(t.Context(), specs)
+		if err != nil || made[0].Foreign {
+			t.Fatalf("client %d made %+v, %v", i, made, err)
+		}
+	}
+	for _, c := range []*Client{mine, servers} {
+		found, err := sdn.All(c.FindNetworks(t.Context(), sdn.NetworkQuery{}))
+		if err != nil || len(found) < 2 {
+			t.Fatalf("found %v, %v", found, err)
+		}
+		for _, n := range found {
+			if own := n.Key.Owner == c.Installation(); n.Foreign == own {
+				t.Errorf("for %s is Foreign: %v, %v", c.Installation(), n.Key, n.Foreign)
+			}
+		}
+	}
+}
