@@ -65,7 +65,7 @@ func (s *Service) Join(ctx context.Context, r *api.JoinRequest) (api.JoinRespons
 	}
 	if err != nil {
 		if !known || had.Phase != reconcile.Wanted { // a repeat leaves what the first call made
-			s.undoJoin(ctx, r.EndpointID)
+			s.undoJoin(ctx, r.EndpointID, spec.Call)
 		}
 		return none, err
 	}
@@ -88,8 +88,12 @@ func (s *Service) waitActive(ctx context.Context, port sdn.ID) error {
 	return err
 }
 
-// undoJoin does what the engine does not after a Join that failed.
-func (s *Service) undoJoin(ctx context.Context, id string) {
+// undoJoin does what the engine does not after a Join that failed. The interface of a later Join
+// stays.
+func (s *Service) undoJoin(ctx context.Context, id, call string) {
+	if now, ok := s.plugs.Get(id); ok && now.Spec.Call != call {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unplugTime)
 	defer cancel()
 	if err := s.Leave(ctx, id); err != nil {

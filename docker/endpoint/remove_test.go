@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,5 +183,48 @@ func TestDropUnusedWithoutAnswer(t *testing.T) {
 	port := sdn.Port{Meta: sdn.Meta{ID: "one"}, DeviceID: "one", Host: "box"}
 	if used, err := s.dropUnused(t.Context(), port); !used || err != nil || !s.known("one") {
 		t.Errorf("used %v, known %v, %v", used, s.known("one"), err)
+	}
+}
+
+// activating is an SDN whose first port does not become active before a test says so.
+type activating struct {
+	ports
+	waits   atomic.Int64
+	waiting chan struct{}
+	fail    chan struct{}
+}
+
+func (a *activating) WaitPorts(context.Context, []sdn.ID, sdn.PortStatus) error {
+	if a.waits.Add(1) > 1 {
+		return nil
+	}
+	close(a.waiting)
+	<-a.fail
+	return errHeld
+}
+
+// A Join that fails leaves what a repeated Join has plugged since.
+func TestFailedJoinAfterRepeat(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	a := &activating{waiting: make(chan struct{}), fail: make(chan struct{})}
+	s.SDN, s.Binder, s.WaitActive = a, wires{}, time.Minute
+	importRow(t, s, "one", reconcile.Wanted)
+	join := &api.JoinRequest{EndpointRequest: api.EndpointRequest{EndpointID: "one", NetworkID: "net"}}
+	first := make(chan error)
+	go func() {
+		_, err := s.Join(t.Context(), join)
+		first <- err
+	}()
+	<-a.waiting
+	if _, err := s.Join(t.Context(), join); err != nil {
+		t.Error(err)
+	}
+	close(a.fail)
+	if err := <-first; !errors.Is(err, errHeld) {
+		t.Error(err)
+	}
+	if _, ok := s.plugs.Get("one"); !ok {
+		t.Error("the interface of the repeated Join is gone")
 	}
 }
