@@ -139,6 +139,41 @@ func (f *slowDelete) Delete(ctx context.Context, _ Object, _, _ string) error {
 	return ctx.Err()
 }
 
+// RetryFailed makes a failed attempt due now, but one that fails again not after each call.
+func TestRetryFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, k := newKind(t)
+		set(t, k, Request[string]{Key: "a"})
+		f.fail = failing("delete a", errTest)
+		if err := k.Remove(t.Context(), "a"); !IsPending(err) {
+			t.Errorf("Remove: got %v, want pending", err)
+		}
+		f.calls = nil
+		run(t, k.store)
+		k.store.RetryFailed()
+		synctest.Wait()
+		wantCalls(t, f, "delete a")
+		const seconds = 10
+		for range 100 * seconds {
+			k.store.RetryFailed()
+			time.Sleep(10 * time.Millisecond)
+		}
+		f.mu.Lock()
+		if n := len(f.calls); n < seconds/2 || n > 2*seconds {
+			t.Errorf("%d attempts in %d s, want one or two a second", n, seconds)
+		}
+		f.calls, f.fail = nil, nil
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		k.store.RetryFailed()
+		synctest.Wait()
+		wantCalls(t, f, "delete a")
+		if _, ok := k.Get("a"); ok {
+			t.Error("the row was not deleted")
+		}
+	})
+}
+
 // memory is a journal in memory.
 type memory struct{ rows map[string][]byte }
 

@@ -171,9 +171,10 @@ func (s *Store) Retry() {
 }
 
 // RetryFailed makes the unfinished rows of all kinds due now if an attempt has failed since the last
-// call, as when a target has just answered.
+// call, as when a target has just answered. It does so once in MinBackoff: what fails for another
+// reason is not attempted after each answer.
 func (s *Store) RetryFailed() {
-	if s.failed.Swap(false) {
+	if s.failed.Load() && s.retries.Allow() && s.failed.Swap(false) {
 		s.retry()
 	}
 }

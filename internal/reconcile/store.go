@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/keymutex"
@@ -63,7 +64,8 @@ type Store struct {
 	backoff backoff.Backoff // read only: its count is in the rows
 	metrics *metrics
 
-	failed atomic.Bool // an attempt has failed since the last RetryFailed
+	failed  atomic.Bool   // an attempt has failed since the last RetryFailed
+	retries *rate.Limiter // of RetryFailed
 
 	mu      sync.Mutex
 	kinds   map[string]*kind
@@ -234,6 +236,7 @@ func newStore(c Config, j journal, has *content, boot string) *Store {
 		raw:     has.rows,
 		dirty:   map[string][]byte{},
 		compare: make(chan struct{}, 1),
+		retries: rate.NewLimiter(rate.Every(c.MinBackoff), 1),
 	}
 	s.backoff = backoff.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 	s.metrics = newMetrics(s, c.Registerer)
