@@ -22,6 +22,7 @@ type TagSpec struct {
 	Pools   []sdn.ID `json:"pools,omitempty"`   // that Docker has, or had, for it
 	Subnets []sdn.ID `json:"subnets,omitempty"` // existing, of the pools in their order; "": unknown
 	Project string   `json:"project,omitempty"` // Kuryr's; "": unknown, or the SDN has no projects
+	Unknown bool     `json:"unknown,omitempty"` // no object of Kuryr's tells Project
 }
 
 // tagTarget writes and deletes the tags. It fails if another has changed the object since it
@@ -34,6 +35,7 @@ func useTags(id string) []string { return append(identity.IDTags(id), identity.E
 // tagsOf returns what carries the tags of an existing network.
 func tagsOf(spec Spec, last Last) TagSpec {
 	t := TagSpec{Network: spec.Existing, Project: last.Home}
+	t.Unknown = last.Home == "" && last.Link == "" && len(last.Added) == 0
 	for _, r := range spec.Ranges {
 		if r.PoolID != "" && r.Standing != "" {
 			t.Pools, t.Subnets = append(t.Pools, r.PoolID), append(t.Subnets, r.Standing)
@@ -47,6 +49,7 @@ func (s *Service) setTags(ctx context.Context, id string, spec Spec, last Last) 
 	want := tagsOf(spec, last)
 	if old, ok := s.tags.Get(id); ok && old.Spec.Network == want.Network {
 		want.Project = cmp.Or(want.Project, old.Spec.Project)
+		want.Unknown = want.Unknown && old.Spec.Unknown
 		for _, pool := range old.Spec.Pools {
 			if !slices.Contains(want.Pools, pool) { // its tag may still be there
 				want.Pools, want.Subnets = append(want.Pools, pool), append(want.Subnets, "")
@@ -260,10 +263,17 @@ func (t tagTarget) dropPeersPool(
 
 // isPeersPool reports whether kuryr-libnetwork made a pool for a subnet. The owner of the
 // subnet can give it the id of any pool as a tag. So the pool must be of Kuryr's project,
-// and name the subnet.
+// and name the subnet. The project is unknown if Kuryr has made nothing for the network:
+// then the pool must name the subnet by a tag, which its owner alone can write.
 func isPeersPool(spec TagSpec, s sdn.Subnet, p sdn.SubnetPool) bool {
-	return identity.PeersPool(p) && p.Project == spec.Project && p.Prefixes[0] == s.CIDR &&
-		(s.Pool == p.ID || slices.Contains(p.Tags, string(s.ID)))
+	if !identity.PeersPool(p) || p.Prefixes[0] != s.CIDR {
+		return false
+	}
+	named := slices.Contains(p.Tags, string(s.ID))
+	if spec.Unknown {
+		return named
+	}
+	return p.Project == spec.Project && (named || s.Pool == p.ID)
 }
 
 // subnetPools returns the pools of a subnet. One that is allocated from an operator's
