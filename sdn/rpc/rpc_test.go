@@ -692,8 +692,8 @@ func TestOwnInstallation(t *testing.T) {
 		if err != nil || n.Key != key || n.Foreign {
 			t.Fatalf("client %d made %+v, %v", i, n.Meta, err)
 		}
-		specs := []sdn.PortSpec{{Base: sdn.Base{Key: sdn.Key{Owner: c.Installation(), Kind: "port", Name: "p"}}, Network: n.ID}}
-		made, err := c.EnsurePorts(t.Context(), specs)
+		key.Kind = "port"
+		made, err := c.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Key: key}, Network: n.ID}})
 		if err != nil || made[0].Foreign {
 			t.Fatalf("client %d made %+v, %v", i, made, err)
 		}
