@@ -21,3 +21,17 @@ func ClientOf(ctx context.Context) (Client, bool) {
 	c, ok := ctx.Value(clientKey{}).(Client)
 	return c, ok
 }
+
+type projectsKey struct{}
+
+// WithProjects says that the Keys of these projects are the caller's, as if it had named
+// them in earlier calls.
+func WithProjects(ctx context.Context, projects []string) context.Context {
+	return context.WithValue(ctx, projectsKey{}, projects)
+}
+
+// ProjectsOf returns the projects of WithProjects.
+func ProjectsOf(ctx context.Context) []string {
+	projects, _ := ctx.Value(projectsKey{}).([]string)
+	return projects
+}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -43,10 +44,15 @@ func (o *ownProjects) has(project string) bool {
 	return o.named[project]
 }
 
+// owns is has for a call, which can name further projects.
+func (o *ownProjects) owns(ctx context.Context, project string) bool {
+	return o.has(project) || slices.Contains(sdn.ProjectsOf(ctx), project)
+}
+
 // disown makes the Key of another project's object a description like any other: a tenant
 // may have written it. A server's clients see Keys as they are.
 func (p *Provider) disown(ctx context.Context, m *sdn.Meta) {
-	if _, served := sdn.ClientOf(ctx); served || m.Key.IsZero() || p.projects.has(m.Project) {
+	if _, served := sdn.ClientOf(ctx); served || m.Key.IsZero() || p.projects.owns(ctx, m.Project) {
 		return
 	}
 	m.Description, m.Key, m.Foreign = m.Key.String(), sdn.Key{}, true

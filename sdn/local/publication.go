@@ -110,7 +110,7 @@ func (p *Provider) facesOf(ctx context.Context, b engine.Tx, k sdn.Key) ([]*floa
 			return nil, err
 		}
 		word := strings.TrimPrefix(r.Key.String(), prefix)
-		if r.ofHost() && !strings.Contains(word, "/") && (served || p.projects.has(r.Project)) {
+		if r.ofHost() && !strings.Contains(word, "/") && (served || p.projects.owns(ctx, r.Project)) {
 			faces = append(faces, r)
 		}
 	}

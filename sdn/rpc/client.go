@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -76,6 +77,8 @@ type Client struct {
 	mu       sync.Mutex
 	peer     Peer
 	instance string // of the server whose Peer this is; "" if it must be asked
+	projects []string
+	named    string // the projects as a header
 }
 
 // Dial returns a client of the server at a Unix socket. Without Options.Known it waits for
@@ -286,6 +289,11 @@ func (c *Client) lines(
 		}
 		return err
 	}
+	if _, served := sdn.ClientOf(ctx); !served {
+		for _, arg := range args {
+			c.name(reflect.ValueOf(arg))
+		}
+	}
 	var failed *failure
 	rq.verb, rq.path, rq.method = http.MethodPost, versionPath+method, method
 	rq.read = func(r *bufio.Reader) (err error) {
@@ -299,6 +307,38 @@ func (c *Client) lines(
 		_ = c.tryGreet(ctx, greetTimeout) // otherwise the next call asks
 	}
 	return failed.err()
+}
+
+// name remembers the projects that an argument names. Each call tells them to the server,
+// which forgets them with its process.
+func (c *Client) name(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.name(v.Index(i))
+		}
+	case reflect.Struct:
+		if f := v.FieldByName("Project"); f.IsValid() && f.Kind() == reflect.String {
+			c.addProject(f.String())
+		}
+		if f := v.FieldByName("Projects"); f.IsValid() {
+			projects, _ := f.Interface().([]string)
+			for _, project := range projects {
+				c.addProject(project)
+			}
+		}
+	}
+}
+
+func (c *Client) addProject(project string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if project == "" || slices.Contains(c.projects, project) {
+		return
+	}
+	c.projects = append(c.projects, project)
+	text, _ := json.Marshal(c.projects) // of strings, which have a form
+	c.named = string(text)
 }
 
 // request is a request with what reads its answer.
@@ -432,6 +472,12 @@ func (c *Client) prepare(ctx context.Context, rq *request) (*http.Request, error
 	}
 	if sdn.IsUnawaited(ctx) {
 		hr.Header.Set(backgroundMark, "1")
+	}
+	c.mu.Lock()
+	named := c.named
+	c.mu.Unlock()
+	if named != "" {
+		hr.Header.Set(projectsHeader, named)
 	}
 	if client, ok := sdn.ClientOf(ctx); ok {
 		text, err := json.Marshal(client)

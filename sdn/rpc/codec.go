@@ -32,6 +32,7 @@ const (
 	timeoutHeader  = "Kuryr-Timeout" // nanoseconds that the caller has left
 	backgroundMark = "Kuryr-Unawaited"
 	clientHeader   = "Kuryr-Client"   // the sdn.Client that the call is made for
+	projectsHeader = "Kuryr-Projects" // those that the client has named, in JSON
 	instanceHeader = "Kuryr-Instance" // names the process that answers
 )
 

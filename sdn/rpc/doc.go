@@ -18,8 +18,12 @@
 //
 // An empty line says that the call is in progress. The server sends one every ten seconds,
 // so a client need not wait for a server that has stopped. An answer without an end was
-// lost. A header carries the time that the caller's context has left. When that context
-// ends, the client closes the connection, which ends the context of the call.
+// lost.
+//
+// A header carries the time that the caller's context has left. When that context ends, the
+// client closes the connection, which ends the context of the call. Another header carries
+// the projects that the client has named. A restarted server thus knows which Keys are the
+// client's.
 //
 // # Versions
 //

@@ -710,3 +710,33 @@ func TestOwnInstallation(t *testing.T) {
 		}
 	}
 }
+
+// An object of a named project stays the installation's after the server was restarted.
+func TestProjectAfterRestart(t *testing.T) {
+	store, socket := paths(t)
+	p := open(t, store)
+	s := serve(t, p, socket)
+	c := dial(t, socket, Options{})
+	key := sdn.Key{Owner: c.Installation(), Kind: "network", Name: "n"}
+	n, err := c.EnsureNetwork(t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: key, Project: "p"}})
+	if err != nil || n.Key != key {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	s.stop()
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, open(t, store), socket)
+	got, err := c.Network(t.Context(), n.ID)
+	if err != nil || got.Key != key || got.Foreign {
+		t.Errorf("after a restart it is %+v, %v", got.Meta, err)
+	}
+	found, err := sdn.All(c.FindNetworks(t.Context(), sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	if err != nil || len(found) != 1 {
+		t.Errorf("found %v, %v", found, err)
+	}
+	other, err := dial(t, socket, Options{}).Network(t.Context(), n.ID)
+	if err != nil || !other.Foreign || !other.Key.IsZero() {
+		t.Errorf("for a client that has not named the project it is %+v, %v", other.Meta, err)
+	}
+}

@@ -27,7 +27,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	aliveInterval = 10 * time.Second // between the signs of life of a call in progress
 	stallTimeout  = 2 * time.Minute  // for the client to read some of an answer
-	maxHeader     = 16 << 10
+	maxHeader     = 256 << 10        // 6,000 projects
 )
 
 // HandlerOptions configure a handler.
@@ -167,6 +167,13 @@ func contextOf(r *http.Request) (context.Context, context.CancelFunc, error) {
 			return nil, nil, fmt.Errorf("header %s: %w", clientHeader, err)
 		}
 		ctx = sdn.WithClient(ctx, client)
+	}
+	if text := r.Header.Get(projectsHeader); text != "" {
+		var projects []string
+		if err := json.Unmarshal([]byte(text), &projects); err != nil {
+			return nil, nil, fmt.Errorf("header %s: %w", projectsHeader, err)
+		}
+		ctx = sdn.WithProjects(ctx, projects)
 	}
 	text := r.Header.Get(timeoutHeader)
 	if text == "" {
