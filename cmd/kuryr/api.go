@@ -73,7 +73,9 @@ func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *s
 	if err != nil {
 		return nil, err
 	}
-	gate.Identity, err = identity.New(identity.Config{Tokens: file.Set, Key: key, RevokedPath: filepath.Join(cfg.StateDir, revokedFile), Scheme: scheme, Logger: log})
+	gate.Identity, err = identity.New(identity.Config{
+		Tokens: file.Set, Key: key, RevokedPath: filepath.Join(cfg.StateDir, revokedFile), Scheme: scheme, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +111,11 @@ var rootCaller = restapi.Caller{Role: restapi.Admin, Name: "root"}
 // audit is the line in the log of a request that changed something, or would have. What `kuryr docker` does for Docker at the socket, several changes for
 // each container, is a line at debug only, as in one process with the SDN; what comes over the network never is, whatever it calls itself.
 func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
-	attrs := []any{"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role), "peer", identity.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)], "status", c.Status}
+	attrs := []any{
+		"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role),
+		"peer", identity.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)],
+		"status", c.Status,
+	}
 	if len(c.IDs) > 0 {
 		attrs = append(attrs, "ids", c.IDs[:min(len(c.IDs), mostIDs)], "made", len(c.IDs))
 	}

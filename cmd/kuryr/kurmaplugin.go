@@ -75,7 +75,9 @@ func kurmaPlugin(ctx context.Context, cfg config.Config, log *slog.Logger, in io
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
-	plugin := netplugin.New(netplugin.Config{Provider: provider, Binder: waiting(cfg, binder), Host: cfg.Host, Logger: log})
+	plugin := netplugin.New(netplugin.Config{
+		Provider: provider, Binder: waiting(cfg, binder), Host: cfg.Host, Logger: log,
+	})
 	work.Go(func() error { return binder.Run(ctx) })
 	work.Go(func() error { return plugin.Serve(ctx, l) })
 	pins := ""

@@ -48,6 +48,18 @@ type Reference struct {
 	Name   string // 1 to 255 printable characters
 }
 
+// Only returns the one object that has the name of a reference. Otherwise it is refused.
+func Only[T any](found []T, named Reference, noun string) (one T, _ error) {
+	switch len(found) {
+	case 0:
+		return one, Refuse("option %s: there is no %s %s", named.Option, noun, Clip(named.Name, 100))
+	case 1:
+		return found[0], nil
+	}
+	return one, Refuse("option %s: %d %ss are named %s: name it by its id",
+		named.Option, len(found), noun, Clip(named.Name, 100))
+}
+
 // Given reports whether r names an object.
 func (r Reference) Given() bool { return r.Option != "" }
 

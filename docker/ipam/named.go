@@ -131,16 +131,10 @@ func resolve[T any](
 			found = ours
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return one, err
-	case len(found) == 0:
-		return one, api.Refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
-	case len(found) > 1:
-		return one, api.Refuse("option %s: %d %ss are named %s: name it by its id",
-			named.Option, len(found), noun, api.Clip(named.Name, 100))
 	}
-	return found[0], nil
+	return api.Only(found, named, noun)
 }
 
 // FindNetwork returns the network that options name, which must be shared or not as they say.

@@ -107,7 +107,10 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 	external := true
 	query := sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}, External: &external}
 	found, err := sdn.All(s.sdn.FindNetworks(ctx, query))
-	n, err := only(found, err, api.Reference{Option: api.OptExternal, Name: name}, "external network")
+	if err != nil {
+		return "", err
+	}
+	n, err := api.Only(found, api.Reference{Option: api.OptExternal, Name: name}, "external network")
 	return n.ID, err
 }
 
@@ -140,20 +143,6 @@ func (s *Service) namedRouter(ctx context.Context, name string) (sdn.ID, error) 
 		s.log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
 		return "", nil
 	}
-	r, err := only(found, nil, api.Reference{Option: api.OptRouter, Name: name}, "router")
+	r, err := api.Only(found, api.Reference{Option: api.OptRouter, Name: name}, "router")
 	return r.ID, err
-}
-
-// only returns the one object that a reference names.
-func only[T any](found []T, err error, named api.Reference, noun string) (one T, _ error) {
-	switch {
-	case err != nil:
-		return one, err
-	case len(found) == 0:
-		return one, api.Refuse("option %s: there is no %s %s", named.Option, noun, api.Clip(named.Name, 100))
-	case len(found) > 1:
-		return one, api.Refuse("option %s: %d %ss are named %s: name it by its id",
-			named.Option, len(found), noun, api.Clip(named.Name, 100))
-	}
-	return found[0], nil
 }

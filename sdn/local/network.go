@@ -131,7 +131,9 @@ func (p *Provider) Network(ctx context.Context, id sdn.ID) (out sdn.Network, err
 }
 
 // get reads one row.
-func get[T any, R row[T], V any](ctx context.Context, p *Provider, t table[T, R], id sdn.ID, show func(engine.Tx, R) (V, error)) (out V, err error) {
+func get[T any, R row[T], V any](
+	ctx context.Context, p *Provider, t table[T, R], id sdn.ID, show func(engine.Tx, R) (V, error),
+) (out V, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}

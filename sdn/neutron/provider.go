@@ -49,7 +49,11 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if c.Observe == nil {
 		c.Observe = func(Request) {}
 	}
-	p := &Provider{config: c, log: log, extensions: &extensions{log: log}, cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now), posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls)}
+	p := &Provider{
+		config: c, log: log, extensions: &extensions{log: log},
+		cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now),
+		posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls),
+	}
 	p.client = &client{
 		auth: &authenticator{
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,

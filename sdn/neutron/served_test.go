@@ -36,7 +36,8 @@ func share(t *testing.T, path string) *shared {
 		t.Fatal(err)
 	}
 	s := &shared{sdn: store}
-	s.proxy = neutrontest.Handler(restapi.As(restapi.Caller{Role: restapi.Admin, Project: "served"}, restapi.NewHandler(store, restapi.Options{})))
+	caller := restapi.Caller{Role: restapi.Admin, Project: "served"}
+	s.proxy = neutrontest.Handler(restapi.As(caller, restapi.NewHandler(store, restapi.Options{})))
 	s.server = httptest.NewServer(s.proxy)
 	t.Cleanup(s.end)
 	return s
