@@ -49,7 +49,7 @@ man: build ## write the man pages to man/
 	bin/kuryr man man
 
 # Packages with concurrency of their own, whose tests "make test" runs with the race detector.
-# "make race" does that for the whole tree. kube/raven, sdn/neutron and datapath/fabric take too
+# "make race" does that for the whole tree. kube/raven, sdn/neutron and datapath/router take too
 # long with it; kube/proxy and kube/agent/claim need client-go, which would be compiled twice.
 RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./docker/publish/portproxy \
 	./internal/reconcile ./kube/agent ./kurma/plugin ./kurma/pod ./sdn/local ./sdn/rpc
@@ -153,7 +153,7 @@ helm: build bin/count ## render and lint the Helm chart with Helm itself, and ho
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run '$(SCENARIOS)' . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/agent/claim ./kube/agent/leg ./docker ./bind ./datapath/fabric ./datapath/host ./datapath/lb ./sdn/local ./sdn/nested ./sdn/restapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
+KILLS := ./kube/agent/claim ./kube/agent/leg ./docker ./bind ./datapath/router ./datapath/firewall ./datapath/lb ./sdn/local ./sdn/nested ./sdn/neutronapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
 
 crash: SCENARIOS = Failpoints|Crash|Killed
 crash: need-root bin/count ## kill Kuryr at every failpoint and compare store and kernel; KURYR_CRASH_VISITS=1 kills at the first visit only (root)

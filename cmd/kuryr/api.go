@@ -19,7 +19,7 @@ import (
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/kuryr/kuryr/sdn/identity"
 	"github.com/kuryr/kuryr/sdn/neutron"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/kuryr/kuryr/sdn/rpc"
 	"golang.org/x/sync/errgroup"
 )
@@ -43,7 +43,7 @@ const (
 
 // newAPI makes what serves the SDN, and refuses what would let in others than it should.
 func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *slog.Logger) (*api, error) {
-	served := restapi.NewHandler(back.provider, restapi.Options{Logger: log, Audit: func(ctx context.Context, c restapi.Change) { audit(ctx, log, c) }})
+	served := neutronapi.NewHandler(back.provider, neutronapi.Options{Logger: log, Audit: func(ctx context.Context, c neutronapi.Change) { audit(ctx, log, c) }})
 	gate := identity.GateConfig{API: served, As: asCaller, Metrics: m}
 	a := &api{cfg: cfg, log: log, root: identity.NewGate(gate), plain: plain}
 	a.calls = rpc.NewHandler(back.provider, rpc.HandlerOptions{Logger: log})
@@ -98,19 +98,19 @@ func asked(scheme string, h http.Handler) http.Handler {
 
 // asCaller puts who asks into a request's context. Root makes what belongs to no project.
 func asCaller(ctx context.Context, id identity.Identity) context.Context {
-	caller := restapi.Caller{Project: id.Project, Role: restapi.Role(id.Role), Name: id.Name}
+	caller := neutronapi.Caller{Project: id.Project, Role: neutronapi.Role(id.Role), Name: id.Name}
 	if id == (identity.Identity{}) {
 		caller = rootCaller
 	}
-	return restapi.WithCaller(ctx, caller)
+	return neutronapi.WithCaller(ctx, caller)
 }
 
 // rootCaller is who asks at a socket that is root's alone. No token is without a project.
-var rootCaller = restapi.Caller{Role: restapi.Admin, Name: "root"}
+var rootCaller = neutronapi.Caller{Role: neutronapi.Admin, Name: "root"}
 
 // audit is the line in the log of a request that changed something, or would have. What `kuryr docker` does for Docker at the socket, several changes for
 // each container, is a line at debug only, as in one process with the SDN; what comes over the network never is, whatever it calls itself.
-func audit(ctx context.Context, log *slog.Logger, c restapi.Change) {
+func audit(ctx context.Context, log *slog.Logger, c neutronapi.Change) {
 	attrs := []any{
 		"user", c.Caller.Name, "project", c.Caller.Project, "role", string(c.Caller.Role),
 		"peer", identity.PeerOf(ctx), "method", c.Method, "path", c.Path[:min(len(c.Path), mostPath)],

@@ -25,7 +25,7 @@ import (
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -181,9 +181,9 @@ func (b *collector) topology(ctx context.Context, w io.Writer) error {
 
 // objectParts are the nouns of the SDN, from the running kuryr or else from the store.
 func (b *collector) objectParts() []bundle.Part {
-	part := func(noun string, list func(context.Context, *restapi.Client) ([]map[string]any, error)) bundle.Part {
+	part := func(noun string, list func(context.Context, *neutronapi.Client) ([]map[string]any, error)) bundle.Part {
 		return bundle.Part{Name: "objects/" + noun + ".json", Write: func(ctx context.Context, w io.Writer) error {
-			return b.withSDN(ctx, func(c *restapi.Client) error {
+			return b.withSDN(ctx, func(c *neutronapi.Client) error {
 				all, err := list(ctx, c)
 				if err != nil {
 					return err
@@ -196,13 +196,13 @@ func (b *collector) objectParts() []bundle.Part {
 		}}
 	}
 	var parts []bundle.Part
-	for _, noun := range []string{restapi.Networks.Collection, restapi.Subnets.Collection, restapi.SubnetPools.Collection, restapi.Ports.Collection, restapi.Routers.Collection, restapi.FloatingIPs.Collection} {
-		parts = append(parts, part(noun, func(ctx context.Context, c *restapi.Client) ([]map[string]any, error) {
-			return restapi.List(ctx, c, restapi.Resource[map[string]any]{Collection: noun}, nil)
+	for _, noun := range []string{neutronapi.Networks.Collection, neutronapi.Subnets.Collection, neutronapi.SubnetPools.Collection, neutronapi.Ports.Collection, neutronapi.Routers.Collection, neutronapi.FloatingIPs.Collection} {
+		parts = append(parts, part(noun, func(ctx context.Context, c *neutronapi.Client) ([]map[string]any, error) {
+			return neutronapi.List(ctx, c, neutronapi.Resource[map[string]any]{Collection: noun}, nil)
 		}))
 	}
-	return append(parts, part("port_forwardings", func(ctx context.Context, c *restapi.Client) ([]map[string]any, error) {
-		floating, err := restapi.List(ctx, c, restapi.FloatingIPs, nil)
+	return append(parts, part("port_forwardings", func(ctx context.Context, c *neutronapi.Client) ([]map[string]any, error) {
+		floating, err := neutronapi.List(ctx, c, neutronapi.FloatingIPs, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -233,7 +233,7 @@ func spare(object map[string]any) {
 	}
 }
 
-func (b *collector) withSDN(ctx context.Context, ask func(*restapi.Client) error) (err error) {
+func (b *collector) withSDN(ctx context.Context, ask func(*neutronapi.Client) error) (err error) {
 	if b.client == nil {
 		return errNoConfig
 	}
@@ -255,8 +255,8 @@ func (b *collector) withSDN(ctx context.Context, ask func(*restapi.Client) error
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
-	return ask(&restapi.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
+	handler := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(store, neutronapi.Options{}))
+	return ask(&neutronapi.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
 }
 
 // inProcess asks a handler without a connection.

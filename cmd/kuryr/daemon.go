@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
@@ -163,7 +163,7 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 	return out, nil
 }
 
-func findingsOf(found []host.Finding) []admin.Finding {
+func findingsOf(found []firewall.Finding) []admin.Finding {
 	out := []admin.Finding{}
 	for _, f := range found {
 		out = append(out, admin.Finding{What: f.What, Mend: f.Mend, Note: f.Note})

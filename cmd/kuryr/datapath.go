@@ -9,15 +9,15 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
+	"github.com/kuryr/kuryr/datapath/router"
 )
 
 // datapath is the fabric with the host's forwarding switch: it is turned for a family when the first router that has an uplink
 // and a network of the family comes, so that a machine that does not need it keeps its own setting.
 type datapath struct {
-	*fabric.Fabric
-	host *host.Host
+	*router.Fabric
+	host *firewall.Host
 	log  *slog.Logger
 
 	mu        sync.Mutex
@@ -43,15 +43,15 @@ func (d *datapath) onLoss(reconcile func(context.Context)) {
 }
 
 // ApplyDomain turns the switch and then does as the fabric.
-func (d *datapath) ApplyDomain(ctx context.Context, domain fabric.Domain) (fabric.Result, error) {
+func (d *datapath) ApplyDomain(ctx context.Context, domain router.Domain) (router.Result, error) {
 	if err := d.forward(ctx, false, domain); err != nil {
-		return fabric.Result{}, err
+		return router.Result{}, err
 	}
 	return d.Fabric.ApplyDomain(ctx, domain)
 }
 
 // Reconcile turns the switch and then does as the fabric.
-func (d *datapath) Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error) {
+func (d *datapath) Reconcile(ctx context.Context, s router.State) (router.Report, error) {
 	forwarding := d.forward(ctx, true, s.Domains...)
 	report, err := d.Fabric.Reconcile(ctx, s)
 	return report, errors.Join(forwarding, err)
@@ -59,7 +59,7 @@ func (d *datapath) Reconcile(ctx context.Context, s fabric.State) (fabric.Report
 
 // forward turns the switch for the domains' families, unless it did before. again is for a
 // switch that may have been turned off since.
-func (d *datapath) forward(ctx context.Context, again bool, domains ...fabric.Domain) error {
+func (d *datapath) forward(ctx context.Context, again bool, domains ...router.Domain) error {
 	v4, v6 := families(domains)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *datapath) inUse() (v4, v6 bool) {
 }
 
 // families tells which families have a network behind an uplink.
-func families(domains []fabric.Domain) (v4, v6 bool) {
+func families(domains []router.Domain) (v4, v6 bool) {
 	for _, domain := range domains {
 		if domain.Uplink == nil {
 			continue

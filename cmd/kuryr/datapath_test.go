@@ -6,15 +6,15 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 )
 
 func TestFamilies(t *testing.T) {
 	t.Parallel()
-	domain := func(uplink bool, addrs ...string) fabric.Domain {
-		d := fabric.Domain{Bridges: []fabric.Bridge{{}}}
+	domain := func(uplink bool, addrs ...string) router.Domain {
+		d := router.Domain{Bridges: []router.Bridge{{}}}
 		if uplink {
-			d.Uplink = &fabric.Uplink{}
+			d.Uplink = &router.Uplink{}
 		}
 		for _, a := range addrs {
 			d.Bridges[0].Addrs = append(d.Bridges[0].Addrs, netip.MustParsePrefix(a))
@@ -22,15 +22,15 @@ func TestFamilies(t *testing.T) {
 		return d
 	}
 	for name, tc := range map[string]struct {
-		domains []fabric.Domain
+		domains []router.Domain
 		v4, v6  bool
 	}{
 		"nothing":        {nil, false, false},
-		"no way out":     {[]fabric.Domain{domain(false, "10.0.0.1/24", "fd00::1/64")}, false, false},
-		"IPv4":           {[]fabric.Domain{domain(true, "10.0.0.1/24")}, true, false},
-		"IPv6":           {[]fabric.Domain{domain(true, "fd00::1/64")}, false, true},
-		"one of each":    {[]fabric.Domain{domain(true, "10.0.0.1/24"), domain(true, "fd00::1/64")}, true, true},
-		"only some ways": {[]fabric.Domain{domain(true, "10.0.0.1/24"), domain(false, "fd00::1/64")}, true, false},
+		"no way out":     {[]router.Domain{domain(false, "10.0.0.1/24", "fd00::1/64")}, false, false},
+		"IPv4":           {[]router.Domain{domain(true, "10.0.0.1/24")}, true, false},
+		"IPv6":           {[]router.Domain{domain(true, "fd00::1/64")}, false, true},
+		"one of each":    {[]router.Domain{domain(true, "10.0.0.1/24"), domain(true, "fd00::1/64")}, true, true},
+		"only some ways": {[]router.Domain{domain(true, "10.0.0.1/24"), domain(false, "fd00::1/64")}, true, false},
 	} {
 		if v4, v6 := families(tc.domains); v4 != tc.v4 || v6 != tc.v6 {
 			t.Errorf("%s: %v, %v; want %v, %v", name, v4, v6, tc.v4, tc.v6)

@@ -30,7 +30,7 @@ import (
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/identity"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -322,7 +322,7 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 	if !up {
 		return r
 	}
-	networks, err := restapi.List(ctx, e.daemon.SDN(), restapi.Networks, nil)
+	networks, err := neutronapi.List(ctx, e.daemon.SDN(), neutronapi.Networks, nil)
 	if err != nil {
 		return r
 	}
@@ -330,7 +330,7 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 	for _, n := range networks {
 		external[n.ID] = n.External
 	}
-	subnets, err := restapi.List(ctx, e.daemon.SDN(), restapi.Subnets, nil)
+	subnets, err := neutronapi.List(ctx, e.daemon.SDN(), neutronapi.Subnets, nil)
 	if err != nil {
 		return r
 	}

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/config"
@@ -127,11 +127,11 @@ func openBare(cfg config.Config, log *slog.Logger) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := fabric.New(fabric.Config{Namespaces: namespaces, Logger: log})
+	f, err := router.New(router.Config{Namespaces: namespaces, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	return &parts{namespaces: namespaces, datapath: &datapath{Fabric: f, host: host.New(host.Config{Dir: cfg.StateDir, Logger: log}), log: log}}, nil
+	return &parts{namespaces: namespaces, datapath: &datapath{Fabric: f, host: firewall.New(firewall.Config{Dir: cfg.StateDir, Logger: log}), log: log}}, nil
 }
 
 func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) error {
@@ -190,7 +190,7 @@ func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (adm
 }
 
 // forwardingLines tell what became of the host's forwarding switches.
-func forwardingLines(kept []host.Kept) []string {
+func forwardingLines(kept []firewall.Kept) []string {
 	if len(kept) == 0 {
 		return []string{"the host's forwarding switch is as it was"}
 	}

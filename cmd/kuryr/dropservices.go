@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/kuryr/kuryr/datapath/guard"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/config"
 )
@@ -38,8 +37,8 @@ func balancing(c config.Config, log *slog.Logger, observe func(lb.Transaction)) 
 func servicesDir(c config.Config) string { return filepath.Join(c.StateDir, "services") }
 
 // legHost is what the host needs so that packets pass between the node's own port and others. Where the SDN is of this machine its daemon does that, for its own links.
-func legHost(c config.Config, log *slog.Logger) *host.Host {
-	return host.New(host.Config{Dir: servicesDir(c), Link: legInterface, Logger: log})
+func legHost(c config.Config, log *slog.Logger) *firewall.Host {
+	return firewall.New(firewall.Config{Dir: servicesDir(c), Link: legInterface, Logger: log})
 }
 
 // dropBalancing takes what balances Services out of the kernel, and says so. Where it is not there it says nothing. Connections that a client has go on until they end,
@@ -62,7 +61,7 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 	if done, err = dropBalancing(ctx, cfg, log); err != nil {
 		return nil, err
 	}
-	guarded, err := hasTable(guard.Table)
+	guarded, err := hasTable(firewall.GuardTable)
 	if err != nil {
 		return done, err
 	}
@@ -78,7 +77,7 @@ func dropServices(ctx context.Context, cfg config.Config, log *slog.Logger) (don
 	if err != nil {
 		return done, fmt.Errorf("services: %w", err)
 	}
-	if err := guard.Remove(); err != nil { // last: by it the next attempt knows that there is something to do
+	if err := firewall.UnguardLink(); err != nil { // last: by it the next attempt knows that there is something to do
 		return done, fmt.Errorf("services: %w", err)
 	}
 	done = append(append(done, "the doors through the host's firewall are closed"), forwardingLines(kept)...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/nstest"
 )
@@ -22,7 +22,7 @@ func TestDropServices(t *testing.T) {
 	cfg := config.Default()
 	cfg.StateDir = t.TempDir()
 	nstest.Do(t, nstest.New(t), func() {
-		if err := guard.Set(legInterface); err != nil {
+		if err := firewall.GuardLink(legInterface); err != nil {
 			t.Fatal(err)
 		}
 		for _, some := range []bool{true, false} {
@@ -30,7 +30,7 @@ func TestDropServices(t *testing.T) {
 			if err != nil || len(done) > 0 != some {
 				t.Errorf("%v, %v", done, err)
 			}
-			if there, err := hasTable(guard.Table); there || err != nil {
+			if there, err := hasTable(firewall.GuardTable); there || err != nil {
 				t.Errorf("the guard is left: %v, %v", there, err)
 			}
 		}
@@ -66,16 +66,16 @@ func TestUninstallNodeKeepsGuard(t *testing.T) {
 		if err := c.Flush(); err != nil {
 			t.Error(err)
 		}
-		if err := guard.Set(legInterface); err != nil {
+		if err := firewall.GuardLink(legInterface); err != nil {
 			t.Error(err)
 		}
-		if code, out, said := m.run(t, "uninstall", "node"); code == exitOK || said == "" || !strings.Contains(out, "what balances Services is out") || has(servicesTable) || !has(guard.Table) {
+		if code, out, said := m.run(t, "uninstall", "node"); code == exitOK || said == "" || !strings.Contains(out, "what balances Services is out") || has(servicesTable) || !has(firewall.GuardTable) {
 			t.Errorf("its port cannot go: exit %d, %s%s; balancing is there: %v", code, out, said, has(servicesTable))
 		}
 		if err := os.RemoveAll(leg); err != nil {
 			t.Error(err)
 		}
-		if code, out, said := m.run(t, "uninstall", "node"); code != exitOK || has(guard.Table) {
+		if code, out, said := m.run(t, "uninstall", "node"); code != exitOK || has(firewall.GuardTable) {
 			t.Errorf("it has gone: exit %d, %s%s", code, out, said)
 		}
 	})

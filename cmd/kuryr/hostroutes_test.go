@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +29,7 @@ func TestHostRoutesAreItsOwn(t *testing.T) {
 		}
 		return out[noun].ID
 	}
-	var external struct{ Networks []restapi.Network }
+	var external struct{ Networks []neutronapi.Network }
 	if _, answer := m.ask(t, "GET", "/v2.0/networks?router:external=true", ""); json.Unmarshal([]byte(answer), &external) != nil || len(external.Networks) != 1 {
 		t.Fatal(answer)
 	}
@@ -74,7 +74,7 @@ func TestHostRoutesAreItsOwn(t *testing.T) {
 		if link.Attrs().Alias != "kuryr:router:"+routers["demo"] {
 			continue
 		}
-		var router struct{ Router restapi.Router }
+		var router struct{ Router neutronapi.Router }
 		if _, answer := m.ask(t, "GET", "/v2.0/routers/"+routers["demo"], ""); json.Unmarshal([]byte(answer), &router) != nil {
 			t.Fatal(answer)
 		}

@@ -12,27 +12,27 @@ import (
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // loadBalancer is one with what Octavia's API tells of its parts.
 type loadBalancer struct {
-	restapi.LoadBalancer
+	neutronapi.LoadBalancer
 	Doors []door `json:"kuryr:listeners,omitempty"`
 }
 
 // door is a listener with its pool.
 type door struct {
-	restapi.Listener
-	Pool    *restapi.Pool        `json:"pool"`
-	Members []restapi.PoolMember `json:"members"`
+	neutronapi.Listener
+	Pool    *neutronapi.Pool        `json:"pool"`
+	Members []neutronapi.PoolMember `json:"members"`
 }
 
 var loadBalancerResource = &resource[loadBalancer]{
-	names: restapi.Resource[loadBalancer](restapi.LoadBalancers), title: "load balancer",
-	common: func(l loadBalancer) restapi.Common {
-		c := restapi.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}
-		c.CreatedAt, c.UpdatedAt = restapi.Value(l.CreatedAt), restapi.Value(l.UpdatedAt)
+	names: neutronapi.Resource[loadBalancer](neutronapi.LoadBalancers), title: "load balancer",
+	common: func(l loadBalancer) neutronapi.Common {
+		c := neutronapi.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}
+		c.CreatedAt, c.UpdatedAt = neutronapi.Value(l.CreatedAt), neutronapi.Value(l.UpdatedAt)
 		return c
 	},
 	filters: []string{"vip_address", "vip_subnet_id", "vip_port_id"},
@@ -47,7 +47,7 @@ var loadBalancerResource = &resource[loadBalancer]{
 		{Name: "provider", Value: func(l loadBalancer) string { return l.Provider }},
 		{Name: "leads", Value: func(l loadBalancer) string { return linesOf(l.Doors, door.String) }},
 	},
-	fill: func(ctx context.Context, c *restapi.Client, l *loadBalancer) error {
+	fill: func(ctx context.Context, c *neutronapi.Client, l *loadBalancer) error {
 		for _, ref := range l.Listeners {
 			d, err := openDoor(ctx, c, ref.ID)
 			if err != nil {
@@ -67,17 +67,17 @@ func vips(l loadBalancer) []string {
 	return list
 }
 
-func openDoor(ctx context.Context, c *restapi.Client, id string) (d door, err error) {
-	if d.Listener, err = restapi.Get(ctx, c, restapi.Listeners, id); err != nil || d.DefaultPoolID == nil {
+func openDoor(ctx context.Context, c *neutronapi.Client, id string) (d door, err error) {
+	if d.Listener, err = neutronapi.Get(ctx, c, neutronapi.Listeners, id); err != nil || d.DefaultPoolID == nil {
 		return d, err
 	}
-	pool, err := restapi.Get(ctx, c, restapi.Pools, *d.DefaultPoolID)
+	pool, err := neutronapi.Get(ctx, c, neutronapi.Pools, *d.DefaultPoolID)
 	if err != nil {
 		return d, err
 	}
 	d.Pool = &pool
 	d.Members, err = c.PoolMembers(ctx, pool.ID)
-	sortslice.Func(d.Members, func(a, b restapi.PoolMember) int {
+	sortslice.Func(d.Members, func(a, b neutronapi.PoolMember) int {
 		at, _ := netip.ParseAddr(a.Address)
 		than, _ := netip.ParseAddr(b.Address)
 		return cmp.Or(at.Compare(than), cmp.Compare(a.ProtocolPort, b.ProtocolPort))

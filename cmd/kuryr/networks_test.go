@@ -22,7 +22,7 @@ import (
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // One daemon serves Docker and CNI, on a network that a command makes and deletes.
@@ -147,9 +147,9 @@ func TestCreateNetworkRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	handler := restapi.As(rootCaller, restapi.NewHandler(store, restapi.Options{}))
-	client := func(transport http.RoundTripper) *restapi.Client {
-		return &restapi.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
+	handler := neutronapi.As(rootCaller, neutronapi.NewHandler(store, neutronapi.Options{}))
+	client := func(transport http.RoundTripper) *neutronapi.Client {
+		return &neutronapi.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
 	}
 	c := client(inProcess{handler})
 	n := newNetwork{name: "my blue", subnets: []string{"10.10.0.0/24", "fd00:10::/64"}, gateways: []string{"10.10.0.254"}}
@@ -170,7 +170,7 @@ func TestCreateNetworkRepeated(t *testing.T) {
 		if made, err = n.create(ctx, c); err != nil {
 			t.Fatalf("repeat after %d writes: %v", writes, err)
 		}
-		routers, err := restapi.List(ctx, c, restapi.Routers, url.Values{"name": {n.name}})
+		routers, err := neutronapi.List(ctx, c, neutronapi.Routers, url.Values{"name": {n.name}})
 		if err != nil || len(routers) != 1 || len(routers[0].Interfaces) != 2 || len(made.Subnets) != 2 {
 			t.Fatalf("after %d writes: network %+v, routers %+v, %v", writes, made, routers, err)
 		}
@@ -192,7 +192,7 @@ func TestCreateNetworkRepeated(t *testing.T) {
 		if err := deleteNetwork(ctx, c, made); err != nil {
 			t.Fatal(err)
 		}
-		all, err := restapi.List(ctx, c, restapi.Routers, nil)
+		all, err := neutronapi.List(ctx, c, neutronapi.Routers, nil)
 		if err != nil || len(all) != 0 {
 			t.Fatalf("routers are left: %+v, %v", all, err)
 		}
@@ -202,8 +202,8 @@ func TestCreateNetworkRepeated(t *testing.T) {
 // Only what kuryr network create made is deleted.
 func TestRefuseOthers(t *testing.T) {
 	t.Parallel()
-	network := func(description string) restapi.Network {
-		return restapi.Network{Common: restapi.Common{ID: "1", Name: "db", Description: description}}
+	network := func(description string) neutronapi.Network {
+		return neutronapi.Network{Common: neutronapi.Common{ID: "1", Name: "db", Description: description}}
 	}
 	key := func(kind string) string { return sdn.Key{Owner: "0a1b2c3d", Kind: kind, Name: "77"}.String() }
 	for description, want := range map[string]string{

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
-	"github.com/kuryr/kuryr/datapath/guard"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
@@ -27,7 +26,7 @@ import (
 type nodeServices struct {
 	*proxy.Controller
 	table *lb.Table
-	host  *host.Host
+	host  *firewall.Host
 	log   *slog.Logger
 	leg   chan struct{} // closed when the node has had a port of its own
 	once  sync.Once
@@ -88,7 +87,7 @@ func (s *nodeServices) run(ctx context.Context) error {
 func (s *nodeServices) stand(ctx context.Context) {
 	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for {
-		err := host.WatchTable(ctx, servicesTable, func() {
+		err := firewall.WatchTable(ctx, servicesTable, func() {
 			s.log.WarnContext(ctx, "the table that balances Services may have been taken away; it is put back", "table", servicesTable)
 			s.Mend()
 			s.guard(ctx)
@@ -110,7 +109,7 @@ func (s *nodeServices) guard(ctx context.Context) {
 	default:
 		return
 	}
-	if err := guard.Set(legInterface); err != nil {
+	if err := firewall.GuardLink(legInterface); err != nil {
 		s.log.WarnContext(ctx, "the node's own port is not guarded: the node may pass on what is not of Services", "err", err)
 	}
 }
@@ -125,7 +124,7 @@ func (s *nodeServices) pass(ctx context.Context) {
 	}
 	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for {
-		err := errors.Join(guard.Set(legInterface), s.host.EnableForwarding(ctx, true, false))
+		err := errors.Join(firewall.GuardLink(legInterface), s.host.EnableForwarding(ctx, true, false))
 		if err6 := s.host.EnableForwarding(ctx, false, true); !errors.Is(err6, fs.ErrNotExist) {
 			err = errors.Join(err, err6)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/kube/proxy"
 )
@@ -41,7 +41,7 @@ func TestGuardComesBack(t *testing.T) {
 				t.Error(err)
 			}
 			<-time.After(20 * time.Millisecond)
-			there, err := hasTable(guard.Table)
+			there, err := hasTable(firewall.GuardTable)
 			if err != nil {
 				t.Error(err)
 			}

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/hostroutes"
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/host"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/sdn"
@@ -41,12 +41,12 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger, balanced 
 		return nil, err
 	}
 	d := &datapath{log: log}
-	d.host = host.New(host.Config{Dir: c.StateDir, Logger: log, TableLost: d.tableLost})
+	d.host = firewall.New(firewall.Config{Dir: c.StateDir, Logger: log, TableLost: d.tableLost})
 	provider, err := local.Open(ctx, local.Options{
 		Path: storePath(c), Host: c.Host, Logger: log,
 		UplinkRanges: c.SDN.UplinkRanges, HostRoutes: routed, PortsPerNetwork: c.SDN.PortsPerNetwork,
 		NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ local.Datapath, err error) {
-			d.Fabric, err = fabric.New(fabric.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log, Balanced: balanced})
+			d.Fabric, err = router.New(router.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log, Balanced: balanced})
 			return d, err
 		},
 	})

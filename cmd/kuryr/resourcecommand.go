@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -181,9 +181,9 @@ func addOutput(c *cobra.Command, into *string) {
 
 // find returns the object of this id, otherwise the one of this name: the SDN's, or its
 // users'.
-func (r *untypedResource) find(ctx context.Context, client *restapi.Client, names userNames, id string) (any, error) {
+func (r *untypedResource) find(ctx context.Context, client *neutronapi.Client, names userNames, id string) (any, error) {
 	one, err := r.getObject(ctx, client, id)
-	var refused *restapi.Error
+	var refused *neutronapi.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
 		return one, err
 	}
@@ -213,7 +213,7 @@ func (r *untypedResource) find(ctx context.Context, client *restapi.Client, name
 }
 
 // idOf is the id that a filter by id stands for, where a name is given.
-func idOf(ctx context.Context, client *restapi.Client, names userNames, filter, value string) (string, error) {
+func idOf(ctx context.Context, client *neutronapi.Client, names userNames, filter, value string) (string, error) {
 	if uuid.Validate(value) == nil {
 		return value, nil
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/kuryr/kuryr/sdn/neutron"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // sdn starts `kuryr sdn` with more arguments.
@@ -346,9 +346,9 @@ func TestDriverBeforeItsSDN(t *testing.T) {
 
 // What Kuryr's own driver changes at the socket is no line at info. Nobody hides what comes over the network by a name.
 func TestAuditOfTheDriver(t *testing.T) {
-	ci := restapi.Caller{Project: "demo", Role: restapi.Admin, Name: "root"}
+	ci := neutronapi.Caller{Project: "demo", Role: neutronapi.Admin, Name: "root"}
 	for _, c := range []struct {
-		caller restapi.Caller
+		caller neutronapi.Caller
 		agent  string
 		want   slog.Level
 	}{
@@ -359,7 +359,7 @@ func TestAuditOfTheDriver(t *testing.T) {
 		{ci, "kuryr gophercloud/v2.8.0", slog.LevelInfo},
 	} {
 		var log bytes.Buffer
-		audit(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), restapi.Change{Caller: c.caller, Agent: c.agent, Method: "POST", Path: "/v2.0/ports", Status: 201})
+		audit(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), neutronapi.Change{Caller: c.caller, Agent: c.agent, Method: "POST", Path: "/v2.0/ports", Status: 201})
 		if !strings.Contains(log.String(), "level="+c.want.String()+` msg="change by the API"`) {
 			t.Errorf("%+v as %q: want %v, not %s", c.caller, c.agent, c.want, log.String())
 		}
@@ -368,7 +368,7 @@ func TestAuditOfTheDriver(t *testing.T) {
 
 func TestRuleInWords(t *testing.T) {
 	low, high, tcp, prefix, group := 80, 90, "tcp", "10.0.0.0/8", "g"
-	for want, r := range map[string]restapi.SecurityGroupRule{
+	for want, r := range map[string]neutronapi.SecurityGroupRule{
 		"out IPv6":                       {Direction: "egress", EtherType: "IPv6"},
 		"in IPv4 tcp 80 from 10.0.0.0/8": {Direction: "ingress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &low, RemoteIPPrefix: &prefix},
 		"out IPv4 tcp 80-90 to group g":  {Direction: "egress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &high, RemoteGroupID: &group},

@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -80,17 +80,20 @@ func gather(ctx context.Context, client *admin.Client) (o topology.Objects, err 
 	o.Host = status.Host
 	api := client.SDN()
 	for _, ask := range []func() error{
-		func() (err error) { o.Networks, err = restapi.List(ctx, api, restapi.Networks, nil); return },
-		func() (err error) { o.Subnets, err = restapi.List(ctx, api, restapi.Subnets, nil); return },
-		func() (err error) { o.Ports, err = restapi.List(ctx, api, restapi.Ports, nil); return },
-		func() (err error) { o.Routers, err = restapi.List(ctx, api, restapi.Routers, nil); return },
-		func() (err error) { o.FloatingIPs, err = restapi.List(ctx, api, restapi.FloatingIPs, nil); return },
+		func() (err error) { o.Networks, err = neutronapi.List(ctx, api, neutronapi.Networks, nil); return },
+		func() (err error) { o.Subnets, err = neutronapi.List(ctx, api, neutronapi.Subnets, nil); return },
+		func() (err error) { o.Ports, err = neutronapi.List(ctx, api, neutronapi.Ports, nil); return },
+		func() (err error) { o.Routers, err = neutronapi.List(ctx, api, neutronapi.Routers, nil); return },
+		func() (err error) {
+			o.FloatingIPs, err = neutronapi.List(ctx, api, neutronapi.FloatingIPs, nil)
+			return
+		},
 	} {
 		if err := ask(); err != nil {
 			return o, err
 		}
 	}
-	o.Forwards = map[string][]restapi.PortForwarding{}
+	o.Forwards = map[string][]neutronapi.PortForwarding{}
 	for _, f := range o.FloatingIPs {
 		if f.PortID != nil { // one that is associated has no forwardings
 			continue

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/trace"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +22,7 @@ func (t *tracer) balanced(ctx context.Context, router string, dst netip.Addr, f 
 	if vip == "" {
 		return nil
 	}
-	all, err := restapi.List(ctx, t.client.SDN(), loadBalancerResource.names, url.Values{"vip_port_id": {vip}})
+	all, err := neutronapi.List(ctx, t.client.SDN(), loadBalancerResource.names, url.Values{"vip_port_id": {vip}})
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -50,7 +50,7 @@ func (t *tracer) vip(router string, dst netip.Addr) string {
 			}
 		}
 		for _, fip := range t.objects.FloatingIPs {
-			if restapi.Value(fip.PortID) == p.ID && fip.FloatingIPAddress == dst.String() {
+			if neutronapi.Value(fip.PortID) == p.ID && fip.FloatingIPAddress == dst.String() {
 				return p.ID
 			}
 		}

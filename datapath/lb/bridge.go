@@ -38,7 +38,7 @@ func LeadUp(h *netlink.Handle, bridge netlink.Link) error {
 // (tcp_keepalive_time, two hours).
 const leftFor = 3 * time.Hour
 
-// afterPolicy is after the guard of package fabric and the filter of package policy,
+// afterPolicy is after the guard of package router and the filter of package securitygroup,
 // which are to see a frame as its port sent it.
 const afterPolicy = -200
 

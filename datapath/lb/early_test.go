@@ -41,7 +41,7 @@ func (w *world) fromPort(from string, port int, addr string) string {
 	return w.say(c, 1)
 }
 
-// own has the router take an address for its own, as package fabric does with a VIP: who
+// own has the router take an address for its own, as package router does with a VIP: who
 // finds no frontend there is refused.
 func (w *world) own(addr string) {
 	w.t.Helper()

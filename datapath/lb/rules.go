@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// early is before others' translations of the same hook (Docker's, package fabric's,
+// early is before others' translations of the same hook (Docker's, package router's,
 // package hostport's), so that none depends on who started first.
 const early = -7
 

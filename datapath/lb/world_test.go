@@ -31,7 +31,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// world is a router with two bridges and a way out, as package fabric makes one: pods a
+// world is a router with two bridges and a way out, as package router makes one: pods a
 // and b on the first, c on the second, and a client outside.
 type world struct {
 	t      testing.TB

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tableName is that of Kuryr's tables (package datapath/fabric).
+// tableName is that of Kuryr's tables (package datapath/router).
 const tableName = "kuryr"
 
 // reader looks into one namespace.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -113,7 +113,7 @@ func TestWayOut(t *testing.T) {
 			want, says = Refused, "nothing listens there"
 		}
 		wants(t, got, want, true, says)
-		tap, bridge, uplink := sites[1].Tap, fabric.BridgeName(r.bridge.Network), fabric.UplinkName(r.id)
+		tap, bridge, uplink := sites[1].Tap, router.BridgeName(r.bridge.Network), router.UplinkName(r.id)
 		passes(t, got, "container eth0 out", "router "+tap+" in", "router "+bridge+" in",
 			"router up0 out", "host "+uplink+" in", "host ext0 out",
 			"host ext0 in", "host "+uplink+" out", "router up0 in", "router "+bridge+" out",
@@ -131,7 +131,7 @@ func TestPublished(t *testing.T) {
 	r := w.route([]string{"100.64.0.2"}, "10.1.0.1/24")
 	r2 := w.route([]string{"100.64.0.3"}, "10.1.0.1/24") // the same range
 	c, d := w.plug(r, "10.1.0.2"), w.plug(r2, "10.1.0.3")
-	must(t, w.f.UpdateForwards(t.Context(), r2.id, nil, []fabric.Forward{{
+	must(t, w.f.UpdateForwards(t.Context(), r2.id, nil, []router.Forward{{
 		Address: netip.IPv4Unspecified(), Protocol: 6, Port: 8080,
 		To: netip.MustParseAddrPort("10.1.0.3:80"),
 	}}))
@@ -142,14 +142,14 @@ func TestPublished(t *testing.T) {
 	mentions(t, got, "host", "DNAT 198.51.100.1:8080 → 100.64.0.3:8080")
 	mentions(t, got, "router 2", "DNAT 100.64.0.3:8080 → 10.1.0.3:80")
 	passes(
-		t, got, "router up0 out", "host "+fabric.UplinkName(r.id)+" in",
-		"host "+fabric.UplinkName(r2.id)+" out", "router 2 up0 in", "called eth0 in", "called eth0 out",
+		t, got, "router up0 out", "host "+router.UplinkName(r.id)+" in",
+		"host "+router.UplinkName(r2.id)+" out", "router 2 up0 in", "called eth0 in", "called eth0 out",
 		"container eth0 in",
 	)
 
 	way := Way{
 		Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
-		Uplink: fabric.UplinkName(r.id), To: w.port(d), CalledRouter: sites[3], Called: "called",
+		Uplink: router.UplinkName(r.id), To: w.port(d), CalledRouter: sites[3], Called: "called",
 	}
 	plan, err := Plan(way)
 	must(t, err)
@@ -171,7 +171,7 @@ func TestPublished(t *testing.T) {
 
 func (w *world) port(c container) Port {
 	return Port{
-		Tap: fabric.TapName(c.port.ID), Bridge: fabric.BridgeName(c.port.Network), MAC: c.port.MAC,
+		Tap: router.TapName(c.port.ID), Bridge: router.BridgeName(c.port.Network), MAC: c.port.MAC,
 		Addrs: c.port.Addrs,
 	}
 }
@@ -212,7 +212,7 @@ func TestDrops(t *testing.T) {
 	w.sh(w.host, "nft delete table ip strange")
 
 	// Our own: into another router by the host.
-	w.sh(w.host, "ip route add 10.2.0.0/24 via 100.64.0.3 dev "+fabric.UplinkName(r2.id)+" onlink")
+	w.sh(w.host, "ip route add 10.2.0.0/24 via 100.64.0.3 dev "+router.UplinkName(r2.id)+" onlink")
 	cross := flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.2.0.2", 0)
 	wants(
 		t, follow(t, cross, append(w.sites(r, c), Site{Name: "called", NS: d.ns}), 3), Dropped, false,
@@ -220,7 +220,7 @@ func TestDrops(t *testing.T) {
 	)
 	way := Way{
 		Flow: cross, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
-		Uplink: fabric.UplinkName(r.id),
+		Uplink: router.UplinkName(r.id),
 	}
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop ||
 		!strings.Contains(plan[len(plan)-1].What, "nothing else into a router") {
@@ -230,7 +230,7 @@ func TestDrops(t *testing.T) {
 	// Security groups: the called port's, then the caller's own.
 	must(t, w.f.UpdateGroups(
 		t.Context(), r.id,
-		[]policy.Group{{ID: "nobody", Rules: []policy.Rule{{
+		[]securitygroup.Group{{ID: "nobody", Rules: []securitygroup.Rule{{
 			ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25,
 		}}}},
 		nil,
@@ -241,10 +241,10 @@ func TestDrops(t *testing.T) {
 	}{{e, "bridge kuryr_policy ingress_of_"}, {c, "bridge kuryr_policy egress_of_"}} {
 		filtered := one.c.port
 		filtered.Groups = []string{"nobody"}
-		must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{one.c.port}, []fabric.Port{filtered}))
+		must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{one.c.port}, []router.Port{filtered}))
 		near := flow(unix.IPPROTO_TCP, "10.1.0.2", "10.1.0.3", 80)
 		wants(t, follow(t, near, sites, 3), Dropped, false, `"no rule lets it pass"`, one.chain, "in router")
-		must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{filtered}, []fabric.Port{one.c.port}))
+		must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{filtered}, []router.Port{one.c.port}))
 	}
 
 	// The guard: an address that is not the port's, then elements that are gone.
@@ -258,7 +258,7 @@ func TestDrops(t *testing.T) {
 		!strings.Contains(plan[len(plan)-1].Mend, "does not have that address") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
-	must(t, w.f.UpdatePorts(t.Context(), r.id, []fabric.Port{c.port}, nil))
+	must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{c.port}, nil))
 	way.Flow = flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0)
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || plan[len(plan)-1].Mend != mendReconcile {
 		t.Errorf("plan: %v, %+v", err, plan)
@@ -288,7 +288,7 @@ func TestLost(t *testing.T) {
 	wants(t, follow(t, f, sites, -1), Silent, false, "it left this machine", "by ext0")
 	way := Way{
 		Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
-		Uplink: fabric.UplinkName(r.id),
+		Uplink: router.UplinkName(r.id),
 	}
 	w.sh(w.host, "sysctl -qw net.ipv4.ip_forward=0")
 	plan, err := Plan(way)
@@ -308,11 +308,11 @@ func TestDevice(t *testing.T) {
 	w := newWorld(t)
 	r, r2 := w.route([]string{"100.64.0.2"}, "10.1.0.1/24"), w.route([]string{"100.64.0.3"}, "10.2.0.1/24")
 	c := w.plug(r, "10.1.0.2")
-	second := fabric.Port{
+	second := router.Port{
 		ID: uuid.NewString(), Network: r2.bridge.Network, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9},
 		Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.2")}, Guard: true,
 	}
-	tap := fabric.TapName(second.ID)
+	tap := router.TapName(second.ID)
 	var err error
 	nstest.Do(t, r2.ns, func() {
 		err = netlink.LinkAdd(&netlink.Veth{
@@ -321,13 +321,13 @@ func TestDevice(t *testing.T) {
 		})
 	})
 	must(t, err)
-	w.sh(r2.ns, "ip link set "+tap+" master "+fabric.BridgeName(r2.bridge.Network)+" up")
+	w.sh(r2.ns, "ip link set "+tap+" master "+router.BridgeName(r2.bridge.Network)+" up")
 	w.sh(
 		c.ns,
 		"ip link set eth1 up; ip addr add 10.2.0.2/24 dev eth1; ip route add default via 10.2.0.1 "+
 			"dev eth1 metric 9",
 	)
-	must(t, w.f.UpdatePorts(t.Context(), r2.id, nil, []fabric.Port{second}))
+	must(t, w.f.UpdatePorts(t.Context(), r2.id, nil, []router.Port{second}))
 	if device := Holder(Site{NS: c.ns}, second.Addrs[0]); device != "eth1" {
 		t.Errorf("10.2.0.2 is on %q", device)
 	}
@@ -344,9 +344,9 @@ func TestDevice(t *testing.T) {
 		plan, err := Plan(Way{
 			Flow: f,
 			From: Port{
-				Tap: tap, Bridge: fabric.BridgeName(r2.bridge.Network), MAC: second.MAC, Addrs: second.Addrs,
+				Tap: tap, Bridge: router.BridgeName(r2.bridge.Network), MAC: second.MAC, Addrs: second.Addrs,
 			},
-			Container: sites[0], Router: sites[1], Host: sites[2], Uplink: fabric.UplinkName(r2.id),
+			Container: sites[0], Router: sites[1], Host: sites[2], Uplink: router.UplinkName(r2.id),
 		})
 		if must(t, err); plan[0].Device != "eth1" || plan[len(plan)-1].Device != "ext0" {
 			t.Errorf("plan: %+v", plan)
@@ -428,7 +428,7 @@ func TestPeer(t *testing.T) {
 		t.Error("found what is behind no device")
 	}
 	w.sh(c.ns, "sleep 60 >/dev/null 2>&1 &")
-	ns, err := Peer(r.ns, fabric.TapName(c.port.ID))
+	ns, err := Peer(r.ns, router.TapName(c.port.ID))
 	if must(t, err); !ns.Equal(c.ns) {
 		t.Error("another namespace")
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/vishvananda/netlink"
@@ -27,7 +27,7 @@ type world struct {
 	t               testing.TB
 	host, neighbour vns.NsHandle
 	store           *kuryrns.Store
-	f               *fabric.Fabric
+	f               *router.Fabric
 }
 
 const outside = "198.51.100.2"
@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 		"ip addr add "+outside+"/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip link set eth0 up",
 	)
 	nstest.Do(t, w.host, func() {
-		w.f, err = fabric.New(fabric.Config{
+		w.f, err = router.New(router.Config{
 			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
 			Uplink6: netip.MustParsePrefix("fd00:6b75::/64"),
 		})
@@ -92,23 +92,23 @@ func (w *world) sh(ns vns.NsHandle, script string) string {
 	return string(out)
 }
 
-// router is a domain with one network.
-type router struct {
+// testRouter is a domain with one network.
+type testRouter struct {
 	id     string
-	bridge fabric.Bridge
+	bridge router.Bridge
 	ns     vns.NsHandle
 }
 
 // route makes a router with a network, whose gateways are given with their lengths.
-func (w *world) route(uplink []string, gateways ...string) router {
+func (w *world) route(uplink []string, gateways ...string) testRouter {
 	w.t.Helper()
-	r := router{id: uuid.NewString(), bridge: fabric.Bridge{Network: uuid.NewString(), MTU: 1500}}
+	r := testRouter{id: uuid.NewString(), bridge: router.Bridge{Network: uuid.NewString(), MTU: 1500}}
 	for _, g := range gateways {
 		r.bridge.Addrs = append(r.bridge.Addrs, netip.MustParsePrefix(g))
 	}
-	d := fabric.Domain{ID: r.id, Bridges: []fabric.Bridge{r.bridge}}
+	d := router.Domain{ID: r.id, Bridges: []router.Bridge{r.bridge}}
 	if uplink != nil {
-		d.Uplink = &fabric.Uplink{SNAT: true, MTU: 1500}
+		d.Uplink = &router.Uplink{SNAT: true, MTU: 1500}
 		for _, a := range uplink {
 			d.Uplink.Addrs = append(d.Uplink.Addrs, netip.MustParseAddr(a))
 		}
@@ -124,22 +124,22 @@ func (w *world) route(uplink []string, gateways ...string) router {
 // container is a namespace with eth0 on a network.
 type container struct {
 	ns   vns.NsHandle
-	port fabric.Port
+	port router.Port
 }
 
-func (w *world) plug(r router, addrs ...string) container {
+func (w *world) plug(r testRouter, addrs ...string) container {
 	w.t.Helper()
-	c := container{ns: nstest.New(w.t), port: fabric.Port{ID: uuid.NewString(), Network: r.bridge.Network, Guard: true}}
+	c := container{ns: nstest.New(w.t), port: router.Port{ID: uuid.NewString(), Network: r.bridge.Network, Guard: true}}
 	c.port.MAC = net.HardwareAddr{0x02, 0xca, 0xfe, c.port.ID[0], c.port.ID[1], c.port.ID[2]}
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
-	tap := fabric.TapName(c.port.ID)
+	tap := router.TapName(c.port.ID)
 	nstest.Do(w.t, r.ns, func() {
 		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: tap, MTU: 1500, TxQLen: -1}, PeerName: "eth0",
 			PeerHardwareAddr: c.port.MAC, PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(c.ns))})
 	})
 	must(w.t, err)
-	w.sh(r.ns, fmt.Sprintf("ip link set %s master %s up", tap, fabric.BridgeName(r.bridge.Network)))
+	w.sh(r.ns, fmt.Sprintf("ip link set %s master %s up", tap, router.BridgeName(r.bridge.Network)))
 	w.sh(c.ns, "ip link set eth0 up")
 	for _, text := range addrs {
 		a := netip.MustParseAddr(text)
@@ -150,14 +150,14 @@ func (w *world) plug(r router, addrs ...string) container {
 			}
 		}
 	}
-	must(w.t, w.f.UpdatePorts(context.Background(), r.id, nil, []fabric.Port{c.port}))
+	must(w.t, w.f.UpdatePorts(context.Background(), r.id, nil, []router.Port{c.port}))
 	return c
 }
 
 // sites are the usual ones of a way from c out.
-func (w *world) sites(r router, c container) []Site {
+func (w *world) sites(r testRouter, c container) []Site {
 	return []Site{
-		{Name: "container", NS: c.ns}, {Name: "router", NS: r.ns, Tap: fabric.TapName(c.port.ID)},
+		{Name: "container", NS: c.ns}, {Name: "router", NS: r.ns, Tap: router.TapName(c.port.ID)},
 		{Name: "host", NS: w.host},
 	}
 }

@@ -21,7 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/kuryr/kuryr/datapath/guard"
+	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/internal/nstest"
 )
@@ -81,7 +81,7 @@ func newWorld(t testing.TB, leg bool) *world {
 		}
 		w.route(w.router, "10.96.0.0/12", "10.112.0.7") // as the SDN's router has it where nodes balance ClusterIPs
 		w.route(w.router, "192.0.2.0/24", "10.112.0.7") // as whoever may make routes could
-		nstest.Do(t, w.node, func() { must(t, guard.Set("kuryr-node0")) })
+		nstest.Do(t, w.node, func() { must(t, firewall.GuardLink("kuryr-node0")) })
 	} else {
 		w.cable(w.node, "kr0", w.router, "up0", []string{"100.64.0.1/30", "fd64::1/64"}, []string{"100.64.0.2/30", "fd64::2/64"})
 		w.route(w.node, "10.128.0.0/16", "100.64.0.2")
@@ -89,7 +89,7 @@ func newWorld(t testing.TB, leg bool) *world {
 		w.route(w.router, "0.0.0.0/0", "100.64.0.1")
 		w.route(w.router, "::/0", "fd64::1")
 		masquerade(t, w.router, "", "up0")
-		masquerade(t, w.node, "kr0", "kr0") // as package fabric's table in the host has it
+		masquerade(t, w.node, "kr0", "kr0") // as package router's table in the host has it
 	}
 	w.listen(w.a, "a")
 	w.listen(w.b, "b")

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
@@ -173,7 +173,7 @@ func (p *Provider) extend(ctx context.Context, freed []netip.Prefix) {
 }
 
 // noteUnreached remembers what a router's ranges cannot be reached by, and says so when that changes.
-func (p *Provider) noteUnreached(ctx context.Context, domain string, list []fabric.Unreached) {
+func (p *Provider) noteUnreached(ctx context.Context, domain string, list []router.Unreached) {
 	p.queue.mu.Lock()
 	was := p.queue.unreached[domain]
 	if len(list) == 0 {
@@ -198,18 +198,18 @@ func (q *queue) waitingFor(freed []netip.Prefix) (domains []sdn.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for domain, list := range q.unreached {
-		if slices.ContainsFunc(list, func(u fabric.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
+		if slices.ContainsFunc(list, func(u router.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
 			domains = append(domains, sdn.ID(domain))
 		}
 	}
 	return domains
 }
 
-func (q *queue) unreachedOf(router sdn.ID) []sdn.Unreached {
+func (q *queue) unreachedOf(rt sdn.ID) []sdn.Unreached {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var out []sdn.Unreached
-	for _, u := range q.unreached[string(router)] {
+	for _, u := range q.unreached[string(rt)] {
 		out = append(out, sdn.Unreached{Prefix: u.Prefix, Reason: u.Reason})
 	}
 	return out
@@ -261,9 +261,9 @@ func (p *Provider) mend(ctx context.Context) error {
 }
 
 // Reconcile makes the whole kernel state be what the store says. Changes made meanwhile wait for it.
-func (p *Provider) Reconcile(ctx context.Context) (fabric.Report, error) {
-	var report fabric.Report
-	err := p.whole(ctx, func(s fabric.State) (map[string]*change, error) {
+func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
+	var report router.Report
+	err := p.whole(ctx, func(s router.State) (map[string]*change, error) {
 		var err error
 		p.told.forgetAll()
 		if report, err = p.datapath.Reconcile(ctx, s); err != nil {
@@ -281,9 +281,9 @@ func (p *Provider) Reconcile(ctx context.Context) (fabric.Report, error) {
 }
 
 // Check compares the kernel with the store, and changes nothing.
-func (p *Provider) Check(ctx context.Context) ([]fabric.Difference, error) {
-	var diff []fabric.Difference
-	err := p.whole(ctx, func(s fabric.State) (map[string]*change, error) {
+func (p *Provider) Check(ctx context.Context) ([]router.Difference, error) {
+	var diff []router.Difference
+	err := p.whole(ctx, func(s router.State) (map[string]*change, error) {
 		var err error
 		diff, err = p.datapath.Diff(ctx, s)
 		return nil, err
@@ -292,7 +292,7 @@ func (p *Provider) Check(ctx context.Context) ([]fabric.Difference, error) {
 }
 
 // whole calls f with the whole state when the kernel is done with everything before, and holds up everything after.
-func (p *Provider) whole(ctx context.Context, f func(fabric.State) (map[string]*change, error)) error {
+func (p *Provider) whole(ctx context.Context, f func(router.State) (map[string]*change, error)) error {
 	if p.datapath == nil {
 		return nil
 	}
@@ -302,7 +302,7 @@ func (p *Provider) whole(ctx context.Context, f func(fabric.State) (map[string]*
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	var state fabric.State
+	var state router.State
 	var tk *ticket
 	err := p.view(func(b engine.Tx) (err error) {
 		if state, err = p.projectAll(b); err == nil {

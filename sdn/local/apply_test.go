@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -73,7 +73,7 @@ func TestKernelFailureOnDeleteIsMendedBehind(t *testing.T) {
 	ctx := context.Background()
 	fake := newFake()
 	p := open(t, Options{Datapath: fake})
-	network, router, ports := fill(t, p, 5)
+	network, rt, ports := fill(t, p, 5)
 	fake.fail = func(string, string) error { return errInjected }
 	ok(t, p.DeletePorts(ctx, ports[2:]))
 	ok(t, p.DeletePorts(ctx, ports[:1]))
@@ -86,7 +86,7 @@ func TestKernelFailureOnDeleteIsMendedBehind(t *testing.T) {
 	if _, err := p.Network(ctx, network); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Router(ctx, router); err != nil {
+	if _, err := p.Router(ctx, rt); err != nil {
 		t.Error(err)
 	}
 }
@@ -133,7 +133,7 @@ func TestReconcileSweeps(t *testing.T) {
 	fill(t, p, 5)
 	ok(t, p.Close())
 	fake := newFake() // the machine was booted
-	_, err := fake.ApplyDomain(ctx, fabric.Domain{ID: "stale"})
+	_, err := fake.ApplyDomain(ctx, router.Domain{ID: "stale"})
 	ok(t, err)
 	p = open(t, Options{Path: path, Datapath: fake})
 	if diff, err := p.Check(ctx); err != nil || len(diff) != 2 {

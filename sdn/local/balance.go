@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"reflect"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
@@ -15,7 +15,7 @@ type balance map[string]*share
 
 // share is a domain's: the addresses that are the load balancer's there whatever the port, and where clients connect.
 type share struct {
-	addresses []fabric.VIP
+	addresses []router.VIP
 	frontends []lb.Frontend
 }
 
@@ -80,7 +80,7 @@ func (b balance) of(domain string) *share {
 	return &share{}
 }
 
-func addressOf(v fabric.VIP) netip.Addr { return v.Addr }
+func addressOf(v router.VIP) netip.Addr { return v.Addr }
 
 func keyOf(f lb.Frontend) lb.Key { return f.Key }
 
@@ -133,14 +133,14 @@ func projectBalance(b engine.Tx, id sdn.ID) (balance, error) {
 			out[domain] = of
 		}
 		addresses := []netip.Addr{v.Addr}
-		of.addresses = append(of.addresses, fabric.VIP{Addr: v.Addr, Network: string(s.Network)})
+		of.addresses = append(of.addresses, router.VIP{Addr: v.Addr, Network: string(s.Network)})
 		fips, err := floatingIPs.all(b, "port", string(v.Port))
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range fips {
 			addresses = append(addresses, f.Address)
-			of.addresses = append(of.addresses, fabric.VIP{Addr: f.Address})
+			of.addresses = append(of.addresses, router.VIP{Addr: f.Address})
 		}
 		for _, l := range r.Listeners {
 			for _, a := range addresses {
@@ -267,7 +267,7 @@ func (p *Provider) frontendsOf(domain sdn.ID) (all []lb.Frontend, err error) {
 }
 
 // projectBalances gives what all load balancers are in the kernel. Its order is that of ids.
-func projectBalances(b engine.Tx, s *fabric.State) error {
+func projectBalances(b engine.Tx, s *router.State) error {
 	return loadBalancers.each(b, func(r *loadBalancerRow) error {
 		of, err := projectBalance(b, r.ID)
 		for domain, share := range of {

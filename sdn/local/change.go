@@ -6,9 +6,9 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 )
 
 // change is what the kernel must learn about one domain: that it is gone, or else its shape, the ports that left it, the groups of its ports, its
@@ -16,14 +16,14 @@ import (
 type change struct {
 	domain   string
 	gone     bool           // edits are kept all the same, for a domain that comes back before it went
-	shape    *fabric.Domain // nil: unchanged
-	left     []fabric.Port  // went to another domain with their network, and may come back by ports
-	ports    map[string]*edit[fabric.Port]
-	forwards map[forwardID]*edit[fabric.Forward]
-	vips     map[netip.Addr]*edit[fabric.VIP]
+	shape    *router.Domain // nil: unchanged
+	left     []router.Port  // went to another domain with their network, and may come back by ports
+	ports    map[string]*edit[router.Port]
+	forwards map[forwardID]*edit[router.Forward]
+	vips     map[netip.Addr]*edit[router.VIP]
 	balanced map[lb.Key]*edit[lb.Frontend]
-	groups   map[string]policy.Group // by id; a later definition takes an earlier one's place
-	sets     map[string]policy.Set
+	groups   map[string]securitygroup.Group // by id; a later definition takes an earlier one's place
+	sets     map[string]securitygroup.Set
 	freed    []netip.Prefix  // what the host reached through the domain and does no longer, once the shape is right
 	behind   map[string]bool // domains that must have their shape before this one is gone or gets its
 }
@@ -37,8 +37,8 @@ func (c *change) has(network string) bool {
 }
 
 // hasBridge tells whether a domain, which may be nil, has the network.
-func hasBridge(d *fabric.Domain, network string) bool {
-	return d != nil && slices.ContainsFunc(d.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
+func hasBridge(d *router.Domain, network string) bool {
+	return d != nil && slices.ContainsFunc(d.Bridges, func(b router.Bridge) bool { return b.Network == network })
 }
 
 // edit replaces an element by another. Several may be there to remove when earlier edits did not get through.
@@ -54,9 +54,9 @@ type forwardID struct {
 	port     uint16
 }
 
-func identify(f *fabric.Forward) forwardID { return forwardID{f.Address.String(), f.Protocol, f.Port} }
+func identify(f *router.Forward) forwardID { return forwardID{f.Address.String(), f.Protocol, f.Port} }
 
-func (c *change) port(old, new *fabric.Port) {
+func (c *change) port(old, new *router.Port) {
 	id := ""
 	if old != nil {
 		id = old.ID
@@ -64,29 +64,29 @@ func (c *change) port(old, new *fabric.Port) {
 		id = new.ID
 	}
 	if c.ports == nil {
-		c.ports = map[string]*edit[fabric.Port]{}
+		c.ports = map[string]*edit[router.Port]{}
 	}
 	c.ports[id] = c.ports[id].then(old, new)
 }
 
-func (c *change) forward(old, new *fabric.Forward) {
+func (c *change) forward(old, new *router.Forward) {
 	f := old
 	if f == nil {
 		f = new
 	}
 	if c.forwards == nil {
-		c.forwards = map[forwardID]*edit[fabric.Forward]{}
+		c.forwards = map[forwardID]*edit[router.Forward]{}
 	}
 	c.forwards[identify(f)] = c.forwards[identify(f)].then(old, new)
 }
 
-func (c *change) vip(old, new *fabric.VIP) {
+func (c *change) vip(old, new *router.VIP) {
 	v := old
 	if v == nil {
 		v = new
 	}
 	if c.vips == nil {
-		c.vips = map[netip.Addr]*edit[fabric.VIP]{}
+		c.vips = map[netip.Addr]*edit[router.VIP]{}
 	}
 	c.vips[v.Addr] = c.vips[v.Addr].then(old, new)
 }
@@ -102,16 +102,16 @@ func (c *change) frontend(old, new *lb.Frontend) {
 	c.balanced[f.Key] = c.balanced[f.Key].then(old, new)
 }
 
-func (c *change) group(g policy.Group) {
+func (c *change) group(g securitygroup.Group) {
 	if c.groups == nil {
-		c.groups = map[string]policy.Group{}
+		c.groups = map[string]securitygroup.Group{}
 	}
 	c.groups[g.ID] = g
 }
 
-func (c *change) set(s policy.Set) {
+func (c *change) set(s securitygroup.Set) {
 	if c.sets == nil {
-		c.sets = map[string]policy.Set{}
+		c.sets = map[string]securitygroup.Set{}
 	}
 	c.sets[s.ID] = s
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -120,7 +120,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	for i, w := range list {
 		t := &tx{
 			Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0),
-			before: map[sdn.ID]*fabric.Domain{}, changes: map[string]*change{}, rewritten: rewritten,
+			before: map[sdn.ID]*router.Domain{}, changes: map[string]*change{}, rewritten: rewritten,
 		}
 		err := w.change(t)
 		if err == nil {

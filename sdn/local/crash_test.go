@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
@@ -174,15 +174,15 @@ func TestUpgradeOfFaf2083Killed(t *testing.T) {
 	}
 }
 
-func (v victim) open(ctx context.Context) (*Provider, *fabric.Fabric, error) {
+func (v victim) open(ctx context.Context) (*Provider, *router.Fabric, error) {
 	pins, err := netns.Open(v.Pins)
 	if err != nil {
 		return nil, nil, err
 	}
-	var f *fabric.Fabric
+	var f *router.Fabric
 	log := slog.New(slog.DiscardHandler)
 	p, err := Open(ctx, Options{Path: v.Store, Host: testHost, Logger: log, NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
-		f, err = fabric.New(fabric.Config{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+		f, err = router.New(router.Config{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
 		return f, err
 	}})
 	return p, f, err
@@ -384,7 +384,7 @@ func plug(port sdn.Port) error {
 	}
 	defer here.Close()
 	return atBridge(port, func(bridge netlink.Link) error {
-		name := fabric.TapName(string(port.ID))
+		name := router.TapName(string(port.ID))
 		if _, err := netlink.LinkByName(name); err == nil {
 			return nil
 		}
@@ -417,7 +417,7 @@ func plugged(t *testing.T, ports []sdn.Port, from string) {
 	t.Helper()
 	for _, port := range ports {
 		fatal(t, atBridge(port, func(bridge netlink.Link) error {
-			tap, err := netlink.LinkByName(fabric.TapName(string(port.ID)))
+			tap, err := netlink.LinkByName(router.TapName(string(port.ID)))
 			if err != nil {
 				return fmt.Errorf("after a kill at %s: link of the port: %w", from, err)
 			}
@@ -452,7 +452,7 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 			}
 			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: pins}
 			var p *Provider
-			var f *fabric.Fabric
+			var f *router.Fabric
 			nstest.Do(t, host, func() {
 				if err = v.kill(at); err == nil {
 					p, f, err = v.open(t.Context())

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 )
 
 // fakeFabric is a fabric without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
@@ -26,7 +26,7 @@ type fakeFabric struct {
 	told  []string // ports that were told of, once for each call
 	// frontends counts those that were told of, without those of domains that were told all.
 	frontends int
-	can       fabric.Support
+	can       router.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
 	// alone has the host reach a range by one domain only, the first that wants it.
@@ -35,20 +35,20 @@ type fakeFabric struct {
 }
 
 type fakeDomain struct {
-	shape    fabric.Domain
-	ports    map[string]fabric.Port
-	forwards map[forwardID]fabric.Forward
-	vips     map[netip.Addr]fabric.VIP
+	shape    router.Domain
+	ports    map[string]router.Port
+	forwards map[forwardID]router.Forward
+	vips     map[netip.Addr]router.VIP
 	balanced map[lb.Key]lb.Frontend
 	asked    bool // it was told all that it balances
-	groups   map[string]policy.Group
-	sets     map[string]policy.Set
+	groups   map[string]securitygroup.Group
+	sets     map[string]securitygroup.Set
 	left     map[string]bool // filtered and limited ports that went with their networks, and that the filter does not forget by itself
 }
 
-func newFakeDomain(d fabric.Domain) *fakeDomain {
-	return &fakeDomain{shape: d, ports: map[string]fabric.Port{}, forwards: map[forwardID]fabric.Forward{}, vips: map[netip.Addr]fabric.VIP{},
-		balanced: map[lb.Key]lb.Frontend{}, groups: map[string]policy.Group{}, sets: map[string]policy.Set{},
+func newFakeDomain(d router.Domain) *fakeDomain {
+	return &fakeDomain{shape: d, ports: map[string]router.Port{}, forwards: map[forwardID]router.Forward{}, vips: map[netip.Addr]router.VIP{},
+		balanced: map[lb.Key]lb.Frontend{}, groups: map[string]securitygroup.Group{}, sets: map[string]securitygroup.Set{},
 		left: map[string]bool{}}
 }
 
@@ -63,12 +63,12 @@ func (d *fakeDomain) forget() {
 			}
 		}
 	}
-	maps.DeleteFunc(d.groups, func(id string, _ policy.Group) bool { return !had[id] })
-	maps.DeleteFunc(d.sets, func(id string, _ policy.Set) bool { return !named[id] })
+	maps.DeleteFunc(d.groups, func(id string, _ securitygroup.Group) bool { return !had[id] })
+	maps.DeleteFunc(d.sets, func(id string, _ securitygroup.Set) bool { return !named[id] })
 }
 
 func newFake() *fakeFabric {
-	return &fakeFabric{can: fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+	return &fakeFabric{can: router.Support{Support: securitygroup.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
 }
 
 func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
@@ -82,7 +82,7 @@ func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
 	return nil
 }
 
-func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error {
+func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateGroups", domain); err != nil {
@@ -112,13 +112,13 @@ func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []p
 	return nil
 }
 
-func (f *fakeFabric) Supports() fabric.Support { return f.can }
+func (f *fakeFabric) Supports() router.Support { return f.can }
 
-func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error) {
+func (f *fakeFabric) ApplyDomain(ctx context.Context, d router.Domain) (router.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "ApplyDomain", d.ID); err != nil {
-		return fabric.Result{}, err
+		return router.Result{}, err
 	}
 	had := f.state[d.ID]
 	if had == nil {
@@ -128,7 +128,7 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 	had.shape = d
 	// Networks that lie elsewhere are fetched with their ports, and ports of networks that went are lost.
 	has := func(network string) bool {
-		return slices.ContainsFunc(d.Bridges, func(b fabric.Bridge) bool { return b.Network == network })
+		return slices.ContainsFunc(d.Bridges, func(b router.Bridge) bool { return b.Network == network })
 	}
 	for id, other := range f.state {
 		for port, p := range other.ports {
@@ -136,33 +136,33 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.R
 			case id == d.ID && !has(p.Network):
 				delete(other.ports, port)
 			case id != d.ID && has(p.Network):
-				if p.Filtered() || p.Limits != (policy.Limits{}) {
+				if p.Filtered() || p.Limits != (securitygroup.Limits{}) {
 					other.left[port] = true
 				}
-				p.Groups, p.Limits = nil, policy.Limits{}
+				p.Groups, p.Limits = nil, securitygroup.Limits{}
 				had.ports[port] = p
 				delete(other.ports, port)
 			}
 		}
 		other.forget()
 		if id != d.ID {
-			other.shape.Bridges = slices.DeleteFunc(slices.Clone(other.shape.Bridges), func(b fabric.Bridge) bool { return has(b.Network) })
+			other.shape.Bridges = slices.DeleteFunc(slices.Clone(other.shape.Bridges), func(b router.Bridge) bool { return has(b.Network) })
 		}
 	}
-	var result fabric.Result
+	var result router.Result
 	maps.DeleteFunc(f.holder, func(p netip.Prefix, id string) bool {
 		return id == d.ID && (d.Uplink == nil || !slices.Contains(d.Uplink.Reach, p))
 	})
 	if d.Uplink != nil {
 		for _, p := range d.Uplink.Reach {
 			if p.Addr().Is4() && p.Addr().As4()[0] == 172 {
-				result.Unreached = append(result.Unreached, fabric.Unreached{Prefix: p, Reason: "the test says so"})
+				result.Unreached = append(result.Unreached, router.Unreached{Prefix: p, Reason: "the test says so"})
 			}
 			if f.alone && f.holder[p] == "" {
 				f.holder[p] = d.ID
 			}
 			if f.alone && f.holder[p] != d.ID {
-				result.Unreached = append(result.Unreached, fabric.Unreached{Prefix: p, Reason: "another router has it"})
+				result.Unreached = append(result.Unreached, router.Unreached{Prefix: p, Reason: "another router has it"})
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func (f *fakeFabric) DeleteDomain(ctx context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error {
+func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdatePorts", domain); err != nil {
@@ -203,7 +203,7 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 	}
 	for _, p := range add {
 		delete(d.left, p.ID)
-		if !slices.ContainsFunc(d.shape.Bridges, func(b fabric.Bridge) bool { return b.Network == p.Network }) {
+		if !slices.ContainsFunc(d.shape.Bridges, func(b router.Bridge) bool { return b.Network == p.Network }) {
 			return fmt.Errorf("no network %s in domain %s", p.Network, domain)
 		}
 		for _, g := range p.Groups {
@@ -217,7 +217,7 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 	return nil
 }
 
-func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error {
+func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateForwards", domain); err != nil {
@@ -236,7 +236,7 @@ func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, 
 	return nil
 }
 
-func (f *fakeFabric) UpdateVIPs(ctx context.Context, domain string, remove, add []fabric.VIP) error {
+func (f *fakeFabric) UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateVIPs", domain); err != nil {
@@ -290,18 +290,18 @@ func (f *fakeFabric) Location(domain, network string) (string, string) {
 	return "/fake/" + domain, "br-" + network[:11]
 }
 
-func (f *fakeFabric) Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error) {
+func (f *fakeFabric) Reconcile(ctx context.Context, s router.State) (router.Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "Reconcile", ""); err != nil {
-		return fabric.Report{}, err
+		return router.Report{}, err
 	}
 	f.state = spread(s)
-	return fabric.Report{}, nil
+	return router.Report{}, nil
 }
 
 // spread turns a state into what adding it up must come to.
-func spread(s fabric.State) map[string]*fakeDomain {
+func spread(s router.State) map[string]*fakeDomain {
 	state := map[string]*fakeDomain{}
 	for _, d := range s.Domains {
 		state[d.ID] = newFakeDomain(d)
@@ -338,10 +338,10 @@ func spread(s fabric.State) map[string]*fakeDomain {
 	return state
 }
 
-func (f *fakeFabric) Diff(ctx context.Context, s fabric.State) ([]fabric.Difference, error) {
+func (f *fakeFabric) Diff(ctx context.Context, s router.State) ([]router.Difference, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []fabric.Difference
+	var out []router.Difference
 	want := spread(s)
 	for id, d := range want {
 		if f.state[id] != nil {
@@ -349,12 +349,12 @@ func (f *fakeFabric) Diff(ctx context.Context, s fabric.State) ([]fabric.Differe
 			d.asked = f.state[id].asked
 		}
 		if have := f.state[id]; !reflect.DeepEqual(have, d) {
-			out = append(out, fabric.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
+			out = append(out, router.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
 		}
 	}
 	for id, d := range f.state {
 		if want[id] == nil {
-			out = append(out, fabric.Difference{Domain: id, Have: fmt.Sprintf("%+v", d)})
+			out = append(out, router.Difference{Domain: id, Have: fmt.Sprintf("%+v", d)})
 		}
 	}
 	return out, nil

@@ -3,8 +3,8 @@ package local
 import (
 	"bytes"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
@@ -15,12 +15,12 @@ import (
 // definitions are security groups and address groups as the kernel is told them and as the store has them, so that a port brings its groups
 // along without their being read anew. They are of who has the turn to write.
 type definitions struct {
-	groups map[sdn.ID]policy.Group
-	sets   map[sdn.ID]policy.Set
+	groups map[sdn.ID]securitygroup.Group
+	sets   map[sdn.ID]securitygroup.Set
 }
 
 func newDefinitions() definitions {
-	return definitions{groups: map[sdn.ID]policy.Group{}, sets: map[sdn.ID]policy.Set{}}
+	return definitions{groups: map[sdn.ID]securitygroup.Group{}, sets: map[sdn.ID]securitygroup.Set{}}
 }
 
 // rewrite forgets a definition that the transaction changes or deletes.
@@ -31,13 +31,13 @@ func (t *tx) rewrite(id sdn.ID) {
 }
 
 // group is a security group's definition.
-func (t *tx) group(id sdn.ID) (policy.Group, error) {
+func (t *tx) group(id sdn.ID) (securitygroup.Group, error) {
 	if g, known := t.p.definitions.groups[id]; known {
 		return g, nil
 	}
 	r, err := securityGroups.need(t.Tx, id)
 	if err != nil {
-		return policy.Group{}, err
+		return securitygroup.Group{}, err
 	}
 	g := projectGroup(r)
 	if !t.rewritten[id] {
@@ -47,13 +47,13 @@ func (t *tx) group(id sdn.ID) (policy.Group, error) {
 }
 
 // set is an address group's definition.
-func (t *tx) set(id sdn.ID) (policy.Set, error) {
+func (t *tx) set(id sdn.ID) (securitygroup.Set, error) {
 	if s, known := t.p.definitions.sets[id]; known {
 		return s, nil
 	}
 	r, err := addressGroups.need(t.Tx, id)
 	if err != nil {
-		return policy.Set{}, err
+		return securitygroup.Set{}, err
 	}
 	s := projectSet(r)
 	if !t.rewritten[id] {
@@ -92,7 +92,7 @@ func (t *tx) tellSet(domain, id sdn.ID) error {
 }
 
 // tellPort has a domain replace a port by another, whose groups it is told too.
-func (t *tx) tellPort(domain sdn.ID, old, new *fabric.Port) error {
+func (t *tx) tellPort(domain sdn.ID, old, new *router.Port) error {
 	t.change(domain).port(old, new)
 	if new == nil {
 		return nil
@@ -216,7 +216,7 @@ func (t *tx) noteLimits(r *qosPolicyRow, before sdn.Limits) error {
 			return err
 		}
 		was := *is
-		was.Limits = policy.Limits(before)
+		was.Limits = securitygroup.Limits(before)
 		if err := t.tellPort(domain, &was, is); err != nil {
 			return err
 		}
@@ -248,11 +248,11 @@ func (t *tx) noteMoved(from, to sdn.ID, network string) error {
 	return nil
 }
 
-func projectGroup(r *securityGroupRow) policy.Group {
-	g := policy.Group{ID: string(r.ID), Revision: r.Defined}
+func projectGroup(r *securityGroupRow) securitygroup.Group {
+	g := securitygroup.Group{ID: string(r.ID), Revision: r.Defined}
 	for _, rule := range r.Rules {
-		g.Rules = append(g.Rules, policy.Rule{
-			ID: string(rule.ID), Direction: policy.Direction(rule.Direction == sdn.Egress), IPv6: rule.IPv6,
+		g.Rules = append(g.Rules, securitygroup.Rule{
+			ID: string(rule.ID), Direction: securitygroup.Direction(rule.Direction == sdn.Egress), IPv6: rule.IPv6,
 			Protocol: uint8(rule.Protocol), First: rule.Ports.First, Last: rule.Ports.Last,
 			ICMPType: rule.ICMPType, ICMPCode: rule.ICMPCode,
 			Remote: rule.RemotePrefix.Masked(), RemoteGroup: string(rule.RemoteGroup), RemoteSet: string(rule.RemoteSet),
@@ -261,24 +261,24 @@ func projectGroup(r *securityGroupRow) policy.Group {
 	return g
 }
 
-func projectSet(r *addressGroupRow) policy.Set {
-	return policy.Set{ID: string(r.ID), Revision: r.Defined, Prefixes: r.Prefixes}
+func projectSet(r *addressGroupRow) securitygroup.Set {
+	return securitygroup.Set{ID: string(r.ID), Revision: r.Defined, Prefixes: r.Prefixes}
 }
 
 // projectLimits gives the limits of a QoS policy; none for "".
-func projectLimits(b engine.Tx, id sdn.ID) (policy.Limits, error) {
+func projectLimits(b engine.Tx, id sdn.ID) (securitygroup.Limits, error) {
 	if id == "" {
-		return policy.Limits{}, nil
+		return securitygroup.Limits{}, nil
 	}
 	r, err := qosPolicies.need(b, id)
 	if err != nil {
-		return policy.Limits{}, err
+		return securitygroup.Limits{}, err
 	}
-	return policy.Limits(r.Limits), nil
+	return securitygroup.Limits(r.Limits), nil
 }
 
 // projectFilters gives the definitions of all groups that plugged ports have, and of the address groups these name.
-func projectFilters(b engine.Tx, s *fabric.State) error {
+func projectFilters(b engine.Tx, s *router.State) error {
 	named := map[sdn.ID]bool{}
 	err := securityGroups.each(b, func(r *securityGroupRow) error {
 		if !ports.any(b, "group", key(string(r.ID), pluggedPlace)) {

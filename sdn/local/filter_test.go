@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 	"github.com/kuryr/kuryr/sdn/sdntest"
@@ -22,7 +22,7 @@ func TestContractWithoutFilter(t *testing.T) {
 	t.Parallel()
 	sdntest.Run(t, func(t *testing.T) sdntest.Fixture {
 		fake := newFake()
-		fake.can.Support = policy.Support{}
+		fake.can.Support = securitygroup.Support{}
 		p := open(t, Options{PortsPerNetwork: 400, Datapath: fake, NoSync: true})
 		t.Cleanup(func() { checkSum(t, p) })
 		return sdntest.Fixture{Provider: p, Host: testHost}
@@ -255,13 +255,13 @@ func TestLimitsReachTheirPorts(t *testing.T) {
 		if n := w.calls["UpdatePorts "+string(domain)]; n != 1 || len(w.calls) != 3 {
 			t.Errorf("told %v", w.calls)
 		}
-		if got := w.fake.state[string(domain)].ports[string(limited[i])].Limits; got != policy.Limits(want) {
+		if got := w.fake.state[string(domain)].ports[string(limited[i])].Limits; got != securitygroup.Limits(want) {
 			t.Errorf("the limits are %+v", got)
 		}
 	}
 	_, err = w.UpdatePort(t.Context(), limited[0], sdn.PortPatch{QoSPolicy: new(sdn.ID(""))})
 	ok(t, err)
-	if got := w.fake.state[string(w.routers[0])].ports[string(limited[0])].Limits; got != (policy.Limits{}) {
+	if got := w.fake.state[string(w.routers[0])].ports[string(limited[0])].Limits; got != (securitygroup.Limits{}) {
 		t.Errorf("the limits without a policy are %+v", got)
 	}
 }
@@ -354,21 +354,21 @@ func TestProjectionOfFilters(t *testing.T) {
 	ok(t, err)
 	id := w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{g.ID, g.ID}, QoSPolicy: q.ID})
 	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Groups: []sdn.ID{idle}})
-	var s fabric.State
+	var s router.State
 	ok(t, w.view(func(b engine.Tx) (err error) { s, err = w.projectAll(b); return err }))
-	want := policy.Group{ID: string(g.ID), Revision: g.Revision, Rules: []policy.Rule{
-		{ID: string(g.Rules[0].ID), Direction: policy.Egress, IPv6: true, Protocol: 58, ICMPType: new(uint8(1)), ICMPCode: new(uint8(2))},
-		{ID: string(g.Rules[1].ID), Direction: policy.Ingress, Protocol: 17, First: 5, Last: 9, Remote: prefix("10.0.0.0/8")},
+	want := securitygroup.Group{ID: string(g.ID), Revision: g.Revision, Rules: []securitygroup.Rule{
+		{ID: string(g.Rules[0].ID), Direction: securitygroup.Egress, IPv6: true, Protocol: 58, ICMPType: new(uint8(1)), ICMPCode: new(uint8(2))},
+		{ID: string(g.Rules[1].ID), Direction: securitygroup.Ingress, Protocol: 17, First: 5, Last: 9, Remote: prefix("10.0.0.0/8")},
 		{ID: string(g.Rules[2].ID), RemoteGroup: string(idle)}, {ID: string(g.Rules[3].ID), RemoteSet: string(set.ID)},
 	}}
 	if len(s.Groups) != 1 || !sameJSON(t, s.Groups[0], want) {
 		t.Errorf("the groups are %+v, want %+v", s.Groups, want)
 	}
-	if len(s.Sets) != 1 || !sameJSON(t, s.Sets[0], policy.Set{ID: string(set.ID), Revision: set.Revision, Prefixes: set.Prefixes}) {
+	if len(s.Sets) != 1 || !sameJSON(t, s.Sets[0], securitygroup.Set{ID: string(set.ID), Revision: set.Revision, Prefixes: set.Prefixes}) {
 		t.Errorf("the sets are %+v", s.Sets)
 	}
 	port := s.Ports[string(w.routers[0])][0]
-	if port.ID != string(id) || !slices.Equal(port.Groups, []string{string(g.ID)}) || port.Limits != (policy.Limits{EgressKbps: 1}) || !port.Filtered() {
+	if port.ID != string(id) || !slices.Equal(port.Groups, []string{string(g.ID)}) || port.Limits != (securitygroup.Limits{EgressKbps: 1}) || !port.Filtered() {
 		t.Errorf("the port is %+v", port)
 	}
 }

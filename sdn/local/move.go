@@ -1,6 +1,6 @@
 package local
 
-import "github.com/kuryr/kuryr/datapath/fabric"
+import "github.com/kuryr/kuryr/datapath/router"
 
 // A network that moves between domains is fetched, ports and all, by the one that it comes to. So the one it leaves must not lose
 // it before, however often either fails, and what had not got through of its ports must go along.
@@ -47,7 +47,7 @@ func followNetworks(list []*change) {
 					continue
 				}
 				if to.ports == nil {
-					to.ports = map[string]*edit[fabric.Port]{}
+					to.ports = map[string]*edit[router.Port]{}
 				}
 				to.ports[id] = e.thenEdit(to.ports[id])
 				to.define(from)
@@ -59,7 +59,7 @@ func followNetworks(list []*change) {
 }
 
 // network is the one that a port's edit is about; it never changes.
-func network(e *edit[fabric.Port]) string {
+func network(e *edit[router.Port]) string {
 	if e.add != nil {
 		return e.add.Network
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -20,8 +20,8 @@ import (
 
 // domainOf is the domain a network's ports are in; "" where it has none (yet).
 func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
-	if router := routers.id(b, "network", string(network)); router != "" {
-		return router, nil
+	if rt := routers.id(b, "network", string(network)); rt != "" {
+		return rt, nil
 	}
 	n, err := networks.get(b, network)
 	if err != nil || n == nil || !n.Own {
@@ -31,7 +31,7 @@ func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
 }
 
 // projectDomain gives the domain of a router or network; nil where there is none.
-func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*fabric.Domain, error) {
+func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Domain, error) {
 	r, err := routers.get(b, id)
 	if err != nil {
 		return nil, err
@@ -43,14 +43,14 @@ func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*fabric.Domain, error)
 	if err != nil || n == nil || !n.Own {
 		return nil, err
 	}
-	return &fabric.Domain{ID: string(id), Bridges: []fabric.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
+	return &router.Domain{ID: string(id), Bridges: []router.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
 }
 
-func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*fabric.Domain, error) {
+func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Domain, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
 	}
-	d := &fabric.Domain{ID: string(r.ID)}
+	d := &router.Domain{ID: string(r.ID)}
 	bridges := map[sdn.ID]int{}
 	var reach []netip.Prefix
 	for i, leg := range r.Interfaces {
@@ -66,22 +66,22 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*fabric.Domain, err
 			}
 			at = len(d.Bridges)
 			bridges[n.ID] = at
-			d.Bridges = append(d.Bridges, fabric.Bridge{Network: string(n.ID), MTU: n.MTU})
+			d.Bridges = append(d.Bridges, router.Bridge{Network: string(n.ID), MTU: n.MTU})
 		}
 		d.Bridges[at].Addrs = append(d.Bridges[at].Addrs, netip.PrefixFrom(leg.Addr, s.CIDR.Bits()))
 		reach = append(reach, s.CIDR)
 	}
-	sortslice.Func(d.Bridges, func(a, b fabric.Bridge) int { return cmp.Compare(a.Network, b.Network) })
+	sortslice.Func(d.Bridges, func(a, b router.Bridge) int { return cmp.Compare(a.Network, b.Network) })
 	for i := range d.Bridges {
 		sortslice.Func(d.Bridges[i].Addrs, netip.Prefix.Compare)
 	}
 	for _, route := range r.Routes {
-		d.Routes = append(d.Routes, fabric.Route{Destination: route.Destination, NextHop: route.NextHop})
+		d.Routes = append(d.Routes, router.Route{Destination: route.Destination, NextHop: route.NextHop})
 	}
 	if r.Gateway == nil {
 		return d, nil
 	}
-	d.Uplink = &fabric.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
+	d.Uplink = &router.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
 	if !r.withheld() {
 		sortslice.Func(reach, netip.Prefix.Compare)
 		d.Uplink.Reach = reach
@@ -97,18 +97,18 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*fabric.Domain, err
 		if f.ofHost() {
 			continue
 		}
-		floating := fabric.Floating{External: f.Address, Internal: f.Target.Addr}
+		floating := router.Floating{External: f.Address, Internal: f.Target.Addr}
 		if f.Balancer != "" {
 			floating.Internal = netip.Addr{} // one more address of the load balancer's
 		}
 		d.Uplink.Floating = append(d.Uplink.Floating, floating)
 	}
-	sortslice.Func(d.Uplink.Floating, func(a, b fabric.Floating) int { return a.External.Compare(b.External) })
+	sortslice.Func(d.Uplink.Floating, func(a, b router.Floating) int { return a.External.Compare(b.External) })
 	return d, nil
 }
 
 // projectPort gives what guards, filters, limits and, where it is a subport, reaches a port; nil for one that is not plugged here.
-func projectPort(b engine.Tx, r *portRow) (*fabric.Port, error) {
+func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 	if r == nil || !r.plugged() {
 		return nil, nil
 	}
@@ -116,7 +116,7 @@ func projectPort(b engine.Tx, r *portRow) (*fabric.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &fabric.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits}
+	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
 		if a.Addr.Is4() {
@@ -129,7 +129,7 @@ func projectPort(b engine.Tx, r *portRow) (*fabric.Port, error) {
 		p.OnLink = append(p.OnLink, subnet.CIDR)
 	}
 	for _, a := range r.AllowedPairs {
-		p.Allowed = append(p.Allowed, fabric.AllowedAddress{Prefix: a.Prefix.Masked(), MAC: a.MAC})
+		p.Allowed = append(p.Allowed, router.AllowedAddress{Prefix: a.Prefix.Masked(), MAC: a.MAC})
 	}
 	for _, g := range r.Groups {
 		p.Groups = append(p.Groups, string(g))
@@ -140,15 +140,15 @@ func projectPort(b engine.Tx, r *portRow) (*fabric.Port, error) {
 }
 
 // projectTrunk says what a subport is reached through.
-func projectTrunk(b engine.Tx, r *portRow) (fabric.Trunk, error) {
+func projectTrunk(b engine.Tx, r *portRow) (router.Trunk, error) {
 	if r.Trunk == "" {
-		return fabric.Trunk{}, nil
+		return router.Trunk{}, nil
 	}
 	parent, err := parentOf(b, r)
 	if err != nil {
-		return fabric.Trunk{}, err
+		return router.Trunk{}, err
 	}
-	return fabric.Trunk{Parent: string(parent.ID), Network: string(parent.Network), VLAN: r.VLAN}, nil
+	return router.Trunk{Parent: string(parent.ID), Network: string(parent.Network), VLAN: r.VLAN}, nil
 }
 
 // parentOf is the parent of a subport.
@@ -161,14 +161,14 @@ func parentOf(b engine.Tx, r *portRow) (*portRow, error) {
 }
 
 // projectForward gives a forwarding's transport ports one by one.
-func projectForward(r *forwardRow) []fabric.Forward {
-	var out []fabric.Forward
+func projectForward(r *forwardRow) []router.Forward {
+	var out []router.Forward
 	for i := range r.width() {
 		internal := r.Internal.First
 		if r.Internal.Last != r.Internal.First {
 			internal += uint16(i)
 		}
-		f := fabric.Forward{Address: r.Address, Protocol: uint8(r.Protocol), Port: r.External.First + uint16(i), To: netip.AddrPortFrom(r.Target.Addr, internal)}
+		f := router.Forward{Address: r.Address, Protocol: uint8(r.Protocol), Port: r.External.First + uint16(i), To: netip.AddrPortFrom(r.Target.Addr, internal)}
 		if r.Via != 0 {
 			f.Via = r.Via + uint16(i)
 		}
@@ -178,10 +178,10 @@ func projectForward(r *forwardRow) []fabric.Forward {
 }
 
 // projectAll gives everything. Its order is that of ids.
-func (p *Provider) projectAll(b engine.Tx) (fabric.State, error) {
-	s := fabric.State{Ports: map[string][]fabric.Port{}, Forwards: map[string][]fabric.Forward{}, VIPs: map[string][]fabric.VIP{}, Frontends: map[string][]lb.Frontend{}}
+func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
+	s := router.State{Ports: map[string][]router.Port{}, Forwards: map[string][]router.Forward{}, VIPs: map[string][]router.VIP{}, Frontends: map[string][]lb.Frontend{}}
 	domains := map[sdn.ID]string{} // of networks
-	add := func(d *fabric.Domain) {
+	add := func(d *router.Domain) {
 		if d == nil {
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
@@ -44,32 +44,32 @@ func TestProjection(t *testing.T) {
 	ok(t, err)
 	r, err = p.Router(ctx, r.ID)
 	ok(t, err)
-	var got fabric.State
+	var got router.State
 	ok(t, p.view(func(b engine.Tx) (err error) { got, err = p.projectAll(b); return err }))
 
 	target := netip.MustParseAddr("10.0.0.9")
-	forward := func(proto uint8, port, to uint16) fabric.Forward {
-		return fabric.Forward{Address: netip.IPv4Unspecified(), Protocol: proto, Port: port, To: netip.AddrPortFrom(target, to), Via: port}
+	forward := func(proto uint8, port, to uint16) router.Forward {
+		return router.Forward{Address: netip.IPv4Unspecified(), Protocol: proto, Port: port, To: netip.AddrPortFrom(target, to), Via: port}
 	}
 	id := string(r.ID)
-	want := fabric.State{
-		Domains: []fabric.Domain{{
+	want := router.State{
+		Domains: []router.Domain{{
 			ID:      id,
-			Bridges: []fabric.Bridge{{Network: string(n.ID), MTU: 1400, Addrs: []netip.Prefix{prefix("10.0.0.1/24"), prefix("fd00:1::1/64")}}},
-			Uplink: &fabric.Uplink{
+			Bridges: []router.Bridge{{Network: string(n.ID), MTU: 1400, Addrs: []netip.Prefix{prefix("10.0.0.1/24"), prefix("fd00:1::1/64")}}},
+			Uplink: &router.Uplink{
 				Addrs: []netip.Addr{r.Gateway.Addresses[0].Addr, r.Gateway.Addresses[1].Addr}, SNAT: true, MTU: 1500,
 				Reach:    []netip.Prefix{prefix("10.0.0.0/24"), prefix("fd00:1::/64")},
-				Floating: []fabric.Floating{{External: fip.Address, Internal: target}},
+				Floating: []router.Floating{{External: fip.Address, Internal: target}},
 			},
 		}},
-		Ports: map[string][]fabric.Port{id: {
-			{ID: string(ports[0].ID), Network: string(n.ID), MAC: mac, Addrs: []netip.Addr{target}, Guard: true, Allowed: []fabric.AllowedAddress{{Prefix: prefix("10.0.0.128/25")}}},
+		Ports: map[string][]router.Port{id: {
+			{ID: string(ports[0].ID), Network: string(n.ID), MAC: mac, Addrs: []netip.Addr{target}, Guard: true, Allowed: []router.AllowedAddress{{Prefix: prefix("10.0.0.128/25")}}},
 			{ID: string(ports[1].ID), Network: string(n.ID), MAC: ports[1].MAC},
 			{ID: string(ports[3].ID), Network: string(n.ID), MAC: ports[3].MAC, Guard: true,
 				Addrs:  []netip.Addr{netip.MustParseAddr("fd00:1::9")},
 				OnLink: []netip.Prefix{prefix("fd00:1::/64")}},
 		}},
-		Forwards: map[string][]fabric.Forward{id: {forward(6, 80, 8080), forward(6, 81, 8081), forward(17, 53, 53), forward(17, 54, 53)}},
+		Forwards: map[string][]router.Forward{id: {forward(6, 80, 8080), forward(6, 81, 8081), forward(17, 53, 53), forward(17, 54, 53)}},
 	}
 	if !reflect.DeepEqual(spread(got), spread(want)) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -99,7 +99,7 @@ func TestHostKeepsItsRoutes(t *testing.T) {
 	}
 	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.external, Target: sdn.Target{Port: target}})
 	ok(t, err)
-	shape := func(project string) (d *fabric.Domain) {
+	shape := func(project string) (d *router.Domain) {
 		t.Helper()
 		ok(t, p.view(func(b engine.Tx) (err error) { d, err = p.projectDomain(b, made[project]); return err }))
 		return d

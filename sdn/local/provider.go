@@ -8,9 +8,9 @@ import (
 	"os"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
 	"github.com/kuryr/kuryr/datapath/lb"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -256,35 +256,35 @@ func (p *Provider) view(f func(engine.Tx) error) error { return p.store.View(f) 
 type Datapath interface {
 	// ApplyDomain makes the domain be this, but for its ports and forwards, which it leaves alone. A network that lies in another domain
 	// is fetched from there with its ports.
-	ApplyDomain(ctx context.Context, d fabric.Domain) (fabric.Result, error)
+	ApplyDomain(ctx context.Context, d router.Domain) (router.Result, error)
 	// DeleteDomain removes the domain with its ports and forwards.
 	DeleteDomain(ctx context.Context, id string) error
 	// UpdatePorts has the domain know ports no more, and know others. It makes the links of subports, and takes them away; those whose parents are not
 	// plugged come with these. The error is os.ErrNotExist if it does not know a group that one has.
-	UpdatePorts(ctx context.Context, domain string, remove, add []fabric.Port) error
-	UpdateForwards(ctx context.Context, domain string, remove, add []fabric.Forward) error
+	UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error
+	UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error
 	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them,
 	// and with a group the address groups that its rules name;
 	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
-	UpdateGroups(ctx context.Context, domain string, groups []policy.Group, sets []policy.Set) error
+	UpdateGroups(ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set) error
 	// UpdateVIPs has the domain answer at addresses no more, and at others: what no frontend takes there it refuses.
-	UpdateVIPs(ctx context.Context, domain string, remove, add []fabric.VIP) error
+	UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error
 	// UpdateFrontends has the domain balance no more where these keys are, and balance what is set. Where it does not know what it balances, be it that
 	// it is new or that this process has not told it yet, it asks for all of it, which is then what it balances.
 	UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error
 	// Supports tells what the kernel can. It is cheap.
-	Supports() fabric.Support
+	Supports() router.Support
 	// Location is where a network's bridge is. It is a pure function.
 	Location(domain, network string) (nsPath, bridge string)
 	// Reconcile makes everything be this state.
-	Reconcile(ctx context.Context, s fabric.State) (fabric.Report, error)
-	Diff(ctx context.Context, s fabric.State) ([]fabric.Difference, error)
+	Reconcile(ctx context.Context, s router.State) (router.Report, error)
+	Diff(ctx context.Context, s router.State) ([]router.Difference, error)
 	// Down removes everything of the fabric's from the kernel.
 	Down(ctx context.Context) error
 	UplinkMTU(ctx context.Context) (int, error)
 }
 
-var _ Datapath = (*fabric.Fabric)(nil)
+var _ Datapath = (*router.Fabric)(nil)
 
 // location is where a network's bridge is, or would be if there were a data path.
 func (p *Provider) location(domain, network sdn.ID) (nsPath, bridge string) {

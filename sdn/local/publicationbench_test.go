@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
@@ -28,10 +28,10 @@ func benchmarkPublish(b *testing.B) {
 	spaces, err := netns.Open(pins)
 	ok(b, err)
 	log := slog.New(slog.DiscardHandler)
-	var f *fabric.Fabric
+	var f *router.Fabric
 	datapath := func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
-		config := fabric.Config{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
-		f, err = fabric.New(config)
+		config := router.Config{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
+		f, err = router.New(config)
 		return f, err
 	}
 	p, port := publishedBox(b, Options{NewDatapath: datapath})

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -17,14 +17,14 @@ type queue struct {
 	dirty     map[string]*change            // what failed, by domain
 	working   map[string]*ticket            // who is changing a domain's shape
 	flying    map[string]int                // ports in tickets that are not done
-	unreached map[string][]fabric.Unreached // by domain
+	unreached map[string][]router.Unreached // by domain
 	failed    chan struct{}                 // has an element when something became dirty
 	news      chan struct{}                 // closed when a port's status may have changed
 }
 
 func newQueue() *queue {
 	return &queue{
-		tails: map[string]*ticket{}, dirty: map[string]*change{}, working: map[string]*ticket{}, flying: map[string]int{}, unreached: map[string][]fabric.Unreached{},
+		tails: map[string]*ticket{}, dirty: map[string]*change{}, working: map[string]*ticket{}, flying: map[string]int{}, unreached: map[string][]router.Unreached{},
 		failed: make(chan struct{}, 1), news: make(chan struct{}),
 	}
 }

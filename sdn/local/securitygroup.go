@@ -7,8 +7,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
-	"github.com/kuryr/kuryr/datapath/policy"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -18,9 +18,9 @@ import (
 const defaultGroup = "default"
 
 // supports tells what the kernel can. Without a kernel that is everything.
-func (p *Provider) supports() fabric.Support {
+func (p *Provider) supports() router.Support {
 	if p.datapath == nil {
-		return fabric.Support{Support: policy.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}
+		return router.Support{Support: securitygroup.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}
 	}
 	return p.datapath.Supports()
 }

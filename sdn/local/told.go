@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
@@ -86,7 +86,7 @@ func (p *Provider) tell(ctx context.Context, c *change) (thought bool, err error
 }
 
 // updatePorts is the data path's for a change whose definitions the domain was told, or is thought to know.
-func (p *Provider) updatePorts(ctx context.Context, c *change, thought bool, remove, add []fabric.Port) error {
+func (p *Provider) updatePorts(ctx context.Context, c *change, thought bool, remove, add []router.Port) error {
 	err := p.datapath.UpdatePorts(ctx, c.domain, remove, add)
 	if !thought || len(c.groups) == 0 || !errors.Is(err, os.ErrNotExist) {
 		return err

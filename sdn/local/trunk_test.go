@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -77,7 +77,7 @@ func TestNoSubport(t *testing.T) {
 	if _, err := p.AttachSubports(t.Context(), trunk.ID, []sdn.Subport{{Port: made[1].ID}}); !sdn.IsUnsupported(err) {
 		t.Errorf("a port that cannot be plugged: %v", err)
 	}
-	router, err := p.EnsureRouter(t.Context(), sdn.RouterSpec{})
+	rt, err := p.EnsureRouter(t.Context(), sdn.RouterSpec{})
 	ok(t, err)
 	subnet, err := p.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: network.ID, CIDR: prefix("10.4.0.0/24")})
 	ok(t, err)
@@ -85,10 +85,10 @@ func TestNoSubport(t *testing.T) {
 	ok(t, err)
 	_, err = p.EnsureTrunk(t.Context(), sdn.TrunkSpec{Parent: legs[0].ID})
 	ok(t, err)
-	if err := p.AttachPort(t.Context(), router.ID, legs[0].ID); sdn.ReasonOf(err) != sdn.InUse {
+	if err := p.AttachPort(t.Context(), rt.ID, legs[0].ID); sdn.ReasonOf(err) != sdn.InUse {
 		t.Errorf("a trunk's parent as a router's leg: %v", err)
 	}
-	ok(t, p.AttachPort(t.Context(), router.ID, legs[1].ID))
+	ok(t, p.AttachPort(t.Context(), rt.ID, legs[1].ID))
 	if _, err := p.AttachSubports(t.Context(), trunk.ID, []sdn.Subport{{Port: legs[1].ID}}); sdn.ReasonOf(err) != sdn.InUse {
 		t.Errorf("a router's leg as a subport: %v", err)
 	}
@@ -206,20 +206,20 @@ func TestTrunkProjection(t *testing.T) {
 	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: other.ID}})
 	ok(t, err)
 	there := made[0].ID
-	told := func(domain, port sdn.ID) (fabric.Port, bool) {
+	told := func(domain, port sdn.ID) (router.Port, bool) {
 		fake.mu.Lock()
 		defer fake.mu.Unlock()
 		if fake.state[string(domain)] == nil {
-			return fabric.Port{}, false
+			return router.Port{}, false
 		}
 		known, is := fake.state[string(domain)].ports[string(port)]
 		return known, is
 	}
 	shows := func(when string, domain, port sdn.ID, vlan int) {
 		t.Helper()
-		want := fabric.Trunk{}
+		want := router.Trunk{}
 		if vlan != 0 {
-			want = fabric.Trunk{Parent: string(trunk.Parent), Network: string(network.ID), VLAN: vlan}
+			want = router.Trunk{Parent: string(trunk.Parent), Network: string(network.ID), VLAN: vlan}
 		}
 		known, is := told(domain, port)
 		if is != (vlan != 0) || known.Trunk != want {
@@ -256,23 +256,23 @@ func TestTrunkProjection(t *testing.T) {
 		t.Errorf("a subport is to be bound as %+v, %s, %v", port.VIF, port.Status, err)
 	}
 
-	router, err := p.EnsureRouter(ctx, sdn.RouterSpec{})
+	rt, err := p.EnsureRouter(ctx, sdn.RouterSpec{})
 	ok(t, err)
-	ok(t, p.AttachSubnet(ctx, router.ID, subnet.ID, netip.Addr{}))
-	shows("its network is on a router", router.ID, there, 6)
+	ok(t, p.AttachSubnet(ctx, rt.ID, subnet.ID, netip.Addr{}))
+	shows("its network is on a router", rt.ID, there, 6)
 	shows("its network is on a router", other.ID, there, 0)
 
 	none := ""
 	_, err = p.UpdatePort(ctx, trunk.Parent, sdn.PortPatch{Host: &none})
 	ok(t, err)
-	shows("the parent is plugged no more", router.ID, there, 0)
+	shows("the parent is plugged no more", rt.ID, there, 0)
 	shows("the parent is plugged no more", network.ID, subports[0].ID, 0)
 	here := testHost
 	_, err = p.UpdatePort(ctx, trunk.Parent, sdn.PortPatch{Host: &here})
 	ok(t, err)
-	shows("and again", router.ID, there, 6)
+	shows("and again", rt.ID, there, 6)
 	ok(t, p.DeleteTrunk(ctx, trunk.ID))
-	shows("its trunk is deleted", router.ID, there, 0)
+	shows("its trunk is deleted", rt.ID, there, 0)
 	if known, is := told(network.ID, trunk.Parent); !is || known.Parent {
 		t.Errorf("without its trunk the parent is known as %+v, %v", known, is)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
@@ -20,7 +20,7 @@ type tx struct {
 	p       *Provider
 	now     time.Time
 	wrote   bool
-	before  map[sdn.ID]*fabric.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
+	before  map[sdn.ID]*router.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
 	changes map[string]*change        // by domain
 	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
 	rewritten map[sdn.ID]bool
@@ -123,7 +123,7 @@ func (t *tx) shapes() error {
 }
 
 // moved notes the networks that come to a domain from another.
-func (t *tx) moved(id sdn.ID, before, after *fabric.Domain) error {
+func (t *tx) moved(id sdn.ID, before, after *router.Domain) error {
 	for _, bridge := range after.Bridges {
 		if hasBridge(before, bridge.Network) {
 			continue

@@ -10,16 +10,16 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kuryr/kuryr/datapath/fabric"
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
 // projected are all forwardings as the data path is told of them, by whether one port of an uplink has two.
-func projected(t *testing.T, p *Provider) []fabric.Forward {
+func projected(t *testing.T, p *Provider) []router.Forward {
 	t.Helper()
-	var list []fabric.Forward
+	var list []router.Forward
 	ok(t, p.view(func(b engine.Tx) error {
 		state, err := p.projectAll(b)
 		for _, forwards := range state.Forwards {

@@ -65,7 +65,7 @@ var meanings = map[string]meaning{
 	"QosRuleNotSupportedByNetwork":               {sdn.KindUnsupported, "", "limits"},
 	"PortSecurityAndIPRequiredForSecurityGroups": {sdn.KindConflict, sdn.InUse, "groups"},
 
-	// What Neutron has no words for, in those of package restapi.
+	// What Neutron has no words for, in those of package neutronapi.
 	"ImmutableAttribute": {sdn.KindConflict, sdn.Immutable, ""},
 	"PortsExhausted":     {sdn.KindExhausted, sdn.NoPorts, ""},
 	"VLANsExhausted":     {sdn.KindExhausted, sdn.NoVLANs, ""},

@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // crowd lets requests that make forwardings pass in groups: the first alone, the others when as
@@ -64,7 +64,7 @@ func TestManyForwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
+	handler := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(store, neutronapi.Options{}))
 	c := &crowd{Handler: handler, pass: make(chan struct{})}
 	proxy := neutrontest.NewBefore(t, c)
 	config := Config{Installation: store.Installation(), Project: "p1", Endpoint: proxy.URL, Auth: Auth{Type: "none"}}

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
-// What package restapi makes of an error of the contract's, this package makes an error of the same meaning of: kind, reason and field.
+// What package neutronapi makes of an error of the contract's, this package makes an error of the same meaning of: kind, reason and field.
 func TestErrorsThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	errs := []error{
@@ -33,7 +33,7 @@ func TestErrorsThroughTheAPI(t *testing.T) {
 		}
 	}
 	for _, want := range errs {
-		answer := restapi.EncodeError(want)
+		answer := neutronapi.EncodeError(want)
 		kind, reason, field := classify(answer.Status, fault{Type: answer.Type, Message: answer.Message, neutron: true})
 		got := &sdn.Error{Kind: kind, Reason: reason, Field: field}
 		var w *sdn.Error

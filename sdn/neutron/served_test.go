@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/kuryr/kuryr/sdn/sdntest"
 )
 
@@ -36,8 +36,8 @@ func share(t *testing.T, path string) *shared {
 		t.Fatal(err)
 	}
 	s := &shared{sdn: store}
-	caller := restapi.Caller{Role: restapi.Admin, Project: "served"}
-	s.proxy = neutrontest.Handler(restapi.As(caller, restapi.NewHandler(store, restapi.Options{})))
+	caller := neutronapi.Caller{Role: neutronapi.Admin, Project: "served"}
+	s.proxy = neutrontest.Handler(neutronapi.As(caller, neutronapi.NewHandler(store, neutronapi.Options{})))
 	s.server = httptest.NewServer(s.proxy)
 	t.Cleanup(s.end)
 	return s

@@ -52,7 +52,7 @@ var benchmarkLine = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.
 
 // benchmarks runs those of the data path's whose names match and gives what each reports, by unit.
 func benchmarks(ctx context.Context, names, times string) (map[string]map[string]float64, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+names+"$", "-benchtime", times, "./datapath/fabric")
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^Benchmark"+names+"$", "-benchtime", times, "./datapath/router")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

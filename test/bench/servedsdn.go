@@ -15,7 +15,7 @@ import (
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/kuryr/kuryr/sdn/rpc"
 )
 
@@ -66,7 +66,7 @@ func serveSDN(ctx context.Context, dir string) (*servedSDN, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close(), store.Close())
 	}
-	served := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(everyHost{store, s}, restapi.Options{}))
+	served := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(everyHost{store, s}, neutronapi.Options{}))
 	s.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			s.takes(r.Context(), neutronOther)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // Kuryr gives an Asker of the REST API over the embedded SDN, without a kernel.
@@ -21,7 +21,7 @@ func kuryr(t *testing.T) Asker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
+	handler := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(store, neutronapi.Options{}))
 	return func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/restapi"
+	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/kuryr/kuryr/test/e2e/neutronlab"
 	"github.com/kuryr/kuryr/test/parity"
 )
@@ -52,7 +52,7 @@ func TestParity(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	handler := restapi.As(restapi.Caller{Role: restapi.Admin}, restapi.NewHandler(store, restapi.Options{}))
+	handler := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(store, neutronapi.Options{}))
 	kuryr, err := parity.Run(t.Context(), func(request *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, request)

@@ -4,7 +4,7 @@
 //	GET  /healthz           200 while the process serves
 //	GET  /readyz            200 when Docker can be served, else 503 and the reasons, a line each
 //	GET  /metrics           Prometheus
-//	     /v2.0/…            the SDN (package sdn/restapi)
+//	     /v2.0/…            the SDN (package sdn/neutronapi)
 //	GET  /admin/status      Status
 //	POST /admin/reconcile   Reconcile: makes the kernel follow the store
 //	GET  /admin/check       Check: what differs, changing nothing

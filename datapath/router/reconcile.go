@@ -1,0 +1,344 @@
+//go:build linux
+
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/kuryr/datapath/nft"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"golang.org/x/sys/unix"
+)
+
+// Reconcile makes the kernel hold exactly what s says of what is ours, and touches
+// nothing else; where nothing differs nothing is changed, so no traffic is interrupted. s
+// must be current: what other calls made that s does not know is removed. One domain that
+// cannot be mended does not hinder the others; its error is in the joined error.
+func (f *Fabric) Reconcile(ctx context.Context, s State) (Report, error) {
+	return f.compare(ctx, s, false)
+}
+
+// Diff is what Reconcile would change. What hangs on something missing is not listed beside it.
+func (f *Fabric) Diff(ctx context.Context, s State) ([]Difference, error) {
+	report, err := f.compare(ctx, s, true)
+	return report.Changed, err
+}
+
+// Down takes everything of ours out of the kernel: all namespaces of the store, and what
+// is ours in the host's.
+func (f *Fabric) Down(ctx context.Context) error {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	_, err := f.compareLocked(ctx, State{}, false)
+	if err != nil {
+		return err
+	}
+	host, err := f.openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	f.hostReady.Store(false)
+	failpoint.Here("router.down.swept")
+	if err := f.host.remove(&run{ctx: ctx}, host); err != nil {
+		return err
+	}
+	f.collector.Wait()
+	return nil
+}
+
+func (f *Fabric) compare(ctx context.Context, s State, dry bool) (Report, error) {
+	f.gate.Lock()
+	defer f.gate.Unlock()
+	return f.compareLocked(ctx, s, dry)
+}
+
+func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
+	report := Report{Unreached: map[string][]Unreached{}}
+	domains := make([]Domain, len(state.Domains))
+	for i, d := range state.Domains {
+		if err := d.validate(f.config); err != nil {
+			return report, err
+		}
+		domains[i] = f.feasible(d)
+	}
+	state.Domains = domains
+	host, err := f.openHost()
+	if err != nil {
+		return report, err
+	}
+	defer host.close()
+	r := &run{ctx: ctx, dry: dry}
+	if r.hostAddrs, err = host.addrs(); err != nil {
+		return report, err
+	}
+	if r.hostLoopbacks, err = host.loopbacks(); err != nil {
+		return report, err
+	}
+	err = f.compareAll(r, host, state, report.Unreached)
+	report.Changed = r.diffs
+	return report, err
+}
+
+func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
+	f.places.mu.Lock()
+	f.places.of = nil
+	err := f.loadPlaces()
+	f.places.loaded = err == nil
+	f.places.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	needed := len(state.Domains) > 0
+	if needed {
+		if err := f.host.converge(r, host); err != nil {
+			return err
+		}
+		f.hostReady.Store(!r.dry)
+	}
+	var errs []error
+	var all claims
+	wanted := map[string]bool{}
+	for _, d := range state.Domains {
+		wanted[d.ID] = true
+		own := r.in(d.ID)
+		c, err := f.compareDomain(own, host, d, state)
+		r.join(own)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("domain %s: %w", d.ID, err))
+		}
+		unreached[d.ID] = c.result.Unreached
+		all.elements = append(all.elements, c.elements...)
+		all.proxies = append(all.proxies, c.proxies...)
+	}
+	failpoint.Here("router.reconcile.domains")
+	// Ports move before anything is deleted: they may lie in a namespace that goes.
+	for _, d := range state.Domains {
+		own := r.in(d.ID)
+		errs = append(errs, f.compareTaps(own, d, state.Ports[d.ID]))
+		r.join(own)
+	}
+	errs = append(errs, f.compareLegs(r, state, wanted))
+	failpoint.Here("router.reconcile.ports")
+	if needed {
+		remove, add, err := f.host.syncChanges(r, host, all.elements)
+		errs = append(errs, err, host.forgetElements(remove, add))
+	}
+	failpoint.Here("router.reconcile.elements")
+	if err := errors.Join(errs...); err != nil {
+		return err // nothing is swept on the word of a comparison that failed
+	}
+	return f.sweep(r, host, wanted, all.proxies)
+}
+
+// compareDomain mends one domain's shape and elements.
+func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (claims, error) {
+	c, err := f.converge(r, host, d)
+	if c.space != nil {
+		defer c.space.close()
+	}
+	wantedForwards := f.feasibleForwards(state.Forwards[d.ID])
+	if d.Uplink != nil {
+		_, there, ferr := forwardElements(wantedForwards, d.Uplink)
+		if ferr != nil {
+			return c, ferr
+		}
+		c.elements = append(c.elements, there...)
+	}
+	if err != nil || c.space == nil {
+		return c, err
+	}
+	routes := f.convergeRoutes(r, c.space, d)
+	guards, err := portsElements(state.Ports[d.ID])
+	if err != nil {
+		return c, errors.Join(routes, err)
+	}
+	// The filter first: what the guard does not know cannot send.
+	if err := c.space.compareFilter(r, state.Ports[d.ID], state.Groups, state.Sets); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	failpoint.Here("router.reconcile.filtered")
+	if err := guardTable().sync(r, c.space, guards); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
+		return c, errors.Join(routes, err)
+	}
+	// What is wrong with these hinders no forwarding. VIPs come when what they lead to is there.
+	rest := errors.Join(
+		routes, f.compareFrontends(r, c.space, state.Frontends[d.ID]),
+		c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])),
+	)
+	if d.Uplink == nil {
+		return c, rest
+	}
+	var forwards []nft.Element
+	for _, w := range wantedForwards {
+		if err := w.validate(); err != nil {
+			return c, errors.Join(rest, err)
+		}
+		forwards = append(forwards, w.inRouter()...)
+	}
+	var names []string
+	for _, v := range nft.Versions {
+		names = append(names, setPublished+v.String(), setOrigin+v.String(), setForward+v.String())
+	}
+	remove, _, err := routerTable(d.Uplink.SNAT).syncChanges(r, c.space, forwards, names...)
+	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))
+}
+
+// compareTaps fetches the domain's networks from other domains, puts its ports' links
+// below their bridges, and removes links of ports that do not exist.
+func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
+	for _, b := range d.Bridges {
+		others, err := f.others(BridgeName(b.Network), d.ID)
+		if err != nil {
+			return err
+		}
+		for _, from := range others {
+			if err := f.migrate(r, BridgeName(b.Network), from, d.ID); err != nil {
+				return err
+			}
+		}
+	}
+	s, err := f.openDomain(d.ID)
+	if err != nil || s == nil {
+		return err
+	}
+	defer s.close()
+	links, err := s.links("", 0)
+	if err != nil {
+		return err
+	}
+	bridges := map[string]int{}
+	for _, l := range links {
+		if l.Type() == "bridge" {
+			bridges[l.Attrs().Name] = l.Attrs().Index
+		}
+	}
+	networks := map[string]string{}
+	for _, p := range ports {
+		networks[TapName(p.ID)] = p.Network
+	}
+	for _, l := range links {
+		name := l.Attrs().Name
+		if !strings.HasPrefix(name, tapPrefix) {
+			continue
+		}
+		network, known := networks[name]
+		if !known {
+			if err := r.mend(
+				"port "+name, "", "present", func() error { return ignore(s.rt.LinkDel(l), unix.ENODEV) },
+			); err != nil {
+				return err
+			}
+			continue
+		}
+		if master := bridges[BridgeName(network)]; master != 0 && l.Attrs().MasterIndex != master {
+			err := r.mend("port "+name, "below "+BridgeName(network), "not so", func() error {
+				return s.rt.LinkSetMasterByIndex(l, master)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if l.Attrs().Flags&net.FlagUp == 0 && l.Attrs().MasterIndex == 0 {
+			if err := r.mend("port "+name, "up", "down", func() error { return s.rt.LinkSetUp(l) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweep removes what is ours and belongs to no wanted domain.
+func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []proxy) error {
+	domains, err := f.config.Namespaces.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range domains {
+		if wanted[id] {
+			continue
+		}
+		own := r.in(id)
+		errs = append(errs, f.deleteDomain(own, host, id))
+		r.join(own)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	failpoint.Here("router.sweep.namespaces")
+	links, err := host.links("veth", 0)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for id := range maps.Keys(wanted) {
+		names[UplinkName(id)] = true
+	}
+	ours := map[int]bool{}
+	for _, l := range links {
+		if !isUplink(l) {
+			continue
+		}
+		if names[l.Attrs().Name] {
+			ours[l.Attrs().Index] = true
+			continue
+		}
+		if !r.dry && strings.HasPrefix(l.Attrs().Name, dyingPrefix) {
+			_ = ignore(host.rt.LinkDel(l), unix.ENODEV) // one whose deletion is already under way is no difference
+			continue
+		}
+		if strings.HasPrefix(l.Attrs().Name, dyingPrefix) {
+			continue
+		}
+		if err := r.mend(
+			"link "+l.Attrs().Name, "", "present",
+			func() error { return ignore(host.rt.LinkDel(l), unix.ENODEV) },
+		); err != nil {
+			return err
+		}
+	}
+	failpoint.Here("router.sweep.links")
+	if err := r.sweepLoopbacks(host, ours); err != nil {
+		return err
+	}
+	routes, err := host.routes(0)
+	if err != nil {
+		return err
+	}
+	for _, route := range routes {
+		if ours[route.LinkIndex] {
+			continue
+		}
+		err := r.mend("host route "+routeKey(route), "", "present", func() error {
+			return ignore(host.rt.RouteDel(&route), unix.ESRCH, unix.ENODEV)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	have, err := host.proxies()
+	if err != nil {
+		return err
+	}
+	for _, p := range have {
+		if !slices.Contains(proxies, p) {
+			err := r.mend("proxy neighbour "+p.String(), "", "present", func() error {
+				return ignore(host.changeProxy(unix.RTM_DELNEIGH, 0, p), unix.ENOENT)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

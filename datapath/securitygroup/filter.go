@@ -1,0 +1,371 @@
+//go:build linux
+
+package securitygroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/kuryr/kuryr/internal/failpoint"
+	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
+)
+
+// Filter is the table in one namespace. It keeps no state but what it can read back from
+// there. Its methods must not be called concurrently; an error leaves the connection in
+// an unknown state.
+type Filter struct{ conn *nftables.Conn }
+
+// In is the filter of the namespace that the connection is open in.
+func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
+
+// UpdateGroups makes security groups and address groups be these. Those at a revision
+// that is known cost nothing. A change costs what differs, and the number of the group's
+// own rules; the number of ports that have it does not count. An address group that a
+// group's rules name and that is not told with it, or before, is empty.
+func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
+	if len(groups)+len(sets) == 0 {
+		return nil
+	}
+	known, err := f.readElements(setRevisions)
+	if err != nil {
+		return err
+	}
+	groups = slices.DeleteFunc(slices.Clone(groups), func(g Group) bool { return slices.Contains(known, g.revision()) })
+	sets = slices.DeleteFunc(slices.Clone(sets), func(s Set) bool { return slices.Contains(known, s.revision()) })
+	if len(groups)+len(sets) == 0 {
+		return nil
+	}
+	if exists, err := filter.Exists(f.conn); err != nil {
+		return err
+	} else if !exists {
+		if err := f.create(); err != nil {
+			return err
+		}
+		failpoint.Here("securitygroup.groups.table")
+	}
+	t := f.begin()
+	if err := f.queueGroups(t, groups, sets); err != nil {
+		return err
+	}
+	fresh := revisions(groups, sets)
+	told := map[string]bool{}
+	for _, e := range fresh {
+		told[e.Key[:8]] = true
+	}
+	gone := slices.DeleteFunc(known, func(e nft.Element) bool { return !told[e.Key[:8]] })
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("security groups: %w", err)
+	}
+	return nil
+}
+
+func (g Group) revision() nft.Element { return revision("group", g.ID, g.Revision) }
+func (s Set) revision() nft.Element   { return revision("set", s.ID, s.Revision) }
+
+func revision(kind, id string, number int64) nft.Element {
+	return nft.Element{Set: setRevisions, Key: hash8(kind, id) + hash8(strconv.FormatInt(number, 10))}
+}
+
+func revisions(groups []Group, sets []Set) []nft.Element {
+	var list []nft.Element
+	for _, g := range groups {
+		list = append(list, g.revision())
+	}
+	for _, s := range sets {
+		list = append(list, s.revision())
+	}
+	return list
+}
+
+// create makes the fixed part.
+func (f *Filter) create() error {
+	t := f.begin()
+	t.create()
+	return t.commit()
+}
+
+func (t *transaction) create() {
+	t.AddTable(filter)
+	for _, s := range baseSets() {
+		t.AddSet(filter, s)
+	}
+	t.narrower = true // a first epoch
+	t.AddElements(filter, baseElements())
+	t.AddChains(filter, baseChains())
+}
+
+// queueGroups queues what differs of the groups and sets.
+func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
+	for _, s := range neededSets(groups, sets) {
+		there, err := f.hasSet(s.Name)
+		if err != nil {
+			return err
+		}
+		if !there {
+			t.AddSet(filter, s)
+		}
+	}
+	var fresh []nft.Chain
+	for _, g := range groups {
+		list, err := g.compile()
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if !f.hasChain(c.Name) {
+				fresh = append(fresh, c)
+			} else if _, err := t.syncRules(f, c, false); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range sets {
+		inside, err := f.readElements(addressSet(s.ID, nft.V4), addressSet(s.ID, nft.V6))
+		if err != nil {
+			return err
+		}
+		t.syncElements(inside, s.elements())
+	}
+	t.AddChains(filter, fresh)
+	return nil
+}
+
+// syncElements replaces what is in sets by what should be.
+func (t *transaction) syncElements(have, want []nft.Element) {
+	gone, fresh := nft.Difference(have, want)
+	if len(gone) > 0 {
+		t.narrower = true
+	}
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
+}
+
+// neededSets are the sets that the groups' rules and members are in, each once.
+func neededSets(groups []Group, sets []Set) []nftables.Set {
+	var list []nftables.Set
+	seen := map[string]bool{}
+	add := func(more []nftables.Set) {
+		for _, s := range more {
+			if !seen[s.Name] {
+				seen[s.Name] = true
+				list = append(list, s)
+			}
+		}
+	}
+	for _, s := range sets {
+		add(addressSets(s.ID))
+	}
+	for _, g := range groups {
+		add(memberSets(g.ID))
+		for _, r := range g.Rules {
+			if r.RemoteGroup != "" {
+				add(memberSets(r.RemoteGroup))
+			}
+			if r.RemoteSet != "" {
+				add(addressSets(r.RemoteSet))
+			}
+		}
+	}
+	return list
+}
+
+// UpdatePorts makes the filter know ports no more, and know others, in one transaction;
+// the ports' links need not exist yet. Adding what is there and removing what is absent
+// is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port
+// to be added is not known.
+func (f *Filter) UpdatePorts(remove, add []Port) error {
+	gone, err := elementsOf(remove, nil)
+	if err != nil {
+		return err
+	}
+	fresh, err := elementsOf(add, nil)
+	if err != nil || len(gone)+len(fresh) == 0 {
+		return err
+	}
+	gone = nft.Without(gone, fresh)
+	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
+		// Such a port needs no group, so it may be the first that the filter knows.
+		if exists, err := filter.Exists(f.conn); err != nil {
+			return err
+		} else if !exists {
+			if err := f.create(); err != nil {
+				return err
+			}
+			failpoint.Here("securitygroup.ports.table")
+		}
+	}
+	err = f.updatePorts(remove, add, gone, fresh, false)
+	if nft.IsAbsent(err) || errors.Is(err, unix.EEXIST) {
+		// Something is not as it was thought to be: look, and do what differs.
+		err = f.updatePorts(remove, add, gone, fresh, true)
+	}
+	if nft.IsAbsent(err) {
+		if len(add) == 0 {
+			return nil // no table, so nothing of the ports
+		}
+		return fmt.Errorf("security groups of %s: %w: %w", add[0].Tap, os.ErrNotExist, err)
+	}
+	return err
+}
+
+func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look bool) error {
+	var known numbering // if there is nothing to be looked at, what the hashes say
+	if look {
+		var err error
+		if known, err = f.numbering(add); err != nil {
+			return err
+		}
+		if fresh, err = elementsOf(add, known); err != nil {
+			return err
+		}
+	}
+	t := f.begin()
+	f.queueLimits(t, remove, add, look)
+	for _, p := range profiles(add, known) {
+		if !f.hasChain(p.chain(Egress, false)) {
+			t.AddChains(filter, p.chains())
+			t.AddElements(filter, p.elements())
+		}
+	}
+	if look {
+		have, err := f.readElements(setsOf(gone, fresh)...)
+		if err != nil {
+			return err
+		}
+		gone, fresh = differing(have, gone, fresh)
+	}
+	pairs, err := f.pairsAfter(gone, fresh)
+	if err != nil {
+		return err
+	}
+	t.narrower = slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
+	// An element that changes its value is removed by its old one and added with its new one.
+	t.DeleteElements(filter, gone)
+	t.AddElements(filter, fresh)
+	pairs(t)
+	if err := t.commit(); err != nil {
+		return fmt.Errorf("filtered ports: %w", err)
+	}
+	return nil
+}
+
+// differing leaves of what is to go and to come what is, and is not, there; what is there
+// under the key of what is to come, with another value, goes too.
+func differing(have, gone, fresh []nft.Element) (remove, add []nft.Element) {
+	byKey := map[nft.Element]nft.Element{}
+	keyOf := func(e nft.Element) nft.Element { return nft.Element{Set: e.Set, Key: e.Key, End: e.End} }
+	for _, e := range have {
+		byKey[keyOf(e)] = e
+	}
+	for _, e := range gone {
+		if was, there := byKey[keyOf(e)]; there {
+			remove = append(remove, was)
+			delete(byKey, keyOf(e))
+		}
+	}
+	for _, e := range fresh {
+		was, there := byKey[keyOf(e)]
+		if there && was == e {
+			continue
+		}
+		if there {
+			remove = append(remove, was)
+		}
+		add = append(add, e)
+	}
+	return remove, add
+}
+
+// pairsAfter queues what a change of ports does to the pairs of groups' members.
+func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction), error) {
+	nothing := func(*transaction) {}
+	isPair := func(e nft.Element) bool { return e.Set == setPairs }
+	if !slices.ContainsFunc(gone, isPair) && !slices.ContainsFunc(fresh, isPair) {
+		return nothing, nil
+	}
+	after, err := f.readElements(setPairs)
+	if err != nil {
+		return nothing, err
+	}
+	after = nft.Without(after, gone)
+	for _, e := range fresh {
+		if isPair(e) {
+			after = append(after, e)
+		}
+	}
+	touched := map[string]bool{}
+	for _, e := range slices.Concat(gone, fresh) {
+		if isPair(e) {
+			touched[e.Key[unix.IFNAMSIZ:unix.IFNAMSIZ+8]] = true
+		}
+	}
+	// The key holds a hash of the group's id; the id itself is in the names of the sets.
+	sets, err := f.readSets()
+	if err != nil {
+		return nothing, err
+	}
+	var groups, names []string
+	for name := range sets {
+		if group, ok := strings.CutPrefix(name, memberPairSet("", nft.V4)); ok && touched[hash8(group)] {
+			groups = append(groups, group)
+			names = append(names, memberPairSet(group, nft.V4), memberPairSet(group, nft.V6))
+		}
+	}
+	have, err := f.readElements(names...)
+	if err != nil {
+		return nothing, err
+	}
+	return func(t *transaction) { t.syncElements(have, memberPairs(groups, after)) }, nil
+}
+
+func elementsOf(ports []Port, known numbering) ([]nft.Element, error) {
+	var list []nft.Element
+	seen := map[nft.Element]bool{}
+	for _, p := range ports {
+		own, err := p.elements(known)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range own {
+			if !seen[e] {
+				seen[e] = true
+				list = append(list, e)
+			}
+		}
+	}
+	return list, nil
+}
+
+func setsOf(lists ...[]nft.Element) []string {
+	var names []string
+	for _, list := range lists {
+		for _, e := range list {
+			if !slices.Contains(names, e.Set) {
+				names = append(names, e.Set)
+			}
+		}
+	}
+	return names
+}
+
+// Remove deletes the table, and so lets everything pass. Absent is fine.
+func (f *Filter) Remove() error {
+	exists, err := filter.Exists(f.conn)
+	if err != nil || !exists {
+		return err
+	}
+	f.conn.DelTable(table())
+	if err := f.conn.Flush(); err != nil && !nft.IsAbsent(err) {
+		return fmt.Errorf("table %s: %w", tableName, err)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package neutronapi
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// FloatingIPs are served below /v2.0/floatingips.
+var FloatingIPs = Resource[FloatingIP]{"floatingip", "floatingips"}
+
+// FloatingIP is a floating IP in Neutron's JSON.
+type FloatingIP struct {
+	Common
+	FloatingNetworkID string  `json:"floating_network_id"`
+	FloatingIPAddress string  `json:"floating_ip_address"`
+	PortID            *string `json:"port_id"`
+	FixedIPAddress    *string `json:"fixed_ip_address"`
+	RouterID          *string `json:"router_id"`
+	Status            string  `json:"status"`
+}
+
+// EncodeFloatingIP translates a floating IP.
+func EncodeFloatingIP(f sdn.FloatingIP) FloatingIP {
+	status := active
+	if f.Target.Port == "" {
+		status = string(sdn.PortDown)
+	}
+	return FloatingIP{
+		Common: encodeMeta(f.Meta), FloatingNetworkID: string(f.Network), FloatingIPAddress: f.Address.String(),
+		PortID: optional(string(f.Target.Port)), FixedIPAddress: optionalAddr(f.Target.Addr), RouterID: optional(string(f.Router)), Status: status,
+	}
+}
+
+func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
+	return sdn.FloatingIPQuery{
+		Match: f.match(), Networks: f.ids("floating_network_id"), Addresses: f.addrs("floating_ip_address"), Ports: f.ids("port_id"), Routers: f.ids("router_id"),
+	}
+}
+
+// ofHost is the attribute that has a floating IP stand for an address of the host, see sdn.FloatingIPSpec.
+const ofHost = "kuryr:of_host"
+
+func (s *server) floatingIPs() *definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
+	p := s.p
+	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
+	return &definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch]{
+		Resource: FloatingIPs, title: "floating IP",
+		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
+		get:  p.FloatingIP,
+		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
+			return p.FindFloatingIPs(ctx, floatingIPQuery(f))
+		},
+		encode: EncodeFloatingIP, spec: s.specFloatingIP, patch: s.changeFloatingIP,
+		create: s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
+		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
+			_, err := p.UpdateFloatingIP(ctx, id, sdn.FloatingIPPatch{Patch: change})
+			return err
+		},
+	}
+}
+
+func (s *server) specFloatingIP(c *call, b *body) sdn.FloatingIPSpec {
+	b.required("floating_network_id")
+	b.null("floating_ip_address")
+	b.privileged("floating_ip_address")
+	b.privileged(ofHost)
+	out := sdn.FloatingIPSpec{
+		Base: b.base(), Network: or(b.id("floating_network_id")), Address: or(b.addr("floating_ip_address")), Subnet: or(b.id("subnet_id")), OfHost: or(b.boolean(ofHost)),
+	}
+	b.readOnly("router_id")
+	if target := s.target(c, b); target != nil {
+		out.Target = *target
+	}
+	if b.err != nil {
+		return out
+	}
+	switch n, err := s.networks().need(c, out.Network); {
+	case err != nil:
+		b.fail(err)
+	case !n.External:
+		b.fail(badOf("floatingip", "Network %s is not a valid external network", n.ID))
+	}
+	return out
+}
+
+func (s *server) changeFloatingIP(c *call, b *body, f sdn.FloatingIP) sdn.FloatingIPPatch {
+	b.readOnly("floating_network_id", "floating_ip_address", "subnet_id", "router_id", ofHost)
+	return sdn.FloatingIPPatch{Patch: b.changes(f.Meta), Target: s.target(c, b)}
+}
+
+// target reads where a floating IP is to lead: nil where nothing is said, the zero one for nowhere. The port must be one that the caller sees, and of one that
+// has several addresses it must be said which.
+func (s *server) target(c *call, b *body) *sdn.Target {
+	said := b.has("port_id")
+	target := sdn.Target{Port: or(b.id("port_id"))}
+	if !b.null("fixed_ip_address") {
+		target.Addr = or(b.addr("fixed_ip_address"))
+	}
+	switch {
+	case b.err != nil:
+		return nil
+	case target.Port == "" && target.Addr.IsValid():
+		b.fail(badOf("floatingip", "fixed_ip_address cannot be specified without a port_id"))
+		return nil
+	case target.Port == "" && said:
+		return &target
+	case target.Port == "":
+		return nil
+	}
+	port, err := s.ports().need(c, target.Port)
+	if err != nil {
+		b.fail(err)
+		return nil
+	}
+	if !c.owns(port.Meta) {
+		b.fail(badOf("floatingip", "Cannot process floating IP association with Port %s, since that port is owned by a different tenant", port.ID))
+	}
+	has, several := false, 0
+	for _, a := range port.Addresses {
+		has = has || a.Addr == target.Addr
+		if a.Addr.Is4() {
+			several++
+		}
+	}
+	switch {
+	case target.Addr.IsValid() && !has:
+		b.fail(badOf("floatingip", "Port %s does not have fixed ip %s", port.ID, target.Addr))
+	case !target.Addr.IsValid() && several > 1:
+		b.fail(badOf("floatingip", "Port %s has multiple fixed IPv4 addresses.  Must provide a specific IPv4 address when assigning a floating IP", port.ID))
+	}
+	return &target
+}
+
+func (s *server) createFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
+	if spec.Subnet != "" {
+		if err := s.checkSubnetOf(ctx, spec); err != nil {
+			return sdn.FloatingIP{}, err
+		}
+	}
+	f, err := s.p.EnsureFloatingIP(ctx, spec)
+	return f, unreachable(err, spec.Target)
+}
+
+// checkSubnetOf refuses a subnet that a floating IP cannot be of, in Neutron's words.
+func (s *server) checkSubnetOf(ctx context.Context, spec sdn.FloatingIPSpec) error {
+	subnet, err := s.p.Subnet(ctx, spec.Subnet)
+	switch {
+	case err != nil:
+		return err
+	case subnet.Network != spec.Network:
+		return invalidInput("Failed to create port on network %s, because fixed_ips included invalid subnet %s", spec.Network, spec.Subnet)
+	case spec.Address.IsValid() && !subnet.CIDR.Contains(spec.Address):
+		return refuse(http.StatusBadRequest, "InvalidIpForSubnet", "IP address %s is not a valid IP for the specified subnet.", spec.Address)
+	}
+	return nil
+}
+
+func (s *server) updateFloatingIP(ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch) (sdn.FloatingIP, error) {
+	f, err := s.p.UpdateFloatingIP(ctx, id, p)
+	if p.Target == nil {
+		return f, err
+	}
+	var e *sdn.Error
+	if errors.As(err, &e) && e.Reason == sdn.InUse {
+		err = errForwards(id)
+	}
+	return f, unreachable(err, *p.Target)
+}
+
+// checkNoForwards refuses to delete a floating IP that has forwardings, as Neutron does.
+func (s *server) checkNoForwards(ctx context.Context, id sdn.ID) error {
+	_, forwards, err := sdn.First(s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{id}}))
+	switch {
+	case err != nil && !sdn.IsUnsupported(err):
+		return err
+	case forwards:
+		return errForwards(id)
+	}
+	return nil
+}
+
+func errForwards(id sdn.ID) error {
+	return refuse(http.StatusConflict, "FipInUseByPortForwarding", "Floating IP %s in use by Port Forwarding resources.", id)
+}
+
+// unreachable says in Neutron's words that a floating IP cannot lead to where it is to.
+func unreachable(err error, target sdn.Target) error {
+	var e *sdn.Error
+	switch {
+	case !errors.As(err, &e):
+	case e.Kind == sdn.KindInvalid && strings.HasPrefix(e.Field, "target"):
+		return badOf("floatingip", "Cannot add floating IP to port %s: %s", target.Port, e.Detail)
+	case e.Kind == sdn.KindNotFound && e.Noun == "router":
+		return refuse(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound",
+			"The external network is not reachable from the subnet of the port.  Therefore, cannot associate Port %s with a Floating IP.", target.Port)
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package neutronapi
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"slices"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// most32 is the most that Neutron's numbers hold.
+const most32 = 1<<31 - 1
+
+// serveLimits adds the rules of QoS policies, a path for each type, and the types.
+func (s *server) serveLimits() {
+	for _, kind := range []string{bandwidthLimit, dscpMarking} {
+		rules := func(c *call) (*resource, error) {
+			p, err := s.qosPolicies().need(c, sdn.ID(c.PathValue("policy")))
+			return s.limitRules(p, kind).resource(), err
+		}
+		s.serveWithin("/v2.0/qos/policies/{policy}/"+kind+"_rules", rules, nil)
+	}
+	types := []map[string]string{{"type": bandwidthLimit}, {"type": dscpMarking}}
+	s.read("/v2.0/qos/rule-types", func(w http.ResponseWriter, c *call) error {
+		writeJSON(w, http.StatusOK, map[string]any{"rule_types": types})
+		return nil
+	})
+	s.read("/v2.0/qos/rule-types/{id}", func(w http.ResponseWriter, c *call) error {
+		if err := c.adminsOnly("get_rule_type"); err != nil {
+			return err
+		}
+		for _, t := range types {
+			if t["type"] == c.PathValue("id") {
+				writeJSON(w, http.StatusOK, map[string]any{"rule_type": map[string]any{"type": t["type"], "drivers": []any{}}})
+				return nil
+			}
+		}
+		return refuse(http.StatusNotFound, "QosRuleTypeNotFound", "QoS rule type %s could not be found.", c.PathValue("id"))
+	})
+}
+
+// limitRules are the rules of one type of a policy.
+func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule, any, limitRule, limitRule] {
+	n := &definition[limitRule, any, limitRule, limitRule]{
+		Resource: Resource[any]{kind + "_rule", kind + "_rules"}, title: "QoS rule",
+		meta: func(r limitRule) sdn.Meta {
+			return sdn.Meta{ID: sdn.ID(r.id(p.ID)), Revision: p.Revision, Base: sdn.Base{Project: p.Project}}
+		},
+		shared: func(*call, limitRule) (bool, error) { return true, nil }, // who sees the policy
+		get: func(_ context.Context, id sdn.ID) (limitRule, error) {
+			return findLimit(p.ID, p.Limits, kind, id)
+		},
+		find: func(_ context.Context, f *filter) iter.Seq2[limitRule, error] {
+			f.named = true
+			return func(yield func(limitRule, error) bool) {
+				for _, r := range limitRules(p.Limits) {
+					if r.kind == kind && !yield(r, nil) {
+						return
+					}
+				}
+			}
+		},
+		encode: func(r limitRule) any { r.kind = kind; return r.encode(p.ID, false) },
+		spec: func(c *call, b *body) limitRule {
+			b.fail(c.adminsOnly("create_policy_" + kind + "_rule"))
+			r := limitRule{kind: kind}
+			if kind == bandwidthLimit {
+				r.direction = sdn.Egress
+			}
+			return b.limit(r)
+		},
+		patch: func(c *call, b *body, r limitRule) limitRule {
+			b.fail(c.adminsOnly("update_policy_" + kind + "_rule"))
+			return b.limit(r)
+		},
+		create: func(ctx context.Context, r limitRule) (limitRule, error) {
+			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+				if _, err := findLimit(p.ID, *l, kind, sdn.ID(r.id(p.ID))); err == nil {
+					return refuse(http.StatusConflict, "QoSRulesConflict", "Rule %s conflicts with rule %s which already exists in QoS Policy %s.", kind, r.id(p.ID), p.ID)
+				}
+				r.put(l)
+				return nil
+			})
+		},
+		update: func(ctx context.Context, id sdn.ID, r limitRule) (limitRule, error) {
+			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+				if _, err := findLimit(p.ID, *l, kind, id); err != nil {
+					return err
+				}
+				r.put(l)
+				return nil
+			})
+		},
+	}
+	n.remove = func(ctx context.Context, id sdn.ID) error {
+		if caller, _ := CallerOf(ctx); !caller.admin() {
+			return errAdminsOnly("delete_policy_" + kind + "_rule")
+		}
+		return s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+			r, err := findLimit(p.ID, *l, kind, id)
+			if err == nil {
+				r.take(l)
+			}
+			return err
+		})
+	}
+	return n
+}
+
+// changeLimits changes a policy's limits without losing what another does at the same time.
+func (s *server) changeLimits(ctx context.Context, policy sdn.ID, change func(*sdn.Limits) error) error {
+	_, err := s.updateQoSPolicy(ctx, policy, qosChange{change: func(spec *sdn.QoSPolicySpec) error { return change(&spec.Limits) }})
+	return err
+}
+
+// findLimit finds a rule among limits.
+func findLimit(policy sdn.ID, l sdn.Limits, kind string, id sdn.ID) (limitRule, error) {
+	for _, r := range limitRules(l) {
+		if r.kind == kind && r.id(policy) == string(id) {
+			return r, nil
+		}
+	}
+	return limitRule{}, refuse(http.StatusNotFound, "QosRuleNotFound", "QoS rule %s for policy %s could not be found.", id, policy)
+}
+
+// limit reads a rule's attributes into what it is so far.
+func (b *body) limit(r limitRule) limitRule {
+	b.readOnly("id")
+	b.project()
+	if r.kind == dscpMarking {
+		b.required("dscp_mark")
+		if mark := b.integer("dscp_mark", 0, 63); mark != nil {
+			if r.dscp = uint8(*mark); !slices.Contains(dscpMarks, *mark) {
+				b.invalid("dscp_mark", "'%d' is not in %v", *mark, dscpMarks)
+			}
+		}
+		return r
+	}
+	b.required("max_kbps")
+	if kbps := b.number("max_kbps", 1, most32); kbps != nil { // with Neutron 0 is a limit too, which lets nothing pass; here it is none
+		r.kbps = *kbps
+	}
+	if burst := b.number("max_burst_kbps", 0, most32); burst != nil {
+		r.burst = *burst
+	}
+	direction := b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress))
+	switch {
+	case direction == nil || *direction == string(r.direction):
+	case b.post:
+		r.direction = sdn.Direction(*direction)
+	default:
+		b.unsupported("direction", "make a rule of the other direction and delete this one")
+	}
+	return r
+}

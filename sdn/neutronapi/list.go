@@ -1,0 +1,164 @@
+package neutronapi
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// page is which part of a list is asked for, and in what order.
+type page struct {
+	limit   int
+	asked   bool // the limit was
+	marker  sdn.ID
+	reverse bool // what comes before the marker
+	sorts   []sorting
+}
+
+type sorting struct {
+	key  string
+	desc bool
+}
+
+// paging is what of a list's query is not a filter.
+var paging = []string{"limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields"}
+
+// readPage reads it; most is the largest page.
+func readPage(q url.Values, most int, known object) (page, error) {
+	p := page{limit: most, marker: sdn.ID(q.Get("marker")), reverse: strings.EqualFold(q.Get("page_reverse"), "true")}
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return p, badOf("limit", "Limit must be an integer 0 or greater and not '%s'", text)
+		}
+		p.asked = n > 0
+		p.limit = min(cmp.Or(n, most), most)
+	}
+	keys, dirs := filled(q["sort_key"]), filled(q["sort_dir"])
+	if len(keys) != len(dirs) {
+		return p, badRequest("The number of sort_keys and sort_dirs must be same")
+	}
+	for i, key := range keys {
+		if value, there := known[key]; !there || !scalar(value) {
+			return p, badRequest("['" + key + "'] is invalid attribute for sort_keys")
+		}
+		if dirs[i] != "asc" && dirs[i] != "desc" {
+			return p, badRequest("['" + dirs[i] + "'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'")
+		}
+		if !slices.ContainsFunc(p.sorts, func(s sorting) bool { return s.key == key }) { // by what it is sorted by already it is sorted
+			p.sorts = append(p.sorts, sorting{key, dirs[i] == "desc"})
+		}
+	}
+	p.sorts = append(p.sorts, sorting{key: "id"})
+	return p, nil
+}
+
+func filled(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+}
+
+// byID tells that the page is in the order of ids, forwards.
+func (p page) byID() bool { return p.sorts[0] == sorting{key: "id"} && !p.reverse }
+
+// order compares two rows as the page has them.
+func (p page) order(a, b *row) int {
+	for _, s := range p.sorts {
+		n := compare(a.value(s.key), b.value(s.key))
+		if s.desc != p.reverse {
+			n = -n
+		}
+		if n != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// list answers with a page of the objects that the filters select.
+func (r *resource) list(w http.ResponseWriter, c *call) error {
+	q := c.URL.Query()
+	known := r.attributes()
+	if c.server.faults {
+		splitSort(q)
+	}
+	p, err := readPage(q, c.server.maxPage, known)
+	if err != nil {
+		return err
+	}
+	for _, name := range paging {
+		q.Del(name)
+	}
+	f := newFilter(q)
+	ordered := c.server.p.Capabilities().Ordered && p.byID()
+	if ordered {
+		f.after = p.marker
+	}
+	if _, owned := known["project_id"]; owned && r.private && !c.caller.admin() {
+		f.project(c.caller.Project)
+	}
+	found := r.findObjects(c.ctx(), f)
+	if err := f.rest(known); err != nil {
+		return err
+	}
+	rows := &window{page: p, ordered: ordered && !f.named}
+	if err := r.findMarker(c, rows); err != nil {
+		return err
+	}
+	for object, err := range found {
+		if err != nil {
+			return err
+		}
+		m := r.metaOf(object)
+		row := &row{id: m.ID, untyped: r.untyped, object: object}
+		if !f.keeps(m, row) {
+			continue
+		}
+		sees, err := r.sees(c, m, object)
+		if err != nil {
+			return err
+		}
+		if sees && rows.add(row) {
+			break
+		}
+	}
+	view := c.view(r.hidden)
+	out := make([]any, 0, len(rows.rows))
+	for _, row := range rows.result() {
+		out = append(out, view.of(r.encoded(row.object)))
+	}
+	answer := map[string]any{r.collection: out}
+	if links := rows.links(c); len(links) > 0 {
+		answer[r.collection+"_links"] = links
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// findMarker reads the marker's object if the page does not simply begin after its id.
+func (r *resource) findMarker(c *call, rows *window) error {
+	if rows.page.marker == "" || rows.page.byID() {
+		return nil
+	}
+	object, err := r.need(c, rows.page.marker)
+	if err == nil {
+		rows.marker = &row{id: r.metaOf(object).ID, untyped: r.untyped, object: object}
+		rows.marker.attributes()
+	}
+	return err
+}
+
+// show answers with one object.
+func (r *resource) show(w http.ResponseWriter, c *call) error {
+	object, err := r.need(c, c.target())
+	if err != nil {
+		return err
+	}
+	shown := c.view(r.hidden).of(r.encoded(object))
+	writeJSON(w, http.StatusOK, map[string]any{r.member: shown})
+	return nil
+}

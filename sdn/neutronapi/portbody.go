@@ -1,0 +1,268 @@
+package neutronapi
+
+import (
+	"maps"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// mostAddresses is how many addresses a port may have on a network of another project, as
+// with older releases of Neutron: no quota counts addresses.
+const mostAddresses = 5
+
+// mostPairs is how many allowed address pairs a port may have.
+const mostPairs = 10
+
+func portSpec(c *call, b *body) sdn.PortSpec {
+	b.required("network_id")
+	spec := sdn.PortSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id")))}
+	if b.err != nil {
+		return spec
+	}
+	n, ok := refer(b, spec.Network, c.server.networks().need)
+	if !ok {
+		return spec
+	}
+	b.onNetwork(n.ID)
+	b.portPrivileges(n)
+	if b.null("mac_address") {
+		spec.MAC = nil
+	} else {
+		spec.MAC = or(b.mac("mac_address"))
+	}
+	if addresses := b.addresses(); addresses != nil {
+		spec.Addresses, spec.WithoutAddresses = *addresses, len(*addresses) == 0
+	}
+	if spec.WithoutAddresses {
+		spec.Addresses = nil
+	}
+	b.null("security_groups") // the default
+	if groups := b.ids("security_groups"); groups != nil {
+		spec.Groups, spec.WithoutGroups = *groups, len(*groups) == 0
+	}
+	spec.NoPortSecurity = not(b.boolean("port_security_enabled"))
+	spec.AllowedPairs = or(b.pairs())
+	if off := spec.NoPortSecurity; off != nil && *off || off == nil && n.NoPortSecurity {
+		b.unguarded(spec.Groups, spec.AllowedPairs)
+		spec.WithoutGroups = true
+	}
+	b.ownGroups(spec.Groups)
+	if spec.WithoutGroups {
+		spec.Groups = nil
+	}
+	spec.DeviceID, spec.DeviceOwner, spec.Host = or(b.text("device_id")), or(b.text("device_owner")), or(b.optional("binding:host_id"))
+	spec.VNICType, spec.Profile, spec.QoSPolicy = or(b.vnic()), or(b.profile(nil)), or(b.policy())
+	spec.Disabled = or(not(b.boolean("admin_state_up")))
+	b.absentPortAttributes()
+	return spec
+}
+
+func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
+	b.readOnly("network_id")
+	p := sdn.PortPatch{Patch: b.changes(port.Meta)}
+	n, err := c.network(port.Network)
+	if err != nil {
+		b.fail(err)
+		return p
+	}
+	b.portPrivileges(n)
+	p.MAC = or(b.mac("mac_address"))
+	p.Addresses, p.Groups, p.AllowedPairs = b.addresses(), b.ids("security_groups"), b.pairs()
+	p.NoPortSecurity = not(b.boolean("port_security_enabled"))
+	off, groups, pairs := port.NoPortSecurity, port.Groups, port.AllowedPairs
+	if p.NoPortSecurity != nil {
+		off = *p.NoPortSecurity
+	}
+	if p.Groups != nil {
+		groups = *p.Groups
+	}
+	if p.AllowedPairs != nil {
+		pairs = *p.AllowedPairs
+	}
+	if off && p.NoPortSecurity != nil && p.Groups == nil && len(groups) > 0 {
+		b.fail(refuse(http.StatusConflict, "PortSecurityPortHasSecurityGroup", "Port has security group associated. Cannot disable port security or IP address until security group is removed."))
+	}
+	if off && (p.NoPortSecurity != nil || p.Groups != nil || p.AllowedPairs != nil) {
+		b.unguarded(groups, pairs)
+	}
+	b.ownGroups(or(p.Groups))
+	p.DeviceID, p.DeviceOwner, p.Host, p.Disabled = b.optional("device_id"), b.optional("device_owner"), b.optional("binding:host_id"), not(b.boolean("admin_state_up"))
+	p.Profile, p.QoSPolicy = b.profile(port.Profile), b.policy()
+	if vnic := b.vnic(); vnic != nil && *vnic != port.VNICType {
+		b.unsupported("binding:vnic_type", "it cannot be changed")
+	}
+	b.absentPortAttributes()
+	return p
+}
+
+// portPrivileges refuses what of a port only administrators may say, and what only those may whose the network is.
+func (b *body) portPrivileges(n sdn.Network) {
+	b.privileged("binding:host_id")
+	b.privileged("binding:profile")
+	b.privileged("trusted")
+	b.foreign(n, "mac_address", "port_security_enabled", "allowed_address_pairs")
+	if !b.post {
+		b.privileged("mac_address")
+	}
+	if owner, _ := b.values["device_owner"].(string); strings.HasPrefix(owner, "network:") {
+		b.foreign(n, "device_owner")
+	}
+	if ips, _ := b.values["fixed_ips"].([]any); len(ips) > 0 {
+		for _, one := range ips {
+			if ip, _ := one.(map[string]any); ip["ip_address"] != nil || !n.Shared || n.External {
+				b.foreign(n, "fixed_ips")
+			}
+		}
+		if len(ips) > mostAddresses && !b.owns(n.Meta) {
+			b.fail(invalidInput("Exceeded maximum amount of fixed ips per port"))
+		}
+	}
+}
+
+// unguarded refuses what cannot be enforced on a port without port security.
+func (b *body) unguarded(groups []sdn.ID, pairs []sdn.AllowedPair) {
+	switch {
+	case len(groups) > 0:
+		b.fail(refuse(http.StatusBadRequest, "PortSecurityAndIPRequiredForSecurityGroups",
+			"Port security must be enabled and port must have an IP address in order to use security groups."))
+	case len(pairs) > 0:
+		b.fail(refuse(http.StatusConflict, "AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs on a port."))
+	}
+}
+
+// absentPortAttributes reads what the SDN has not, which clients may send as it is anyway.
+func (b *body) absentPortAttributes() {
+	b.readOnly("binding:vif_type", "binding:vif_details")
+	if options := b.list("extra_dhcp_opts"); options != nil && len(*options) > 0 {
+		b.unsupported("extra_dhcp_opts", "this SDN gives no DHCP options")
+	}
+}
+
+// tags takes the tags of a new object, which may have them from the beginning. Neutron takes those of ports alone so.
+func (b *body) tags() []string {
+	tags := b.texts("tags")
+	if tags == nil || !b.post {
+		return nil
+	}
+	if most := mostTags(b.server.p.Capabilities()); len(*tags) > most {
+		b.fail(errManyTags(most))
+	}
+	for _, tag := range *tags {
+		if err := checkTag(tag); err != nil {
+			b.fail(err)
+		}
+	}
+	return *tags
+}
+
+// addresses reads fixed_ips. An element may say a subnet, an address, or both.
+func (b *body) addresses() *[]sdn.Address {
+	return objects(b, "fixed_ips", func(b *body) sdn.Address {
+		a := sdn.Address{Subnet: or(b.id("subnet_id"))}
+		if !b.null("ip_address") {
+			a.Addr = or(b.addr("ip_address"))
+		}
+		if a.Subnet == "" && !a.Addr.IsValid() && b.err == nil && len(b.values) == 0 {
+			b.fail(invalidInput("IP allocation requires subnet_id or ip_address"))
+		}
+		return a
+	})
+}
+
+// ownGroups refuses security groups that are not the caller's.
+func (b *body) ownGroups(groups []sdn.ID) {
+	if b.err != nil {
+		return
+	}
+	need := b.server.securityGroups().need
+	for _, id := range groups {
+		refer(b, id, need)
+	}
+}
+
+// policy reads qos_policy_id; null is none.
+func (b *body) policy() *sdn.ID {
+	id := b.id("qos_policy_id")
+	if id != nil && *id != "" {
+		refer(b, *id, b.server.qosPolicies().need)
+	}
+	return id
+}
+
+// pairs reads allowed_address_pairs.
+func (b *body) pairs() *[]sdn.AllowedPair {
+	pairs := objects(b, "allowed_address_pairs", func(b *body) sdn.AllowedPair {
+		b.needs("ip_address")
+		written, _ := b.values["ip_address"].(string)
+		pair := sdn.AllowedPair{Prefix: or(b.asSent("ip_address")), MAC: or(b.mac("mac_address"))}
+		pair.Length = pair.Prefix.IsValid() && pair.Prefix.IsSingleIP() && strings.Contains(written, "/")
+		return pair
+	})
+	if pairs == nil {
+		return nil
+	}
+	if len(*pairs) > mostPairs {
+		b.fail(refuse(http.StatusBadRequest, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum %d.", mostPairs))
+	}
+	seen := map[netip.Prefix]string{}
+	for _, pair := range *pairs {
+		if mac, twice := seen[pair.Prefix]; twice && mac == pair.MAC.String() {
+			b.fail(refuse(http.StatusBadRequest, "DuplicateAddressPairInRequest", "Request contains duplicate address pair: mac_address %s ip_address %v.", mac, pair.Prefix))
+		}
+		seen[pair.Prefix] = pair.MAC.String()
+	}
+	return pairs
+}
+
+// vnic reads binding:vnic_type.
+func (b *body) vnic() *sdn.VNICType {
+	s := b.text("binding:vnic_type")
+	if s == nil {
+		return nil
+	}
+	t := sdn.VNICType(*s)
+	if *s == normal {
+		t = sdn.VNICNormal
+	}
+	return &t
+}
+
+// profile reads binding:profile, and trusted, which is a part of it. The port has the profile now.
+func (b *body) profile(now map[string]string) *map[string]string {
+	out := b.givenProfile()
+	if b.null("trusted") {
+		return out
+	}
+	trusted := b.boolean("trusted")
+	if trusted == nil {
+		return out
+	}
+	if out == nil {
+		out = &map[string]string{}
+		maps.Copy(*out, now)
+	}
+	(*out)[sdn.ProfileTrusted] = strconv.FormatBool(*trusted)
+	return out
+}
+
+// givenProfile reads binding:profile, whose values are kept as texts: what is none is kept as JSON.
+func (b *body) givenProfile() *map[string]string {
+	value, given := b.take("binding:profile")
+	if !given {
+		return nil
+	}
+	values, ok := value.(map[string]any)
+	if !ok && value != nil {
+		b.invalid("binding:profile", "'%s' is not a dictionary", show(value))
+		return nil
+	}
+	out := map[string]string{}
+	for name, v := range values {
+		out[name] = show(v)
+	}
+	return &out
+}

@@ -1,0 +1,83 @@
+package neutronapi
+
+import "testing"
+
+func TestQoSPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	made := w.do(t, root, "POST", "qos/policies", `{"policy": {"name": "slow", "project_id": "alice", "is_default": false}}`, 201, "", "policy")
+	shows(t, made, `{"name": "slow", "project_id": "alice", "shared": false, "is_default": false, "rules": []}`)
+	policy := "qos/policies/" + made["id"].(string)
+	limits, marks := policy+"/bandwidth_limit_rules", policy+"/dscp_marking_rules"
+	egress := w.do(t, root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": "1000", "max_burst_kbps": 100}}`, 201, "", "bandwidth_limit_rule")
+	shows(t, egress, `{"max_kbps": 1000, "max_burst_kbps": 100, "direction": "egress"}`)
+	ingress := w.do(t, root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 2000, "direction": "ingress"}}`, 201, "", "bandwidth_limit_rule")
+	shows(t, ingress, `{"max_kbps": 2000, "max_burst_kbps": 0, "direction": "ingress"}`)
+	mark := w.do(t, root, "POST", marks, `{"dscp_marking_rule": {"dscp_mark": 26}}`, 201, "", "dscp_marking_rule")
+	shows(t, mark, `{"dscp_mark": 26}`)
+	if egress["id"] == ingress["id"] || egress["id"] == mark["id"] {
+		t.Errorf("rules have one id: %v %v %v", egress, ingress, mark)
+	}
+	rules := w.do(t, alice, "GET", policy, "", 200, "", "policy")["rules"].([]any)
+	if len(rules) != 3 {
+		t.Fatalf("the policy shows %v", rules)
+	}
+	shows(t, rules[0].(map[string]any), `{"type": "bandwidth_limit", "id": "`+egress["id"].(string)+`", "qos_policy_id": "`+made["id"].(string)+`"}`)
+	if all := w.found(t, alice, limits+"?direction=ingress", "bandwidth_limit_rules"); len(all) != 1 || all[0]["id"] != ingress["id"] {
+		t.Errorf("limits of what comes in: %v", all)
+	}
+	rule := limits + "/" + egress["id"].(string)
+	shows(t, w.do(t, root, "PUT", rule, `{"bandwidth_limit_rule": {"max_kbps": 500}}`, 200, "", "bandwidth_limit_rule"), `{"max_kbps": 500, "max_burst_kbps": 100, "id": "`+egress["id"].(string)+`"}`)
+	shows(t, w.do(t, alice, "GET", rule, "", 200, "", "bandwidth_limit_rule"), `{"max_kbps": 500}`)
+	network, _ := w.wired(t, alice, "10.9.0.0/24")
+	w.madePort(t, alice, network, `, "qos_policy_id": "`+made["id"].(string)+`"`)
+	refused{
+		{"another of its kind", root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 5}}`, 409, "QoSRulesConflict"},
+		{"another mark", root, "POST", marks, `{"dscp_marking_rule": {"dscp_mark": 8}}`, 409, "QoSRulesConflict"},
+		{"a mark that is none", root, "POST", marks, `{"dscp_marking_rule": {"dscp_mark": 3}}`, 400, "HTTPBadRequest"},
+		{"no limit", root, "POST", limits, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
+		{"a limit of nothing", root, "PUT", rule, `{"bandwidth_limit_rule": {"max_kbps": 0}}`, 400, "HTTPBadRequest"},
+		{"the other way", root, "PUT", rule, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
+		{"a rule that is not there", root, "GET", limits + "/none", "", 404, "QosRuleNotFound"},
+		{"a rule of the other type", root, "GET", marks + "/" + egress["id"].(string), "", 404, "QosRuleNotFound"},
+		{"a policy that is not there", root, "GET", "qos/policies/none/bandwidth_limit_rules", "", 404, "QosPolicyNotFound"},
+		{"another's policy", bob, "GET", limits, "", 404, "QosPolicyNotFound"},
+		{"a type that nobody has", root, "GET", policy + "/minimum_bandwidth_rules", "", 404, "HTTPNotFound"},
+		{"by a member", alice, "POST", "qos/policies", `{"policy": {"name": "x"}}`, 403, "PolicyNotAuthorized"},
+		{"changed by a member", alice, "PUT", policy, `{"policy": {"name": "x"}}`, 403, "PolicyNotAuthorized"},
+		{"deleted by a member", alice, "DELETE", policy, "", 403, "PolicyNotAuthorized"},
+		{"a rule by a member", alice, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 5}}`, 403, "PolicyNotAuthorized"},
+		{"a rule deleted by a member", alice, "DELETE", rule, "", 403, "PolicyNotAuthorized"},
+		{"the project's own", root, "POST", "qos/policies", `{"policy": {"name": "x", "is_default": true}}`, 400, "HTTPBadRequest"},
+		{"in use", root, "DELETE", policy, "", 409, "QosPolicyInUse"},
+	}.run(t, w)
+	if status, out := w.ask(t, alice, "DELETE", "/v2.0/"+policy, "", "If-Match", "revision_number="+w.do(t, alice, "GET", policy, "", 200, "", "policy")["revision_number"].(interface{ String() string }).String()); status != 403 {
+		t.Errorf("a member deletes it at its revision: %d %v", status, out)
+	}
+	w.do(t, root, "DELETE", rule, "", 204, "", "")
+	w.do(t, root, "DELETE", rule, "", 404, "QosRuleNotFound", "")
+	if rules := w.do(t, root, "GET", policy, "", 200, "", "policy")["rules"].([]any); len(rules) != 2 {
+		t.Errorf("without one it has %v", rules)
+	}
+	shows(t, w.do(t, root, "PUT", policy, `{"policy": {"name": "slower", "shared": false}}`, 200, "", "policy"), `{"name": "slower"}`)
+}
+
+func TestSharedQoSPolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.do(t, root, "POST", "qos/policies", `{"policy": {"name": "all", "shared": true}}`, 201, "", "policy")["id"].(string)
+	shows(t, w.do(t, bob, "GET", "qos/policies/"+id, "", 200, "", "policy"), `{"name": "all", "shared": true}`)
+	w.do(t, bob, "DELETE", "qos/policies/"+id, "", 403, "PolicyNotAuthorized", "")
+	w.do(t, root, "DELETE", "qos/policies/"+id, "", 204, "", "")
+}
+
+func TestQoSRuleTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if got := names(w.found(t, alice, "qos/rule-types", "rule_types"), "type"); len(got) != 2 {
+		t.Errorf("types of rules: %v", got)
+	}
+	shows(t, w.do(t, root, "GET", "qos/rule-types/dscp_marking", "", 200, "", "rule_type"), `{"type": "dscp_marking", "drivers": []}`)
+	w.do(t, alice, "GET", "qos/rule-types/dscp_marking", "", 403, "PolicyNotAuthorized", "")
+	w.do(t, root, "GET", "qos/rule-types/packet_rate", "", 404, "QosRuleTypeNotFound", "")
+}
