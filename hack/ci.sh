@@ -153,6 +153,7 @@ finish() {
   echo "=== summary (after $SECONDS s)"
   printf '%s\n' "${summary[@]}"
   [ -z "$missing" ] || echo "not run on this commit:$missing"
+  find "$results" -name '*.failed' -exec cat {} +
   cat "${files[@]}" | awk '{ p += $1; f += $2; s += $3 } END { print p " passed, " f " failed, " s " skipped" }'
   exit $failed
 }

@@ -4,8 +4,9 @@
 //	count -sum FILE…
 //
 // It prints each failed or skipped test with its output, one line per passed package and the
-// slowest tests, and writes "passed failed skipped" to FILE. It fails when a test or a package
-// failed, or when no test passed. When it is terminated (SIGTERM) it counts what it has read.
+// slowest tests, and writes "passed failed skipped" to FILE; the first message of each failed
+// test goes to FILE.failed. It fails when a test or a package failed, or when no test passed.
+// When it is terminated (SIGTERM) it counts what it has read.
 // With -sum it prints the line "N passed, N failed, N skipped" for all files. It starts no tests.
 //
 // LIST names tests of faults that are not fixed yet, a line each: the part of the project that
@@ -24,6 +25,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -67,6 +69,7 @@ type reader struct {
 	failedIn map[string]int      // failed tests by package, known ones included
 	known    map[string]string   // cases by package and test; those that have not run yet
 	slow     []event             // ended top-level tests
+	messages []string            // of failed tests: the name and the first message
 }
 
 // report reads a suite's events, prints the report and writes the numbers to a file.
@@ -75,10 +78,13 @@ func report(in io.Reader, out io.Writer, name, list, file string) error {
 	if err != nil {
 		return err
 	}
-	c, err := read(in, out, name, known)
+	c, messages, err := read(in, out, name, known)
 	if file != "" {
 		text := fmt.Sprintln(c.passed, c.failed, c.skipped)
 		err = cmp.Or(err, os.WriteFile(file, []byte(text), 0o644))
+		if len(messages) > 0 {
+			err = cmp.Or(err, os.WriteFile(file+".failed", []byte(strings.Join(messages, "\n")+"\n"), 0o644))
+		}
 	}
 	return err
 }
@@ -107,7 +113,8 @@ func readKnown(file string) (map[string]string, error) {
 	return known, nil
 }
 
-func read(in io.Reader, out io.Writer, name string, known map[string]string) (counts, error) {
+// read also returns the first message of each failed test.
+func read(in io.Reader, out io.Writer, name string, known map[string]string) (counts, []string, error) {
 	r := reader{out: out, output: map[string][]string{}, failedIn: map[string]int{}, known: known}
 	lines := bufio.NewReader(in)
 	for {
@@ -124,7 +131,7 @@ func read(in io.Reader, out io.Writer, name string, known map[string]string) (co
 			break
 		}
 		if err != nil {
-			return r.counts, err
+			return r.counts, r.messages, err
 		}
 	}
 	for _, test := range slices.Sorted(maps.Keys(r.known)) {
@@ -135,12 +142,12 @@ func read(in io.Reader, out io.Writer, name string, known map[string]string) (co
 	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", name, r.passed, r.failed, r.skipped)
 	switch {
 	case r.failed > 0:
-		return r.counts, fmt.Errorf("%s: %d failed", name, r.failed)
+		return r.counts, r.messages, fmt.Errorf("%s: %d failed", name, r.failed)
 	case r.passed == 0:
 		r.failed = 1
-		return r.counts, fmt.Errorf("%s: no test passed (%d were skipped)", name, r.skipped)
+		return r.counts, r.messages, fmt.Errorf("%s: no test passed (%d were skipped)", name, r.skipped)
 	}
-	return r.counts, nil
+	return r.counts, r.messages, nil
 }
 
 // add counts one event.
@@ -183,7 +190,35 @@ func (r *reader) add(e event) {
 		r.failed++
 		r.failedIn[e.Package]++
 		fmt.Fprintf(r.out, "FAIL  %s %s\n%s", e.Package, e.Test, text)
+		if message := firstMessage(text); message != "" {
+			r.messages = append(r.messages, fmt.Sprintf("%s %s: %s", e.Package, e.Test, message))
+		}
 	}
+}
+
+// message begins what a test says by Error, Fatal or Log, after the file and the line.
+var message = regexp.MustCompile(`^\s*\w+\.go:\d+: `)
+
+// firstMessage returns the first message in a test's output, with the lines that belong to it,
+// of up to 600 bytes; logs of daemons ("--- NAME") are none.
+func firstMessage(output string) string {
+	var found string
+	for line := range strings.Lines(output) {
+		switch begins := message.MatchString(line); {
+		case found == "" && begins && !strings.Contains(line, ": --- "):
+			found = strings.TrimLeft(line, " \t")
+		case found != "" && (begins || !strings.HasPrefix(line, "        ")):
+			return cut(found)
+		case found != "":
+			found += line
+		}
+	}
+	return cut(found)
+}
+
+func cut(s string) string {
+	s = strings.TrimSpace(s)
+	return strings.ToValidUTF8(s[:min(len(s), 600)], "")
 }
 
 // addKnown counts the end of a test on the list. Its subtests do not count.

@@ -42,12 +42,29 @@ func TestRead(t *testing.T) {
 		{"not JSON", "go: no such tool\n", counts{}, false, "no such tool"},
 	} {
 		var out strings.Builder
-		got, err := read(strings.NewReader(c.in), &out, "suite", nil)
+		got, _, err := read(strings.NewReader(c.in), &out, "suite", nil)
 		if c.name == "nothing" || c.name == "all skipped" || c.name == "not JSON" {
 			c.want.failed = 1 // a suite in which nothing passed counts as one that failed
 		}
 		if got != c.want || (err == nil) != c.ok || !strings.Contains(out.String(), c.shows) {
 			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
+		}
+	}
+}
+
+// The first message of a failed test is told, with its lines, and not a daemon's log before it.
+func TestFirstMessage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ output, want string }{
+		{"=== RUN   T\n--- FAIL: T (0.00s)\n", ""},
+		{
+			"=== RUN   T\n    host.go:9: --- kuryr.log\n        ready\n    a_test.go:12: left:\n        a port\n        a link\n" +
+				"    a_test.go:13: later\n", "a_test.go:12: left:\n        a port\n        a link",
+		},
+		{"    a_test.go:1: one\n--- FAIL: T\n        not of it\n", "a_test.go:1: one"},
+	} {
+		if got := firstMessage(c.output); got != c.want {
+			t.Errorf("firstMessage(%q) is %q, want %q", c.output, got, c.want)
 		}
 	}
 }
@@ -77,7 +94,7 @@ func TestKnownFailures(t *testing.T) {
 		{"another fails", strings.ReplaceAll(fails, `:"T`, `:"U`) + other, counts{passed: 1, failed: 3}, "p U"},
 	} {
 		var out strings.Builder
-		got, err := read(strings.NewReader(c.in), &out, "suite", map[string]string{"p T": "X1"})
+		got, _, err := read(strings.NewReader(c.in), &out, "suite", map[string]string{"p T": "X1"})
 		if got != c.want || (err == nil) != (c.want.failed == 0) || !strings.Contains(out.String(), c.shows) {
 			t.Errorf("%s: got %+v, %v\n%s", c.name, got, err, out.String())
 		}
