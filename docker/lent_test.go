@@ -272,6 +272,41 @@ func TestExistingPortTwice(t *testing.T) {
 	b.same(was)
 }
 
+// A start on a user's port was cut off, and the engine releases the address without deleting the
+// endpoint. The next start has the port, with an address by this driver or by another one.
+func TestExistingPortAfterCutStart(t *testing.T) {
+	t.Parallel()
+	for name, foreign := range map[string]bool{"own addresses": false, "addresses of another driver": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			n := b.create(v4Network("10.50.0.0/24"))
+			was := b.port(n, usersPort, "10.50.0.83")
+			cut, next := &endpoint{net: n, ip4: "10.50.0.83"}, &endpoint{net: n, ip4: "10.50.0.83"}
+			b.take(cut)
+			b.ok("NetworkDriver.CreateEndpoint", cut.createBody())
+			b.giveBack(cut)
+			b.ok("Plugin.Activate", nil) // the engine process that started it is gone
+			if foreign {
+				next.id = newID()
+			} else {
+				b.take(next)
+			}
+			b.ok("NetworkDriver.CreateEndpoint", next.createBody())
+			b.ok("NetworkDriver.Join", next.joinBody())
+			if p := b.portOf(next.id); p.ID != was.ID {
+				t.Errorf("the next start has port %s, want %s", p.ID, was.ID)
+			}
+			b.ok("NetworkDriver.DeleteEndpoint", cut.body())
+			if p := b.portOf(next.id); p.DeviceID != next.id {
+				t.Errorf("after the late deletion the port is of %s", p.DeviceID)
+			}
+			b.stop(next)
+			b.same(was)
+		})
+	}
+}
+
 // The same endpoint id comes twice, on one host and on two.
 func TestSameEndpointTwice(t *testing.T) {
 	t.Parallel()

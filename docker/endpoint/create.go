@@ -123,7 +123,7 @@ func (s *Service) usable(ctx context.Context, n network.View, r *api.CreateEndpo
 			return ports, err
 		}
 		for _, p := range stale {
-			used, err := s.dropUnused(ctx, p)
+			used, err := s.dropUnused(ctx, identity.EndpointOf(p), p)
 			if err != nil {
 				return nil, err
 			}
@@ -185,6 +185,10 @@ func (s *Service) checkPorts(ports []ipam.Held, r *api.CreateEndpointRequest) (s
 		p := held.Port
 		switch {
 		case held.Existing:
+			if other, ok := s.endpoints.Get(identity.EndpointOf(p)); ok && other.Key != r.EndpointID && !isStarting(other) {
+				stale = append(stale, p)
+				continue
+			}
 			if err := identity.Usable(p, s.Host, r.EndpointID); err != nil {
 				return nil, s.refuse(p, r, err)
 			}

@@ -56,10 +56,15 @@ func (s *Service) Revoke(ctx context.Context, id string) error {
 	return s.removed(ctx, id, sdn.Port{}, s.publications.Remove(ctx, id))
 }
 
-// dropUnused deletes the endpoint that has a port, unless it is in use. An error of
+// DropUnused deletes an endpoint because another needs its port, unless it is in use: of a start
+// that was cut off, the engine releases the address and does not delete the endpoint. An error of
 // reconcile.IsPending says that the port is not free yet.
-func (s *Service) dropUnused(ctx context.Context, p sdn.Port) (used bool, err error) {
-	id := p.DeviceID
+func (s *Service) DropUnused(ctx context.Context, id string) (used bool, err error) {
+	return s.dropUnused(ctx, id, s.knownPort(id))
+}
+
+// dropUnused deletes an endpoint with its port as DropUnused does.
+func (s *Service) dropUnused(ctx context.Context, id string, p sdn.Port) (used bool, err error) {
 	if !s.known(id) {
 		if used, err = s.connected(ctx, p); used || err != nil {
 			return used, err

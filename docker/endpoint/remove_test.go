@@ -163,7 +163,7 @@ func TestDropUnused(t *testing.T) {
 	port := sdn.Port{Meta: sdn.Meta{ID: "one"}, DeviceID: "one", Host: "box"}
 	for _, connected := range []bool{true, false} {
 		wired["one"] = connected
-		used, err := s.dropUnused(t.Context(), port)
+		used, err := s.dropUnused(t.Context(), "one", port)
 		if err != nil || used != connected || s.known("one") != connected {
 			t.Errorf("connected %v: used %v, known %v, %v", connected, used, s.known("one"), err)
 		}
@@ -181,7 +181,7 @@ func TestDropUnusedWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := sdn.Port{Meta: sdn.Meta{ID: "one"}, DeviceID: "one", Host: "box"}
-	if used, err := s.dropUnused(t.Context(), port); !used || err != nil || !s.known("one") {
+	if used, err := s.dropUnused(t.Context(), "one", port); !used || err != nil || !s.known("one") {
 		t.Errorf("used %v, known %v, %v", used, s.known("one"), err)
 	}
 }

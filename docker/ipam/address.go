@@ -280,8 +280,19 @@ func (s *Service) setAddress(ctx context.Context, sub sdn.Subnet, mac string, q 
 	}
 	if ok {
 		if id, _ := s.endpoints.Of(row.Key); id != "" {
-			return none, inUse(row.Last.Port, mac, q.Addr)
+			used, err := s.endpoints.DropUnused(ctx, id)
+			if err != nil {
+				return none, err
+			}
+			if used {
+				return none, inUse(row.Last.Port, mac, q.Addr)
+			}
+			if row, ok, err = s.rowFor(ctx, sub, mac, q.Addr); err != nil {
+				return none, err
+			}
 		}
+	}
+	if ok {
 		key, spec = row.Key, row.Spec.with(q, row.Last)
 		again = slices.ContainsFunc(row.Spec.Asked, func(has Asked) bool {
 			at, _ := addressOn(row.Last.Port, q.Subnet)

@@ -183,6 +183,16 @@ func (o endpointsOf) Of(address string) (id string, inUse bool) {
 	return id, inUse
 }
 
+func (o endpointsOf) DropUnused(context.Context, string) (bool, error) {
+	for address, inUse := range o.e.endpoints {
+		if inUse {
+			return true, nil
+		}
+		delete(o.e.endpoints, address)
+	}
+	return false, nil
+}
+
 func newEnv(t testing.TB) *env {
 	t.Helper()
 	o := local.Options{Path: filepath.Join(t.TempDir(), "store"), Host: testHost, NoSync: true}

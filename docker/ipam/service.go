@@ -72,6 +72,9 @@ type Endpoints interface {
 	// Of returns the id of the endpoint that has the port of an address row, "" if none has it.
 	// inUse says that the endpoint is being started, or that a container has its interface.
 	Of(address string) (id string, inUse bool)
+	// DropUnused deletes an endpoint because another needs its port, unless it is in use. An error
+	// of reconcile.IsPending says that the port is not free yet.
+	DropUnused(ctx context.Context, id string) (inUse bool, err error)
 }
 
 type (
@@ -208,3 +211,6 @@ type noEndpoints struct{}
 
 // Of implements Endpoints.
 func (noEndpoints) Of(string) (id string, inUse bool) { return "", false }
+
+// DropUnused implements Endpoints.
+func (noEndpoints) DropUnused(context.Context, string) (inUse bool, err error) { return false, nil }
