@@ -41,10 +41,11 @@ func (h *hungTarget) Ensure(ctx context.Context, o Object, spec, last string) (s
 	return h.fakeTarget.Ensure(ctx, o, spec, last)
 }
 
-// listTarget lists what it found.
+// listTarget lists what it found. Then it does what comes before the rows are made.
 type listTarget struct {
 	fakeTarget
 	found []Found[string, string]
+	then  func()
 }
 
 func (l *listTarget) List(context.Context) iter.Seq2[Found[string, string], error] {
@@ -53,6 +54,9 @@ func (l *listTarget) List(context.Context) iter.Seq2[Found[string, string], erro
 			if !yield(f, nil) {
 				return
 			}
+		}
+		if l.then != nil {
+			l.then()
 		}
 	}
 }
@@ -122,6 +126,25 @@ func TestRestoredRowTakesObjectOver(t *testing.T) {
 	}
 	if gen := k.store.nextGen(); gen <= found.Incarnation {
 		t.Errorf("next gen: got %d, want more than %d", gen, found.Incarnation)
+	}
+}
+
+// A row with another key, which knows its object only by what it claims, is deleted while the objects
+// are listed. The object gets no row.
+func TestObjectDeletedByAnotherKey(t *testing.T) {
+	l := &listTarget{found: []Found[string, string]{{Object: Object{Key: "own key"}, Claims: []string{"id"}}}}
+	k := registerNew(t, l)
+	set(t, k, Request[string]{Key: "other key", Claims: []string{"id"}})
+	l.then = func() {
+		succeed(t, "Remove", k.Remove(t.Context(), "other key"))
+		l.found = nil
+	}
+	if err := k.importObjects(t.Context()); err == nil {
+		t.Error("importObjects: got nil, want the error that makes it list again")
+	}
+	succeed(t, "importObjects again", k.importObjects(t.Context()))
+	if rows := k.store.Rows(); len(rows) != 0 {
+		t.Errorf("rows: got %s, want none", rows)
 	}
 }
 

@@ -87,11 +87,13 @@ func (k *kind) importObject(ctx context.Context, r *row, has map[Object]bool) er
 		return err
 	}
 	defer unlock()
+	r.kind = k
 	s.mu.Lock()
 	s.gen = max(s.gen, r.Incarnation)
 	old, touched := s.rows[name], s.touched[name]
+	touched = touched || slices.ContainsFunc(r.held(), func(c string) bool { return s.touched[touchedClaim+c] })
 	s.mu.Unlock()
-	r.kind, r.Gen, r.Boot, r.Done = k, s.nextGen(), s.boot, true
+	r.Gen, r.Boot, r.Done = s.nextGen(), s.boot, true
 	switch {
 	case s.row(r.superseded().ref()) != nil:
 		return nil

@@ -80,7 +80,7 @@ type Store struct {
 	earlier index             // superseded rows, by the ref that they had
 	raw     map[string][]byte // rows that no registered kind can decode
 	dirty   map[string][]byte // what differs from the journal; nil: the row is gone
-	touched map[string]bool   // refs that have changed since a list was asked for
+	touched map[string]bool   // refs, and claims of rows, that have changed since a list was asked for
 	waiting []*commit
 	// candidates are the rows that the last list of their engine did not have.
 	candidates map[string]candidate
@@ -365,6 +365,10 @@ func (s *Store) children(ref string) []string {
 	return slices.Sorted(maps.Keys(s.owned[ref]))
 }
 
+// touchedClaim begins the entries of touched that are of claims: the row of a claim can be about an
+// object whose own key it does not know.
+const touchedClaim = "claim "
+
 // put replaces a row in memory; nil removes it. The store's mutex is held.
 func (s *Store) put(name string, r *row) {
 	if s.touched != nil {
@@ -376,6 +380,9 @@ func (s *Store) put(name string, r *row) {
 		for _, c := range had {
 			if s.claims[c] == name {
 				delete(s.claims, c)
+			}
+			if s.touched != nil {
+				s.touched[touchedClaim+c] = true
 			}
 		}
 		for _, o := range old.Owners {
