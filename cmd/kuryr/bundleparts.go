@@ -201,7 +201,8 @@ func (b *collector) objectParts() []bundle.Part {
 			return neutronapi.List(ctx, c, neutronapi.Resource[map[string]any]{Collection: noun}, nil)
 		}))
 	}
-	return append(parts, part("port_forwardings", func(ctx context.Context, c *neutronapi.Client) ([]map[string]any, error) {
+	type objects = []map[string]any
+	return append(parts, part("port_forwardings", func(ctx context.Context, c *neutronapi.Client) (objects, error) {
 		floating, err := neutronapi.List(ctx, c, neutronapi.FloatingIPs, nil)
 		if err != nil {
 			return nil, err

@@ -13,10 +13,11 @@ import (
 	"github.com/kuryr/kuryr/datapath/router"
 )
 
-// datapath is the fabric with the host's forwarding switch: it is turned for a family when the first router that has an uplink
-// and a network of the family comes, so that a machine that does not need it keeps its own setting.
+// datapath is the routers' kernel with the host's forwarding switch. The switch is turned for a
+// family when the first router comes that has an uplink and a network of the family, so that a
+// machine that does not need it keeps its own setting.
 type datapath struct {
-	*router.Fabric
+	*router.Kernel
 	host *firewall.Host
 	log  *slog.Logger
 
@@ -42,25 +43,25 @@ func (d *datapath) onLoss(reconcile func(context.Context)) {
 	d.reconcile = reconcile
 }
 
-// ApplyDomain turns the switch and then does as the fabric.
-func (d *datapath) ApplyDomain(ctx context.Context, domain router.Domain) (router.Result, error) {
-	if err := d.forward(ctx, false, domain); err != nil {
+// ApplyShape turns the switch before it applies the shape.
+func (d *datapath) ApplyShape(ctx context.Context, shape router.Shape) (router.Result, error) {
+	if err := d.forward(ctx, false, shape); err != nil {
 		return router.Result{}, err
 	}
-	return d.Fabric.ApplyDomain(ctx, domain)
+	return d.Kernel.ApplyShape(ctx, shape)
 }
 
-// Reconcile turns the switch and then does as the fabric.
+// Reconcile turns the switch before it compares the kernel.
 func (d *datapath) Reconcile(ctx context.Context, s router.State) (router.Report, error) {
-	forwarding := d.forward(ctx, true, s.Domains...)
-	report, err := d.Fabric.Reconcile(ctx, s)
+	forwarding := d.forward(ctx, true, s.Shapes...)
+	report, err := d.Kernel.Reconcile(ctx, s)
 	return report, errors.Join(forwarding, err)
 }
 
-// forward turns the switch for the domains' families, unless it did before. again is for a
+// forward turns the switch for the routers' families, unless it did before. again is for a
 // switch that may have been turned off since.
-func (d *datapath) forward(ctx context.Context, again bool, domains ...router.Domain) error {
-	v4, v6 := families(domains)
+func (d *datapath) forward(ctx context.Context, again bool, shapes ...router.Shape) error {
+	v4, v6 := families(shapes)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v4, v6 = v4 && (again || !d.v4), v6 && (again || !d.v6)
@@ -93,12 +94,12 @@ func (d *datapath) inUse() (v4, v6 bool) {
 }
 
 // families tells which families have a network behind an uplink.
-func families(domains []router.Domain) (v4, v6 bool) {
-	for _, domain := range domains {
-		if domain.Uplink == nil {
+func families(shapes []router.Shape) (v4, v6 bool) {
+	for _, shape := range shapes {
+		if shape.Uplink == nil {
 			continue
 		}
-		for _, b := range domain.Bridges {
+		for _, b := range shape.Bridges {
 			for _, a := range b.Addrs {
 				v4 = v4 || a.Addr().Is4()
 				v6 = v6 || a.Addr().Is6()

@@ -11,8 +11,8 @@ import (
 
 func TestFamilies(t *testing.T) {
 	t.Parallel()
-	domain := func(uplink bool, addrs ...string) router.Domain {
-		d := router.Domain{Bridges: []router.Bridge{{}}}
+	domain := func(uplink bool, addrs ...string) router.Shape {
+		d := router.Shape{Bridges: []router.Bridge{{}}}
 		if uplink {
 			d.Uplink = &router.Uplink{}
 		}
@@ -22,15 +22,15 @@ func TestFamilies(t *testing.T) {
 		return d
 	}
 	for name, tc := range map[string]struct {
-		domains []router.Domain
+		domains []router.Shape
 		v4, v6  bool
 	}{
 		"nothing":        {nil, false, false},
-		"no way out":     {[]router.Domain{domain(false, "10.0.0.1/24", "fd00::1/64")}, false, false},
-		"IPv4":           {[]router.Domain{domain(true, "10.0.0.1/24")}, true, false},
-		"IPv6":           {[]router.Domain{domain(true, "fd00::1/64")}, false, true},
-		"one of each":    {[]router.Domain{domain(true, "10.0.0.1/24"), domain(true, "fd00::1/64")}, true, true},
-		"only some ways": {[]router.Domain{domain(true, "10.0.0.1/24"), domain(false, "fd00::1/64")}, true, false},
+		"no way out":     {[]router.Shape{domain(false, "10.0.0.1/24", "fd00::1/64")}, false, false},
+		"IPv4":           {[]router.Shape{domain(true, "10.0.0.1/24")}, true, false},
+		"IPv6":           {[]router.Shape{domain(true, "fd00::1/64")}, false, true},
+		"one of each":    {[]router.Shape{domain(true, "10.0.0.1/24"), domain(true, "fd00::1/64")}, true, true},
+		"only some ways": {[]router.Shape{domain(true, "10.0.0.1/24"), domain(false, "fd00::1/64")}, true, false},
 	} {
 		if v4, v6 := families(tc.domains); v4 != tc.v4 || v6 != tc.v6 {
 			t.Errorf("%s: %v, %v; want %v, %v", name, v4, v6, tc.v4, tc.v6)

@@ -471,7 +471,7 @@ func (e *examination) named(ctx context.Context, all []admin.Difference) []docto
 	places := topology.Places(objects)
 	var out []doctor.Difference
 	for _, d := range all {
-		place := cmp.Or(places[d.Domain], d.Domain, "host")
+		place := cmp.Or(places[d.Router], d.Router, "host")
 		out = append(out, doctor.Difference{Place: place, Object: d.Object, Want: d.Want, Have: d.Have})
 	}
 	return out

@@ -127,11 +127,11 @@ func openBare(cfg config.Config, log *slog.Logger) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := router.New(router.Config{Namespaces: namespaces, Logger: log})
+	f, err := router.New(router.Options{Namespaces: namespaces, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	return &parts{namespaces: namespaces, datapath: &datapath{Fabric: f, host: firewall.New(firewall.Config{Dir: cfg.StateDir, Logger: log}), log: log}}, nil
+	return &parts{namespaces: namespaces, datapath: &datapath{Kernel: f, host: firewall.New(firewall.Config{Dir: cfg.StateDir, Logger: log}), log: log}}, nil
 }
 
 func refuseWhilePlugged(ctx context.Context, p *parts, host string, force bool) error {
@@ -164,7 +164,7 @@ func teardown(ctx context.Context, p *parts, cfg config.Config, purge bool) (adm
 	if err := p.datapath.Down(ctx); err != nil {
 		return report, fmt.Errorf("take the networks out of the kernel: %w", err)
 	}
-	failpoint.Here("kuryr.down.fabric")
+	failpoint.Here("kuryr.down.kernel")
 	done("namespaces, links and rules are out of the kernel")
 	if !purge {
 		done("the store stays in " + storePath(cfg) + "; `kuryr up` makes its networks again")

@@ -46,13 +46,13 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger, balanced 
 		Path: storePath(c), Host: c.Host, Logger: log,
 		UplinkRanges: c.SDN.UplinkRanges, HostRoutes: routed, PortsPerNetwork: c.SDN.PortsPerNetwork,
 		NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ local.Datapath, err error) {
-			d.Fabric, err = router.New(router.Config{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log, Balanced: balanced})
+			d.Kernel, err = router.New(router.Options{Namespaces: namespaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log, Balanced: balanced})
 			return d, err
 		},
 	})
 	if err != nil {
-		if d.Fabric != nil {
-			err = errors.Join(err, d.Fabric.Close())
+		if d.Kernel != nil {
+			err = errors.Join(err, d.Kernel.Close())
 		}
 		return nil, err
 	}

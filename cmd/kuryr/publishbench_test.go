@@ -69,17 +69,17 @@ func serveBench(folder string) error {
 }
 
 // openBench opens the SDN in a folder, with the kernel of this namespace.
-func openBench(folder string) (*local.Provider, *router.Fabric, error) {
+func openBench(folder string) (*local.Provider, *router.Kernel, error) {
 	log := slog.New(slog.DiscardHandler)
 	pins, err := netns.Open(filepath.Join(folder, "ns"))
 	if err != nil {
 		return nil, nil, err
 	}
-	var f *router.Fabric
+	var f *router.Kernel
 	p, err := local.Open(context.Background(), local.Options{
 		Path: filepath.Join(folder, "sdn.db"), Host: "h", Logger: log,
 		NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ local.Datapath, err error) {
-			f, err = router.New(router.Config{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+			f, err = router.New(router.Options{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
 			return f, err
 		},
 	})

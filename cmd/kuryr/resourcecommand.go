@@ -181,7 +181,9 @@ func addOutput(c *cobra.Command, into *string) {
 
 // find returns the object of this id, otherwise the one of this name: the SDN's, or its
 // users'.
-func (r *untypedResource) find(ctx context.Context, client *neutronapi.Client, names userNames, id string) (any, error) {
+func (r *untypedResource) find(
+	ctx context.Context, client *neutronapi.Client, names userNames, id string,
+) (any, error) {
 	one, err := r.getObject(ctx, client, id)
 	var refused *neutronapi.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {

@@ -15,7 +15,7 @@ import (
 // Finding is something about the host that stops, or may stop, Kuryr's packets, or lets
 // them go where they shall not.
 type Finding struct {
-	// What is wrong, and Mend what the operator can do, each one sentence without a full stop.
+	// Each is one sentence without a full stop: the problem, and the operator's remedy.
 	What, Mend string
 	Note       bool // packets pass all the same; something may come of it
 }

@@ -54,7 +54,8 @@ func TestForwardingKilledAnywhere(t *testing.T) {
 		})
 	}
 	for _, at := range []string{"firewall.restore4.switched", "firewall.restore4.links", "firewall.restore4.redirects",
-		"firewall.turn6.recorded", "firewall.turn6.raised", "firewall.turn6.switched", "firewall.turn6.flags", "firewall.turn6.lowered"} {
+		"firewall.turn6.recorded", "firewall.turn6.raised", "firewall.turn6.switched", "firewall.turn6.flags",
+		"firewall.turn6.lowered"} {
 		t.Run("restore "+at, func(t *testing.T) {
 			s, h := newSite(t), quietHost(t)
 			learn(t, s, "2001:db8:a::")

@@ -21,9 +21,9 @@ var guardTable = nft.Table{Name: GuardTable, Family: nftables.TableFamilyINet}
 // would be passed on, unless it was translated on the way (package lb, package hostport)
 // or is of a connection that is there. So a machine that passes on what it balances does
 // not become a router between the networks behind its links, and what is for an address
-// without an owner does not go round between it and a router until its life is over. What
-// is for the machine itself, and what it sends, is not judged. No other link is guarded
-// when GuardLink returns. Idempotent.
+// without an owner does not go round between it and a router until its life is over. The
+// machine's own traffic is not judged. When GuardLink returns, no other link is guarded.
+// It is idempotent.
 func GuardLink(link string) error {
 	c, err := nftables.New()
 	if err != nil {

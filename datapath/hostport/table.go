@@ -15,7 +15,7 @@ const (
 	tableName = "kuryr_hostport"
 	setEvery  = "every" // protocol and port -> address and port
 	setOne    = "one"   // address of the host, protocol and port -> address and port
-	// early is before Docker's translations and after the fabric's, so that none depends
+	// early is before Docker's translations and after the router's, so that none depends
 	// on who started first.
 	early = -4
 )

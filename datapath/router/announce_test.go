@@ -33,7 +33,7 @@ func TestAnotherMAC(t *testing.T) {
 		}
 	}
 	var err error
-	nstest.Do(t, w.domain(a.ID), func() {
+	nstest.Do(t, w.router(a.ID), func() {
 		var link netlink.Link
 		if link, err = netlink.LinkByName(TapName(old.port.ID)); err == nil {
 			err = netlink.LinkDel(link)
@@ -43,7 +43,7 @@ func TestAnotherMAC(t *testing.T) {
 	must(t, w.f.UpdatePorts(context.Background(), a.ID, []Port{old.port}, nil))
 	// So that nothing but the announcement can be what tells: an entry is good for long, and
 	// the new container says nothing itself.
-	for _, ns := range []netns.NsHandle{peer.ns, w.domain(a.ID)} {
+	for _, ns := range []netns.NsHandle{peer.ns, w.router(a.ID)} {
 		for _, to := range hosts {
 			w.sh(ns, fmt.Sprintf(
 				"ip neigh replace %s lladdr %s nud reachable dev $(ip -o route get %s | sed 's/.* dev "+

@@ -14,12 +14,12 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 )
 
-// A domain balances in its own namespace, before it translates anything else; package lb
-// does it, whose truth is in memory: it is the only state that a Fabric keeps. Who comes
+// A router balances in its own namespace, before it translates anything else; package lb
+// does it, whose truth is in memory: it is the only state that a Kernel keeps. Who comes
 // after a restart is asked for all of it once.
 
-// balancers are the tables of domains, by domain. One is there from the first time that
-// its domain was told all of what it balances.
+// balancers are the tables of routers, by router. One is there from the first time that
+// its router was told all of what it balances.
 type balancers struct {
 	mu sync.Mutex
 	of map[string]balancer
@@ -27,36 +27,36 @@ type balancers struct {
 
 type balancer struct {
 	*lb.Table
-	ns nsKey // a domain may have gone and come back
+	ns nsKey // a router may have gone and come back
 }
 
-func (b *balancers) get(domain string, ns nsKey) *lb.Table {
+func (b *balancers) get(router string, ns nsKey) *lb.Table {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.of[domain]; t.ns == ns {
+	if t := b.of[router]; t.ns == ns {
 		return t.Table
 	}
 	return nil
 }
 
-func (b *balancers) note(domain string, ns nsKey, t *lb.Table) {
-	b.forget(domain)
+func (b *balancers) note(router string, ns nsKey, t *lb.Table) {
+	b.forget(router)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of == nil {
 		b.of = map[string]balancer{}
 	}
-	b.of[domain] = balancer{t, ns}
+	b.of[router] = balancer{t, ns}
 }
 
-// forget lets go of a domain's table, whose sockets would keep its namespace.
-func (b *balancers) forget(domain string) {
+// forget lets go of a router's table, whose sockets would keep its namespace.
+func (b *balancers) forget(router string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.of[domain]; t.Table != nil {
+	if t := b.of[router]; t.Table != nil {
 		_ = t.Close()
 	}
-	delete(b.of, domain)
+	delete(b.of, router)
 }
 
 func (b *balancers) close() {
@@ -68,10 +68,10 @@ func (b *balancers) close() {
 	b.of = nil
 }
 
-func (f *Fabric) newTable(domain string) *lb.Table {
-	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: f.log, Observe: f.config.Balanced,
+func (k *Kernel) newTable(router string) *lb.Table {
+	return lb.New(lb.Config{Bridges: bridgePrefix, Logger: k.log, Observe: k.options.Balanced,
 		Run: func(open func() error) error {
-			ns, err := f.config.Namespaces.Handle(domain)
+			ns, err := k.options.Namespaces.Handle(router)
 			if err != nil {
 				return err
 			}
@@ -80,49 +80,49 @@ func (f *Fabric) newTable(domain string) *lb.Table {
 		}})
 }
 
-// UpdateFrontends has the domain balance no more where the keys are, and balance what is
-// set, at the cost of what changes. Where this process has not told the domain what it
+// UpdateFrontends has the router balance no more where the keys are, and balance what is
+// set, at the cost of what changes. Where this process has not told the router what it
 // balances, it asks for all of that, which then takes the place of the change.
-// Connections go on. The error is os.ErrNotExist if the domain has no namespace and
+// Connections go on. The error is os.ErrNotExist if the router has no namespace and
 // something is to be set.
-func (f *Fabric) UpdateFrontends(
-	ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend,
+func (k *Kernel) UpdateFrontends(
+	ctx context.Context, router string, remove []lb.Key, set []lb.Frontend,
 	all func() ([]lb.Frontend, error),
 ) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		if len(set) > 0 {
-			return fmt.Errorf("load balancers of domain %s: %w", domain, os.ErrNotExist)
+			return fmt.Errorf("load balancers of router %s: %w", router, os.ErrNotExist)
 		}
 		return nil
 	}
 	defer s.close()
-	if t := f.balancers.get(domain, s.key); t != nil {
-		err = t.Apply(ctx, f.feasibleFrontends(set), remove)
+	if t := k.balancers.get(router, s.key); t != nil {
+		err = t.Apply(ctx, k.feasibleFrontends(set), remove)
 	} else {
 		var whole []lb.Frontend
 		if whole, err = all(); err == nil {
-			err = f.tellFrontends(ctx, s, domain, whole)
+			err = k.tellFrontends(ctx, s, router, whole)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("load balancers of domain %s: %w", domain, err)
+		return fmt.Errorf("load balancers of router %s: %w", router, err)
 	}
 	failpoint.Here("router.frontends.told")
 	return nil
 }
 
 // tellFrontends tells a namespace all that it balances.
-func (f *Fabric) tellFrontends(ctx context.Context, s *space, domain string, all []lb.Frontend) error {
+func (k *Kernel) tellFrontends(ctx context.Context, s *space, router string, all []lb.Frontend) error {
 	bridges, err := s.links("bridge", 0)
 	if err != nil {
 		return err
@@ -136,44 +136,44 @@ func (f *Fabric) tellFrontends(ctx context.Context, s *space, domain string, all
 	if err != nil {
 		return err
 	}
-	if err := s.convergeShares(&run{ctx: ctx, domain: domain}, prefixes); err != nil {
+	if err := s.convergeShares(&run{ctx: ctx, router: router}, prefixes); err != nil {
 		return err
 	}
 	failpoint.Here("router.frontends.bridges")
-	t := f.balancers.get(domain, s.key)
+	t := k.balancers.get(router, s.key)
 	if t == nil {
-		t = f.newTable(domain)
+		t = k.newTable(router)
 	}
-	if err := t.Restore(ctx, f.feasibleFrontends(all)); err != nil {
-		f.balancers.forget(domain)
+	if err := t.Restore(ctx, k.feasibleFrontends(all)); err != nil {
+		k.balancers.forget(router)
 		return errors.Join(err, t.Close())
 	}
-	if f.balancers.get(domain, s.key) == nil {
-		f.balancers.note(domain, s.key, t)
+	if k.balancers.get(router, s.key) == nil {
+		k.balancers.note(router, s.key, t)
 	}
 	return nil
 }
 
-// compareFrontends is the domain's part of a comparison of everything. What this process
+// compareFrontends is the router's part of a comparison of everything. What this process
 // has not told yet it cannot compare, only tell.
-func (f *Fabric) compareFrontends(r *run, s *space, want []lb.Frontend) error {
-	t := f.balancers.get(r.domain, s.key)
+func (k *Kernel) compareFrontends(r *run, s *space, want []lb.Frontend) error {
+	t := k.balancers.get(r.router, s.key)
 	if t != nil {
 		diffs, err := t.Check(r.ctx)
 		if err != nil {
 			return fmt.Errorf("load balancers: %w", err)
 		}
 		for _, d := range diffs {
-			r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft " + d.Object, Want: d.Want, Have: d.Have})
+			r.diffs = append(r.diffs, Difference{Router: r.router, Object: "nft " + d.Object, Want: d.Want, Have: d.Have})
 		}
 	}
 	switch {
 	case r.dry:
 		return nil
 	case len(want) > 0:
-		return f.tellFrontends(r.ctx, s, r.domain, want)
+		return k.tellFrontends(r.ctx, s, r.router, want)
 	case t == nil:
-		t = f.newTable(r.domain)
+		t = k.newTable(r.router)
 		return errors.Join(t.Remove(r.ctx), t.Close())
 	}
 	return t.Restore(r.ctx, nil)

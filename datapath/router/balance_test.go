@@ -23,7 +23,7 @@ import (
 // them, and two endpoints.
 type balanced struct {
 	*world
-	d            Domain
+	d            Shape
 	near, far    container // on the first network and on the second; both answer at port 8080
 	client       container // on the first
 	vip4, vip6   netip.Addr
@@ -40,7 +40,7 @@ func newBalanced(t *testing.T) *balanced {
 		vip6: netip.MustParseAddr("fd00:96::10"), floating: netip.MustParseAddr("198.51.100.30"),
 		service: 80,
 	}
-	b.d = Domain{ID: newID(), Bridges: []Bridge{
+	b.d = Shape{ID: newID(), Bridges: []Bridge{
 		bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64"),
 		bridge("10.96.255.1/16", "fd00:96::1/64"),
 	},
@@ -90,7 +90,7 @@ func (b *balanced) tell() {
 func (b *balanced) whole() State {
 	ports := []Port{b.near.port, b.far.port, b.client.port}
 	return State{
-		Domains: []Domain{b.d}, Ports: map[string][]Port{b.d.ID: ports},
+		Shapes: []Shape{b.d}, Ports: map[string][]Port{b.d.ID: ports},
 		VIPs: map[string][]VIP{b.d.ID: b.vips}, Frontends: map[string][]lb.Frontend{b.d.ID: b.frontends},
 	}
 }
@@ -166,7 +166,7 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 		"all": "0", "default": "0", BridgeName(b.d.Bridges[0].Network): "0",
 		BridgeName(b.d.Bridges[2].Network): "1",
 	} {
-		if got := strings.TrimSpace(b.sh(b.domain(b.d.ID), "cat /proc/sys/net/ipv6/conf/"+link+"/proxy_ndp")); got != want {
+		if got := strings.TrimSpace(b.sh(b.router(b.d.ID), "cat /proc/sys/net/ipv6/conf/"+link+"/proxy_ndp")); got != want {
 			t.Errorf("proxy_ndp of %s is %s, want %s", link, got, want)
 		}
 	}
@@ -175,7 +175,7 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 	}
 	must(t, b.f.UpdateVIPs(context.Background(), b.d.ID, b.vips, nil))
 	if out := b.sh(
-		b.domain(b.d.ID),
+		b.router(b.d.ID),
 		"ip route show table local proto 75; ip -6 route show table local proto 75; ip neigh show proxy",
 	); out != "" {
 		t.Errorf("left after the VIPs went: %s", out)
@@ -240,7 +240,7 @@ func TestBalancingChanges(t *testing.T) {
 	must(t, b.f.UpdateFrontends(ctx, b.d.ID, keys, nil, asked))
 	b.refused(b.client.ns, netip.AddrPortFrom(b.vip4, b.service).String())
 	if err := b.f.UpdateFrontends(ctx, newID(), nil, b.frontends, asked); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of an absent domain: %v", err)
+		t.Errorf("of an absent router: %v", err)
 	}
 	must(t, b.f.UpdateFrontends(ctx, newID(), keys, nil, asked))
 }
@@ -251,7 +251,7 @@ func TestBalancingTakenOver(t *testing.T) {
 	b := newBalanced(t)
 	ctx := context.Background()
 	b.tell()
-	image := b.image(b.domain(b.d.ID))
+	image := b.image(b.router(b.d.ID))
 	stop, failed := make(chan struct{}), make(chan int)
 	go func() {
 		bad := 0
@@ -287,7 +287,7 @@ func TestBalancingTakenOver(t *testing.T) {
 	if n := <-failed; n > 0 {
 		t.Errorf("%d connections failed", n)
 	}
-	if again := b.image(b.domain(b.d.ID)); again != image {
+	if again := b.image(b.router(b.d.ID)); again != image {
 		t.Errorf("the router changed:\n%s\nwas\n%s", again, image)
 	}
 	long := b.talk()
@@ -337,12 +337,12 @@ func (b *balanced) talk() (alive func(when string)) {
 	}
 }
 
-// another is a Fabric as of the next process.
-func (b *balanced) another() *Fabric {
+// another is a Kernel as of the next process.
+func (b *balanced) another() *Kernel {
 	b.t.Helper()
-	var f *Fabric
+	var f *Kernel
 	var err error
-	nstest.Do(b.t, b.host, func() { f, err = New(b.f.config) })
+	nstest.Do(b.t, b.host, func() { f, err = New(b.f.options) })
 	must(b.t, err)
 	return f
 }
@@ -361,7 +361,7 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 		"proxy_ndp":           "echo 0 >/proc/sys/net/ipv6/conf/" + BridgeName(b.d.Bridges[2].Network) + "/proxy_ndp",
 		"the VIPs' bridge":    "ip link del " + BridgeName(b.d.Bridges[2].Network),
 	} {
-		b.sh(b.domain(b.d.ID), damage)
+		b.sh(b.router(b.d.ID), damage)
 		diffs, err := b.f.Diff(ctx, b.whole())
 		must(t, err)
 		if len(diffs) == 0 {
@@ -394,7 +394,7 @@ func TestBalancingDamageIsFoundAndMended(t *testing.T) {
 	must(t, err)
 	must(t, next.Close())
 	if out := b.sh(
-		b.domain(b.d.ID), "nft list tables; ip route show table local proto 75; ip neigh show proxy",
+		b.router(b.d.ID), "nft list tables; ip route show table local proto 75; ip neigh show proxy",
 	); strings.Contains(out, "kuryr_lb") || strings.Contains(out, "local") {
 		t.Errorf("left:\n%s", out)
 	}
@@ -411,7 +411,7 @@ func TestSharesOfBalancersStay(t *testing.T) {
 	b.frontends = b.frontends[:len(b.vips)]
 	_, err := b.f.Reconcile(ctx, b.whole())
 	must(t, err)
-	if tables := b.sh(b.domain(b.d.ID), "nft list tables"); !strings.Contains(tables, "kuryr_share") {
+	if tables := b.sh(b.router(b.d.ID), "nft list tables"); !strings.Contains(tables, "kuryr_share") {
 		t.Fatalf("no share table: %s", tables)
 	}
 	next := b.another()
@@ -425,7 +425,7 @@ func TestSharesOfBalancersStay(t *testing.T) {
 		_, err = b.another().Reconcile(ctx, b.whole())
 		must(t, err)
 	}
-	if tables := b.sh(b.domain(b.d.ID), "nft list tables"); strings.Contains(tables, "kuryr_share") {
+	if tables := b.sh(b.router(b.d.ID), "nft list tables"); strings.Contains(tables, "kuryr_share") {
 		t.Errorf("left: %s", tables)
 	}
 }

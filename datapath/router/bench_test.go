@@ -23,17 +23,17 @@ func benchPorts(network string, n int) []Port {
 	return ports
 }
 
-// BenchmarkApplyDomain makes a router ("new"), applies one that is as wanted ("same"),
+// BenchmarkApplyShape makes a router ("new"), applies one that is as wanted ("same"),
 // and the latter with a thousand guarded ports. What "new" makes stays until the end: the
 // kernel makes no namespace while it cleans another one up.
-func BenchmarkApplyDomain(b *testing.B) {
+func BenchmarkApplyShape(b *testing.B) {
 	w := newWorld(b)
 	w.f.log = slog.New(slog.DiscardHandler)
 	ctx := context.Background()
 	b.Run("new", func(b *testing.B) {
 		for b.Loop() {
 			d, _ := twoRouters()
-			_, err := w.f.ApplyDomain(ctx, d)
+			_, err := w.f.ApplyShape(ctx, d)
 			must(b, err)
 		}
 	})
@@ -43,7 +43,7 @@ func BenchmarkApplyDomain(b *testing.B) {
 		must(b, w.f.UpdatePorts(ctx, d.ID, nil, benchPorts(d.Bridges[0].Network, ports)))
 		b.Run(fmt.Sprintf("same/ports=%d", ports), func(b *testing.B) {
 			for b.Loop() {
-				_, err := w.f.ApplyDomain(ctx, d)
+				_, err := w.f.ApplyShape(ctx, d)
 				must(b, err)
 			}
 		})
@@ -55,7 +55,7 @@ func BenchmarkUpdatePorts(b *testing.B) {
 	for _, beside := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("beside=%d", beside), func(b *testing.B) {
 			w := newWorld(b)
-			d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16")}}
+			d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16")}}
 			w.apply(d)
 			ctx := context.Background()
 			must(b, w.f.UpdatePorts(ctx, d.ID, nil, benchPorts(d.Bridges[0].Network, beside)))
@@ -75,11 +75,11 @@ func BenchmarkReconcile(b *testing.B) {
 			w := newWorld(b)
 			state := State{Ports: map[string][]Port{}}
 			for i := range routers {
-				d := Domain{
+				d := Shape{
 					ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16", "fd00:a::1/64")},
 					Uplink: uplink(fmt.Sprintf("100.64.2.%d", i+1)),
 				}
-				state.Domains = append(state.Domains, d)
+				state.Shapes = append(state.Shapes, d)
 				state.Ports[d.ID] = benchPorts(d.Bridges[0].Network, 10)
 			}
 			ctx := context.Background()

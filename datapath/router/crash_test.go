@@ -34,13 +34,13 @@ type life struct {
 	First, Last State
 	Tap         string // made below the network that moves, as of a container that outlives the child
 	Container   string // the namespace with its other end, as a path
-	Subport     Port   // of the port with that tap, in the first domain; last it has another VLAN
+	Subport     Port   // of the port with that tap, in the first router; last it has another VLAN
 	TapDomain   string
 	LimitsFirst bool
 }
 
 func init() {
-	text := os.Getenv("KURYR_FABRIC_LIFE")
+	text := os.Getenv("KURYR_ROUTER_LIFE")
 	if text == "" {
 		return
 	}
@@ -56,12 +56,12 @@ func init() {
 	os.Exit(0)
 }
 
-func fabricIn(dir string) (*Fabric, *kuryrns.Store, error) {
+func kernelIn(dir string) (*Kernel, *kuryrns.Store, error) {
 	store, err := kuryrns.Open(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := New(Config{
+	f, err := New(Options{
 		Namespaces: store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
 		Uplink6: netip.MustParsePrefix("fd00:6b75::/64"), Logger: slog.New(slog.DiscardHandler),
 	})
@@ -73,12 +73,12 @@ func fabricIn(dir string) (*Fabric, *kuryrns.Store, error) {
 
 func (l life) live() error {
 	ctx := context.Background()
-	f, store, err := fabricIn(l.Dir)
+	f, store, err := kernelIn(l.Dir)
 	if err != nil {
 		return err
 	}
-	for _, d := range l.First.Domains {
-		if _, err := f.ApplyDomain(ctx, d); err != nil {
+	for _, d := range l.First.Shapes {
+		if _, err := f.ApplyShape(ctx, d); err != nil {
 			return err
 		}
 		if d.ID == l.TapDomain {
@@ -100,13 +100,13 @@ func (l life) live() error {
 		return err
 	}
 	kept := map[string]bool{}
-	for _, d := range l.Last.Domains {
+	for _, d := range l.Last.Shapes {
 		kept[d.ID] = true
-		if _, err := f.ApplyDomain(ctx, d); err != nil {
+		if _, err := f.ApplyShape(ctx, d); err != nil {
 			return err
 		}
 	}
-	for _, d := range l.First.Domains {
+	for _, d := range l.First.Shapes {
 		if err := f.UpdateForwards(ctx, d.ID, l.First.Forwards[d.ID], l.Last.Forwards[d.ID]); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (l life) live() error {
 			return err
 		}
 		if !kept[d.ID] {
-			if err := f.DeleteDomain(ctx, d.ID); err != nil {
+			if err := f.DeleteRouter(ctx, d.ID); err != nil {
 				return err
 			}
 		}
@@ -128,48 +128,48 @@ func (l life) live() error {
 	return f.Close()
 }
 
-// balance has a domain balance what is in a state in place of what was in another.
-func (l life) balance(f *Fabric, domain string, was, is State) error {
-	if err := f.UpdateVIPs(context.Background(), domain, was.VIPs[domain], is.VIPs[domain]); err != nil {
+// balance has a router balance what is in a state in place of what was in another.
+func (l life) balance(f *Kernel, router string, was, is State) error {
+	if err := f.UpdateVIPs(context.Background(), router, was.VIPs[router], is.VIPs[router]); err != nil {
 		return err
 	}
 	var gone []lb.Key
-	for _, w := range was.Frontends[domain] {
+	for _, w := range was.Frontends[router] {
 		gone = append(gone, w.Key)
 	}
 	return f.UpdateFrontends(
-		context.Background(), domain, gone, is.Frontends[domain],
-		func() ([]lb.Frontend, error) { return is.Frontends[domain], nil },
+		context.Background(), router, gone, is.Frontends[router],
+		func() ([]lb.Frontend, error) { return is.Frontends[router], nil },
 	)
 }
 
-// tellPorts tells of a domain's ports, first with limits only, then with their groups too.
-func (l life) tellPorts(f *Fabric, domain string) error {
+// tellPorts tells of a router's ports, first with limits only, then with their groups too.
+func (l life) tellPorts(f *Kernel, router string) error {
 	ctx := context.Background()
 	var limited []Port
-	for _, p := range l.First.Ports[domain] {
+	for _, p := range l.First.Ports[router] {
 		p.Groups = nil
 		limited = append(limited, p)
 	}
 	if l.LimitsFirst {
-		if err := f.UpdatePorts(ctx, domain, nil, limited); err != nil {
+		if err := f.UpdatePorts(ctx, router, nil, limited); err != nil {
 			return err
 		}
 	}
 	if len(limited) > 0 {
-		if err := f.UpdateGroups(ctx, domain, l.First.Groups, nil); err != nil {
+		if err := f.UpdateGroups(ctx, router, l.First.Groups, nil); err != nil {
 			return err
 		}
 	}
-	return f.UpdatePorts(ctx, domain, nil, l.First.Ports[domain])
+	return f.UpdatePorts(ctx, router, nil, l.First.Ports[router])
 }
 
 // changeSubport makes a subport's link, changes it, takes it away and makes it again.
-func (l life) changeSubport(f *Fabric) error {
-	ctx, domain, first, last := context.Background(), l.First.Domains[0].ID, l.Subport, l.Subport
+func (l life) changeSubport(f *Kernel) error {
+	ctx, router, first, last := context.Background(), l.First.Shapes[0].ID, l.Subport, l.Subport
 	first.Trunk.VLAN++
 	for _, step := range [][2][]Port{{nil, {first}}, {nil, {last}}, {{last}, nil}, {nil, {last}}} {
-		if err := f.UpdatePorts(ctx, domain, step[0], step[1]); err != nil {
+		if err := f.UpdatePorts(ctx, router, step[0], step[1]); err != nil {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func TestKilledAnywhere(t *testing.T) {
 			w.t = t
 			a, b := twoRouters()
 			a.Bridges[0].MTU = 1400 // see lone
-			c := Domain{ID: newID()}
+			c := Shape{ID: newID()}
 			c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.5.1/24")}, MTU: 1500}}
 			port := Port{ID: newID(), Network: c.ID, MAC: stableMAC("x"),
 				Addrs: []netip.Addr{netip.MustParseAddr("10.0.5.5")}, Guard: true,
@@ -259,7 +259,7 @@ func TestKilledAnywhere(t *testing.T) {
 			l := life{Dir: dir, Tap: TapName(port.ID),
 				Container: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(w.neighbour)), TapDomain: c.ID,
 				Subport: subport, LimitsFirst: point == "securitygroup.ports.table",
-				First: State{Domains: []Domain{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}},
+				First: State{Shapes: []Shape{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}},
 					Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a
 			up := *a.Uplink
@@ -268,7 +268,7 @@ func TestKilledAnywhere(t *testing.T) {
 			a2.Uplink = &up
 			a2.Bridges = append(append([]Bridge{}, a.Bridges...), c.Bridges...)
 			l.Last = State{
-				Domains: []Domain{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}},
+				Shapes: []Shape{a2}, Groups: groups, Ports: map[string][]Port{a.ID: {port, subport}},
 				Forwards: map[string][]Forward{a.ID: moved},
 			}
 			vip := func(network, v4, v6 string) []VIP {
@@ -290,15 +290,15 @@ func TestKilledAnywhere(t *testing.T) {
 			var out []byte
 			nstest.Do(t, w.host, func() {
 				cmd := exec.Command("/proc/self/exe")
-				cmd.Env = append(os.Environ(), "KURYR_FABRIC_LIFE="+string(text), "KURYR_FAILPOINT="+point)
+				cmd.Env = append(os.Environ(), "KURYR_ROUTER_LIFE="+string(text), "KURYR_FAILPOINT="+point)
 				out, err = cmd.CombinedOutput()
 			})
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 				t.Fatalf("not killed: %v: %s", err, out)
 			}
-			var f *Fabric
-			nstest.Do(t, w.host, func() { f, _, err = fabricIn(dir) })
+			var f *Kernel
+			nstest.Do(t, w.host, func() { f, _, err = kernelIn(dir) })
 			must(t, err)
 			_, err = f.Reconcile(context.Background(), l.Last)
 			must(t, err)

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package fabric is the Linux data path of the embedded SDN: it turns routers, networks
+// Package router is the Linux data path of the embedded SDN: it turns routers, networks
 // and ports into kernel objects.
 //
-// A domain, which is a router with its networks or a network without a router, is one
-// pinned network namespace. A network is a bridge in it that carries the gateway
+// A router here is an SDN router with its networks, or a network without a router. It is
+// one pinned network namespace. A network is a bridge in it that carries the gateway
 // addresses. A router with an external gateway has one veth pair: up0 in its namespace, a
 // link named kr… in the host's namespace. Addresses are translated twice: the router maps
 // containers, ports and floating addresses behind its uplink address; the host knows only
@@ -21,8 +21,8 @@
 // link that is not its own.
 //
 // Every method is idempotent, and whatever a killed one left is finished by the next call
-// for the same thing or by Reconcile. Calls for different domains run in parallel; calls
-// for one domain, and Reconcile against all others, wait for each other.
+// for the same thing or by Reconcile. Calls for different routers run in parallel; calls
+// for one router, and Reconcile against all others, wait for each other.
 //
 // A floating IPv6 address is announced by a proxy neighbour entry that the kernel heeds
 // only where proxy_ndp is on for the host's link; that switch is the host's, so IPv6
@@ -32,6 +32,6 @@
 // VLAN link of that port's tap as its own tap. It follows that tap as it comes and goes,
 // of which one socket tells.
 //
-// On a kernel without IPv6 what is IPv6 of a domain is left out without an error, so that
+// On a kernel without IPv6 what is IPv6 of a router is left out without an error, so that
 // its IPv4 works; and on one without 802.1Q the links of subports.
 package router

@@ -28,7 +28,7 @@ type world struct {
 	t         testing.TB
 	host      netns.NsHandle
 	neighbour netns.NsHandle
-	f         *Fabric
+	f         *Kernel
 	store     *kuryrns.Store
 }
 
@@ -74,7 +74,7 @@ func newWorld(t testing.TB) *world {
 	)
 	w.settle()
 	nstest.Do(t, w.host, func() {
-		w.f, err = New(Config{
+		w.f, err = New(Options{
 			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
 			Uplink6: netip.MustParsePrefix("fd00:6b75::/64"),
 		})
@@ -129,7 +129,7 @@ func (w *world) sh(ns netns.NsHandle, script string) string {
 	return out
 }
 
-func (w *world) domain(id string) netns.NsHandle {
+func (w *world) router(id string) netns.NsHandle {
 	w.t.Helper()
 	ns, err := w.store.Handle(id)
 	must(w.t, err)
@@ -137,9 +137,9 @@ func (w *world) domain(id string) netns.NsHandle {
 	return ns
 }
 
-func (w *world) apply(d Domain) Result {
+func (w *world) apply(d Shape) Result {
 	w.t.Helper()
-	result, err := w.f.ApplyDomain(context.Background(), d)
+	result, err := w.f.ApplyShape(context.Background(), d)
 	must(w.t, err)
 	return result
 }
@@ -153,7 +153,7 @@ type container struct {
 }
 
 // plug makes what package bind makes, and guards the port.
-func (w *world) plug(domain string, network Bridge, hosts ...string) container {
+func (w *world) plug(router string, network Bridge, hosts ...string) container {
 	w.t.Helper()
 	c := container{ns: nstest.New(w.t), port: Port{ID: newID(), Network: network.Network, Guard: true}}
 	c.port.MAC = net.HardwareAddr{0x02, 0xca, 0xfe, c.port.ID[0], c.port.ID[1], c.port.ID[2]}
@@ -163,14 +163,14 @@ func (w *world) plug(domain string, network Bridge, hosts ...string) container {
 	c.port.OnLink = network.Addrs
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
-	nstest.Do(w.t, w.domain(domain), func() {
+	nstest.Do(w.t, w.router(router), func() {
 		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{
 			Name: TapName(c.port.ID), MTU: network.MTU, TxQLen: -1,
 		}, PeerName: "eth0",
 			PeerHardwareAddr: c.port.MAC, PeerMTU: uint32(network.MTU), PeerNamespace: netlink.NsFd(int(c.ns))})
 	})
 	must(w.t, err)
-	w.sh(w.domain(domain), fmt.Sprintf("ip link set %s master %s up", TapName(c.port.ID), BridgeName(network.Network)))
+	w.sh(w.router(router), fmt.Sprintf("ip link set %s master %s up", TapName(c.port.ID), BridgeName(network.Network)))
 	w.sh(c.ns, "ip link set eth0 up")
 	for _, a := range c.port.Addrs {
 		for _, gw := range network.Addrs {
@@ -179,7 +179,7 @@ func (w *world) plug(domain string, network Bridge, hosts ...string) container {
 			}
 		}
 	}
-	must(w.t, w.f.UpdatePorts(context.Background(), domain, nil, []Port{c.port}))
+	must(w.t, w.f.UpdatePorts(context.Background(), router, nil, []Port{c.port}))
 	return c
 }
 

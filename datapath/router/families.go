@@ -17,10 +17,10 @@ func kernelLacksIPv6() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// feasible is the domain without what the kernel has no address family for: its IPv4 is
+// feasible is the router without what the kernel has no address family for: its IPv4 is
 // not to suffer from that.
-func (f *Fabric) feasible(d Domain) Domain {
-	if !f.ipv4Only {
+func (k *Kernel) feasible(d Shape) Shape {
+	if !k.ipv4Only {
 		return d
 	}
 	d.Bridges = slices.Clone(d.Bridges)
@@ -43,24 +43,24 @@ func (f *Fabric) feasible(d Domain) Domain {
 }
 
 // feasibleForwards is feasible for forwardings.
-func (f *Fabric) feasibleForwards(list []Forward) []Forward {
-	if !f.ipv4Only {
+func (k *Kernel) feasibleForwards(list []Forward) []Forward {
+	if !k.ipv4Only {
 		return list
 	}
 	return only4(list, func(w Forward) netip.Addr { return w.Address })
 }
 
 // feasibleVIPs is feasible for VIPs.
-func (f *Fabric) feasibleVIPs(list []VIP) []VIP {
-	if !f.ipv4Only {
+func (k *Kernel) feasibleVIPs(list []VIP) []VIP {
+	if !k.ipv4Only {
 		return list
 	}
 	return only4(list, func(v VIP) netip.Addr { return v.Addr })
 }
 
 // feasibleFrontends is feasible for what is balanced.
-func (f *Fabric) feasibleFrontends(list []lb.Frontend) []lb.Frontend {
-	if !f.ipv4Only {
+func (k *Kernel) feasibleFrontends(list []lb.Frontend) []lb.Frontend {
+	if !k.ipv4Only {
 		return list
 	}
 	return only4(list, func(w lb.Frontend) netip.Addr { return w.Addr })

@@ -169,7 +169,7 @@ func icmp4(src net.HardwareAddr, from string, kind byte, to string) []byte {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")}}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")}}
 	w.apply(d)
 	sender := w.plug(d.ID, d.Bridges[0], "10.0.0.5", "fd00:a::5")
 	receiver := w.plug(d.ID, d.Bridges[0], "10.0.0.6", "fd00:a::6")
@@ -285,7 +285,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: passed %v, want %v", f.name, got, f.pass)
 		}
 	}
-	listing := w.sh(w.domain(d.ID), "timeout 10 nft list ruleset")
+	listing := w.sh(w.router(d.ID), "timeout 10 nft list ruleset")
 	if !strings.Contains(listing, TapName(sender.port.ID)) {
 		t.Errorf("nft does not name the port:\n%s", listing)
 	}
@@ -320,7 +320,7 @@ func TestGuard(t *testing.T) {
 			),
 		)
 	}
-	if listing := w.sh(w.domain(d.ID), "nft list ruleset"); strings.Contains(listing, "elements") {
+	if listing := w.sh(w.router(d.ID), "nft list ruleset"); strings.Contains(listing, "elements") {
 		t.Errorf("elements left:\n%s", listing)
 	}
 }
@@ -329,7 +329,7 @@ func TestGuard(t *testing.T) {
 func TestGuardLearning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}}
 	w.apply(d)
 	evil, victim := w.plug(d.ID, d.Bridges[0], "10.0.0.5"), w.plug(d.ID, d.Bridges[0], "10.0.0.6")
 	from, to := newWire(t, evil.ns), newWire(t, victim.ns)
@@ -341,13 +341,13 @@ func TestGuardLearning(t *testing.T) {
 		if to.sees(frame, marker) {
 			t.Error("the frame went to another port")
 		}
-		return strings.Contains(w.sh(w.domain(d.ID), "bridge fdb show dev "+TapName(evil.port.ID)), victim.port.MAC.String())
+		return strings.Contains(w.sh(w.router(d.ID), "bridge fdb show dev "+TapName(evil.port.ID)), victim.port.MAC.String())
 	}
 	if learned() {
 		t.Error("the bridge leads a port's traffic to another")
 	}
 	// a bridge of an earlier version is mended
-	w.sh(w.domain(d.ID), "ip link set "+BridgeName(d.Bridges[0].Network)+" type bridge no_linklocal_learn 0")
+	w.sh(w.router(d.ID), "ip link set "+BridgeName(d.Bridges[0].Network)+" type bridge no_linklocal_learn 0")
 	// The neighbour takes its MAC back with whatever it sends in between.
 	taught := false
 	for range 3 {
@@ -357,7 +357,7 @@ func TestGuardLearning(t *testing.T) {
 		t.Error("the frame teaches the bridge nothing without the switch, so this test proves nothing")
 	}
 	w.apply(d)
-	_, _ = w.try(w.domain(d.ID), "bridge fdb del "+victim.port.MAC.String()+" dev "+TapName(evil.port.ID)+" master")
+	_, _ = w.try(w.router(d.ID), "bridge fdb del "+victim.port.MAC.String()+" dev "+TapName(evil.port.ID)+" master")
 	if learned() {
 		t.Error("not mended")
 	}

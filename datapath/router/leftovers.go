@@ -9,19 +9,19 @@ import (
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 )
 
-// collectAfter is how many ports with security groups go before a domain's filter is
+// collectAfter is how many ports with security groups go before a router's filter is
 // cleared of what no port has any more: seldom enough that it costs each of them little,
 // and often enough that groups that come and go with their containers do not pile up.
 const collectAfter = 256
 
-// leftovers counts, by domain, the ports with groups that went since the filter was last cleared.
+// leftovers counts, by router, the ports with groups that went since the filter was last cleared.
 type leftovers struct {
 	mu sync.Mutex
 	of map[string]int
 }
 
 // due counts ports that went, and reports whether it is time to clear.
-func (l *leftovers) due(domain string, gone []Port) bool {
+func (l *leftovers) due(router string, gone []Port) bool {
 	n := 0
 	for _, p := range gone {
 		if p.Filtered() {
@@ -36,29 +36,29 @@ func (l *leftovers) due(domain string, gone []Port) bool {
 	if l.of == nil {
 		l.of = map[string]int{}
 	}
-	l.of[domain] += n
-	if l.of[domain] < collectAfter {
+	l.of[router] += n
+	if l.of[router] < collectAfter {
 		return false
 	}
-	delete(l.of, domain)
+	delete(l.of, router)
 	return true
 }
 
-func (l *leftovers) forget(domain string) {
+func (l *leftovers) forget(router string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.of, domain)
+	delete(l.of, router)
 }
 
-// collectLeftovers clears a domain's filter when enough ports have gone. What fails is
+// collectLeftovers clears a router's filter when enough ports have gone. What fails is
 // left to the next time.
-func (f *Fabric) collectLeftovers(ctx context.Context, s *space, domain string, gone []Port) {
-	if !f.leftovers.due(domain, gone) {
+func (k *Kernel) collectLeftovers(ctx context.Context, s *space, router string, gone []Port) {
+	if !k.leftovers.due(router, gone) {
 		return
 	}
-	if err := s.filtering(domain, func(p *securitygroup.Filter) error { return p.Collect() }); err != nil {
-		f.log.WarnContext(
-			ctx, "sets of security groups not collected", "domain", domain, "err", err,
+	if err := s.filtering(router, func(p *securitygroup.Filter) error { return p.Collect() }); err != nil {
+		k.log.WarnContext(
+			ctx, "sets of security groups not collected", "router", router, "err", err,
 		)
 	}
 }

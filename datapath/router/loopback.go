@@ -34,12 +34,12 @@ func loopbackRoute(link int) netlink.Route {
 
 // convergeLoopback makes the route by which answers for ::1 come in by an uplink, or
 // deletes it where the uplink has no IPv6.
-func (f *Fabric) convergeLoopback(r *run, host *space, u *Uplink, link netlink.Link) error {
+func (k *Kernel) convergeLoopback(r *run, host *space, u *Uplink, link netlink.Link) error {
 	route, want := loopbackRoute(link.Attrs().Index), u.addr(false).IsValid()
 	// Appended: the kernel has one such route for every uplink, and would replace another's.
 	add := func() error { return ignore(host.rt.RouteAppend(&route), unix.EEXIST) }
 	remove := func() error { return ignore(host.rt.RouteDel(&route), unix.ESRCH, unix.ENOENT) }
-	if f.ipv4Only {
+	if k.ipv4Only {
 		return nil
 	}
 	if r.hostLoopbacks == nil { // a change of one uplink does not read the routes of all

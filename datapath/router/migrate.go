@@ -15,77 +15,77 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places knows in which domains a network's bridge is: in one, or in two while its ports
+// places knows in which routers a network's bridge is: in one, or in two while its ports
 // are moving. It is read from the kernel once per process.
 type places struct {
 	mu     sync.Mutex
 	loaded bool
-	of     map[string][]string // bridge: domains
+	of     map[string][]string // bridge: routers
 }
 
-func (p *places) note(bridge, domain string) {
+func (p *places) note(bridge, router string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.add(bridge, domain)
+	p.add(bridge, router)
 }
 
-func (p *places) add(bridge, domain string) {
+func (p *places) add(bridge, router string) {
 	if p.of == nil {
 		p.of = map[string][]string{}
 	}
-	if !slices.Contains(p.of[bridge], domain) {
-		p.of[bridge] = append(p.of[bridge], domain)
+	if !slices.Contains(p.of[bridge], router) {
+		p.of[bridge] = append(p.of[bridge], router)
 	}
 }
 
-func (p *places) forget(bridge, domain string) {
+func (p *places) forget(bridge, router string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of[bridge] = slices.DeleteFunc(p.of[bridge], func(d string) bool { return d == domain })
+	p.of[bridge] = slices.DeleteFunc(p.of[bridge], func(d string) bool { return d == router })
 	if len(p.of[bridge]) == 0 {
 		delete(p.of, bridge)
 	}
 }
 
-func (p *places) forgetDomain(domain string) {
+func (p *places) forgetRouter(router string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for bridge, domains := range p.of {
-		if domains = slices.DeleteFunc(domains, func(d string) bool { return d == domain }); len(domains) == 0 {
+	for bridge, routers := range p.of {
+		if routers = slices.DeleteFunc(routers, func(d string) bool { return d == router }); len(routers) == 0 {
 			delete(p.of, bridge)
 		} else {
-			p.of[bridge] = domains
+			p.of[bridge] = routers
 		}
 	}
 }
 
-// others are the domains beside this one that have the bridge.
-func (f *Fabric) others(bridge, domain string) ([]string, error) {
-	f.places.mu.Lock()
-	defer f.places.mu.Unlock()
-	if !f.places.loaded {
-		if err := f.loadPlaces(); err != nil {
+// others are the routers beside this one that have the bridge.
+func (k *Kernel) others(bridge, router string) ([]string, error) {
+	k.places.mu.Lock()
+	defer k.places.mu.Unlock()
+	if !k.places.loaded {
+		if err := k.loadPlaces(); err != nil {
 			return nil, err
 		}
-		f.places.loaded = true
+		k.places.loaded = true
 	}
-	return slices.DeleteFunc(slices.Clone(f.places.of[bridge]), func(d string) bool { return d == domain }), nil
+	return slices.DeleteFunc(slices.Clone(k.places.of[bridge]), func(d string) bool { return d == router }), nil
 }
 
 // loadPlaces looks into every namespace; the caller holds the lock of places.
-func (f *Fabric) loadPlaces() error {
+func (k *Kernel) loadPlaces() error {
 	pinned := map[nsKey]bool{}
-	host, err := keyOf(f.hostNS)
+	host, err := keyOf(k.hostNS)
 	if err != nil {
 		return err
 	}
 	pinned[host] = true
-	domains, err := f.config.Namespaces.List()
+	routers, err := k.options.Namespaces.List()
 	if err != nil {
 		return err
 	}
-	for _, domain := range domains {
-		s, err := f.openDomain(domain)
+	for _, router := range routers {
+		s, err := k.openRouter(router)
 		if err != nil {
 			return err
 		}
@@ -99,24 +99,24 @@ func (f *Fabric) loadPlaces() error {
 			return err
 		}
 		for _, b := range bridges {
-			f.places.add(b.Attrs().Name, domain)
+			k.places.add(b.Attrs().Name, router)
 		}
 	}
-	f.pool.keep(func(key nsKey) bool { return pinned[key] }) // a pin may have been taken away by others
+	k.pool.keep(func(key nsKey) bool { return pinned[key] }) // a pin may have been taken away by others
 	return nil
 }
 
-// fetch moves the domain's networks here from wherever else they are.
-func (f *Fabric) fetch(ctx context.Context, d Domain) error {
+// fetch moves the router's networks here from wherever else they are.
+func (k *Kernel) fetch(ctx context.Context, d Shape) error {
 	for _, b := range d.Bridges {
 		bridge := BridgeName(b.Network)
-		others, err := f.others(bridge, d.ID)
+		others, err := k.others(bridge, d.ID)
 		if err != nil {
 			return err
 		}
 		for _, from := range others {
-			release := f.lock(from, d.ID)
-			err := f.migrate(&run{ctx: ctx, domain: d.ID}, bridge, from, d.ID)
+			release := k.lock(from, d.ID)
+			err := k.migrate(&run{ctx: ctx, router: d.ID}, bridge, from, d.ID)
 			release()
 			if err != nil {
 				return fmt.Errorf("move network %s from %s to %s: %w", b.Network, from, d.ID, err)
@@ -127,15 +127,15 @@ func (f *Fabric) fetch(ctx context.Context, d Domain) error {
 }
 
 // migrate moves a bridge's ports, and what the guard knows of them, to the bridge of the
-// same name in another domain, and deletes the emptied one. Killed on the way, it is
+// same name in another router, and deletes the emptied one. Killed on the way, it is
 // finished by the next call, as the old bridge goes last.
-func (f *Fabric) migrate(r *run, bridge, from, to string) error {
-	old, err := f.openDomain(from)
+func (k *Kernel) migrate(r *run, bridge, from, to string) error {
+	old, err := k.openRouter(from)
 	if err != nil {
 		return err
 	}
 	if old == nil {
-		f.places.forget(bridge, from)
+		k.places.forget(bridge, from)
 		return nil
 	}
 	defer old.close()
@@ -144,16 +144,16 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 		return err
 	}
 	if source == nil {
-		f.places.forget(bridge, from)
+		k.places.forget(bridge, from)
 		return nil
 	}
-	return r.mend("bridge "+bridge, "in domain "+to, "in domain "+from, func() error {
-		s, err := f.openDomain(to)
+	return r.mend("bridge "+bridge, "in router "+to, "in router "+from, func() error {
+		s, err := k.openRouter(to)
 		if err != nil {
 			return err
 		}
 		if s == nil {
-			return fmt.Errorf("domain %s has no namespace", to)
+			return fmt.Errorf("router %s has no namespace", to)
 		}
 		defer s.close()
 		target, err := s.link(bridge)
@@ -161,7 +161,7 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 			return err
 		}
 		if target == nil {
-			return fmt.Errorf("domain %s has no bridge %s", to, bridge)
+			return fmt.Errorf("router %s has no bridge %s", to, bridge)
 		}
 		taps, err := old.links("", source.Attrs().Index)
 		if err != nil {
@@ -196,7 +196,7 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 			}
 			failpoint.Here("router.migrate.moved")
 		}
-		f.watch.tell(f.trunks.moved(bridge, from, to)...)
+		k.watch.tell(k.trunks.moved(bridge, from, to)...)
 		if err := guardTable().updateOrMend(r, old, known, nil); err != nil {
 			return err
 		}
@@ -204,8 +204,8 @@ func (f *Fabric) migrate(r *run, bridge, from, to string) error {
 		if err := ignore(old.rt.LinkDel(source), unix.ENODEV); err != nil {
 			return err
 		}
-		f.places.forget(bridge, from)
-		f.log.Info("network moved to another domain", "bridge", bridge, "from", from, "to", to, "ports", len(taps))
+		k.places.forget(bridge, from)
+		k.log.Info("network moved to another router", "bridge", bridge, "from", from, "to", to, "ports", len(taps))
 		return nil
 	})
 }

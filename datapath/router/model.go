@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr/kuryr/internal/netns"
 )
 
-// Config is what a Fabric needs to know of its surroundings.
-type Config struct {
+// Options is what a Kernel needs to know of its surroundings.
+type Options struct {
 	Namespaces *netns.Store
 	// Uplink4 and Uplink6 are the ranges that the routers' uplink addresses are taken from
 	// (by the caller). The first address of each is the host's, on every uplink. Either may
@@ -23,20 +23,21 @@ type Config struct {
 	Uplink4, Uplink6 netip.Prefix
 	HostNS           string       // path of the host's network namespace; "" is the one New is called in
 	Logger           *slog.Logger // nil: slog.Default()
-	// Balanced is told of each change of what the domains balance, as [lb.Config] says; nil:
+	// Balanced is told of each change of what the routers balance, as [lb.Config] says; nil:
 	// nobody is.
 	Balanced func(lb.Transaction)
 }
 
-// Domain is a router with its networks, or one network without a router: what shares one namespace.
-type Domain struct {
+// Shape is what shares one namespace, without its ports: a router with its networks, or one
+// network without a router.
+type Shape struct {
 	ID      string // UUID of the router, or of the network
 	Bridges []Bridge
 	Uplink  *Uplink // nil: not connected to the host
 	Routes  []Route
 }
 
-// Bridge is a network in a domain.
+// Bridge is a network in a router.
 type Bridge struct {
 	Network string         // UUID
 	Addrs   []netip.Prefix // gateway addresses with their subnets' lengths; none: a network without gateway
@@ -124,8 +125,8 @@ func (w Forward) via() uint16 {
 	return w.Via
 }
 
-// VIP is an address that a domain balances connections to. What comes to it and is for no
-// frontend the domain refuses. Network is the one that it is of, whose ports find it on
+// VIP is an address that a router balances connections to. What comes to it and is for no
+// frontend the router refuses. Network is the one that it is of, whose ports find it on
 // their link; "" is one from the outside.
 type VIP struct {
 	Addr    netip.Addr
@@ -134,17 +135,17 @@ type VIP struct {
 
 // State is everything that should exist.
 type State struct {
-	Domains  []Domain
-	Ports    map[string][]Port    // by domain
-	Forwards map[string][]Forward // by domain
-	VIPs     map[string][]VIP     // by domain
-	// Frontends are where clients connect, by domain: of one domain none has the key of another.
+	Shapes   []Shape
+	Ports    map[string][]Port    // by router
+	Forwards map[string][]Forward // by router
+	VIPs     map[string][]VIP     // by router
+	// Frontends are where clients connect, by router: of one router none has the key of another.
 	Frontends map[string][]lb.Frontend
 	Groups    []securitygroup.Group // those that ports of Ports have
 	Sets      []securitygroup.Set   // those that rules of Groups name
 }
 
-// Result tells what of a domain could not be had.
+// Result tells what of a router could not be had.
 type Result struct{ Unreached []Unreached }
 
 // Unreached is a range of Uplink.Reach that got no route in the host.
@@ -155,45 +156,45 @@ type Unreached struct {
 
 // Difference is one thing in the kernel that is not as wanted.
 type Difference struct {
-	Domain string // "" is the host's namespace
+	Router string // "" is the host's namespace
 	Object string // such as "bridge br-1f0e9a3c-77"
 	Want   string // "" : it should not exist
 	Have   string // "" : it does not exist
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("[%s] %s: want %q, have %q", d.Domain, d.Object, d.Want, d.Have)
+	return fmt.Sprintf("[%s] %s: want %q, have %q", d.Router, d.Object, d.Want, d.Have)
 }
 
 // Report tells what Reconcile changed, in order; nothing means that the kernel was as wanted.
 type Report struct {
 	Changed   []Difference
-	Unreached map[string][]Unreached // by domain
+	Unreached map[string][]Unreached // by router
 }
 
-func (d Domain) validate(c Config) error {
+func (d Shape) validate(c Options) error {
 	if d.ID == "" {
-		return errors.New("domain: no id")
+		return errors.New("router: no id")
 	}
 	seen := map[string]bool{}
 	for _, b := range d.Bridges {
 		if len(b.Network) < shortID {
-			return fmt.Errorf("domain %s: network id %q is shorter than %d characters", d.ID, b.Network, shortID)
+			return fmt.Errorf("router %s: network id %q is shorter than %d characters", d.ID, b.Network, shortID)
 		}
 		if seen[BridgeName(b.Network)] {
-			return fmt.Errorf("domain %s: two networks with bridge %s", d.ID, BridgeName(b.Network))
+			return fmt.Errorf("router %s: two networks with bridge %s", d.ID, BridgeName(b.Network))
 		}
 		seen[BridgeName(b.Network)] = true
 		for _, a := range b.Addrs {
 			if !a.IsValid() {
-				return fmt.Errorf("domain %s: network %s: invalid gateway address", d.ID, b.Network)
+				return fmt.Errorf("router %s: network %s: invalid gateway address", d.ID, b.Network)
 			}
 		}
 	}
 	for _, r := range d.Routes {
 		if !r.Destination.IsValid() || !r.NextHop.IsValid() || r.Destination.Addr().Is4() != r.NextHop.Is4() {
 			return fmt.Errorf(
-				"domain %s: route %s via %s: want a prefix and a next hop of one family", d.ID, r.Destination,
+				"router %s: route %s via %s: want a prefix and a next hop of one family", d.ID, r.Destination,
 				r.NextHop,
 			)
 		}
@@ -202,7 +203,7 @@ func (d Domain) validate(c Config) error {
 		return nil
 	}
 	if len(d.ID) < shortID {
-		return fmt.Errorf("domain id %q is shorter than %d characters", d.ID, shortID)
+		return fmt.Errorf("router id %q is shorter than %d characters", d.ID, shortID)
 	}
 	var four, six int
 	for _, a := range d.Uplink.Addrs {
@@ -214,24 +215,24 @@ func (d Domain) validate(c Config) error {
 			six++
 		}
 		if !pool.IsValid() || !pool.Contains(a) || a == hostEnd(pool) {
-			return fmt.Errorf("domain %s: uplink address %s is not a router's address of range %s", d.ID, a, pool)
+			return fmt.Errorf("router %s: uplink address %s is not a router's address of range %s", d.ID, a, pool)
 		}
 	}
 	if four > 1 || six > 1 || four+six == 0 {
 		return fmt.Errorf(
-			"domain %s: uplink with %d IPv4 and %d IPv6 addresses, want one of a family or of each", d.ID,
+			"router %s: uplink with %d IPv4 and %d IPv6 addresses, want one of a family or of each", d.ID,
 			four, six,
 		)
 	}
 	for _, f := range d.Uplink.Floating {
 		if !f.External.IsValid() || f.Internal.IsValid() && f.Internal.Is4() != f.External.Is4() {
 			return fmt.Errorf(
-				"domain %s: floating address %s to %s: want two addresses of one family", d.ID, f.External,
+				"router %s: floating address %s to %s: want two addresses of one family", d.ID, f.External,
 				f.Internal,
 			)
 		}
 		if !d.Uplink.addr(f.External.Is4()).IsValid() {
-			return fmt.Errorf("domain %s: floating address %s: the uplink has no address of its family", d.ID, f.External)
+			return fmt.Errorf("router %s: floating address %s: the uplink has no address of its family", d.ID, f.External)
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func (s *space) changeProxy(kind, flags int, p proxy) error {
 
 // convergeProxies announces floating addresses on the links whose subnets hold them. An
 // address of no subnet of the host is routed to it by others.
-func (f *Fabric) convergeProxies(r *run, host *space, u *Uplink, c *claims) error {
+func (k *Kernel) convergeProxies(r *run, host *space, u *Uplink, c *claims) error {
 	if len(u.Floating) == 0 {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (f *Fabric) convergeProxies(r *run, host *space, u *Uplink, c *claims) erro
 }
 
 // dropProxy no longer answers for an address; entries of others stay.
-func (f *Fabric) dropProxy(r *run, host *space, a netip.Addr) error {
+func (k *Kernel) dropProxy(r *run, host *space, a netip.Addr) error {
 	have, err := host.proxies()
 	if err != nil {
 		return err

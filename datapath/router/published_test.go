@@ -124,7 +124,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 		must(t, w.f.UpdateForwards(ctx, b.ID, nil, inB))
 	}
 	state := State{
-		Domains: []Domain{a, b}, Ports: map[string][]Port{a.ID: {one.port, two.port}, b.ID: {three.port}},
+		Shapes: []Shape{a, b}, Ports: map[string][]Port{a.ID: {one.port, two.port}, b.ID: {three.port}},
 		Forwards: map[string][]Forward{a.ID: inA, b.ID: inB},
 	}
 	w.mustMatch(state)
@@ -165,7 +165,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	a.Uplink.Addrs = []netip.Addr{netip.MustParseAddr("100.64.0.9"), netip.MustParseAddr("fd00:6b75::9")}
 	w.apply(a)
 	check("with other uplink addresses")
-	state.Domains[0] = a
+	state.Shapes[0] = a
 	w.mustMatch(state)
 	w.sh(w.host, "nft delete table inet kuryr; ip -6 route flush table local proto 75")
 	if _, err := w.f.Reconcile(ctx, state); err != nil {
@@ -173,7 +173,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	}
 	check("after a reconcile")
 	// A second uplink's end takes no other's way back.
-	must(t, w.f.DeleteDomain(ctx, b.ID))
+	must(t, w.f.DeleteRouter(ctx, b.ID))
 	if got := w.asked(w.host, "tcp", "[::1]:8080"); got != "two fd00:6b75::1" {
 		t.Errorf("::1 after another router went: %q", got)
 	}
@@ -189,7 +189,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	if out := w.sh(w.host, "nft list table inet kuryr"); strings.Contains(out, "8080") {
 		t.Errorf("left in the host\n%s", out)
 	}
-	state = State{Domains: []Domain{a}, Ports: map[string][]Port{a.ID: {one.port, two.port}}}
+	state = State{Shapes: []Shape{a}, Ports: map[string][]Port{a.ID: {one.port, two.port}}}
 	w.mustMatch(state)
 }
 
@@ -406,7 +406,7 @@ table inet kuryr {
 }`
 	w.sh(w.host, "nft -f - <<'EOF'"+old+"\nEOF")
 	w.sh(
-		w.domain(a.ID),
+		w.router(a.ID),
 		`nft delete set inet kuryr origin4; nft delete set inet kuryr origin6; nft add element inet `+
 			`kuryr published4 '{ tcp . 8080 : 10.0.0.5 . 80 }'`,
 	)
@@ -414,7 +414,7 @@ table inet kuryr {
 		t.Fatalf("with the old tables %q", got)
 	}
 	state := State{
-		Domains: []Domain{a}, Ports: map[string][]Port{a.ID: {c.port}},
+		Shapes: []Shape{a}, Ports: map[string][]Port{a.ID: {c.port}},
 		Forwards: map[string][]Forward{a.ID: forwards},
 	}
 	if _, err := w.f.Reconcile(context.Background(), state); err != nil {

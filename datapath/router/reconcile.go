@@ -18,58 +18,58 @@ import (
 
 // Reconcile makes the kernel hold exactly what s says of what is ours, and touches
 // nothing else; where nothing differs nothing is changed, so no traffic is interrupted. s
-// must be current: what other calls made that s does not know is removed. One domain that
+// must be current: what other calls made that s does not know is removed. One router that
 // cannot be mended does not hinder the others; its error is in the joined error.
-func (f *Fabric) Reconcile(ctx context.Context, s State) (Report, error) {
-	return f.compare(ctx, s, false)
+func (k *Kernel) Reconcile(ctx context.Context, s State) (Report, error) {
+	return k.compare(ctx, s, false)
 }
 
 // Diff is what Reconcile would change. What hangs on something missing is not listed beside it.
-func (f *Fabric) Diff(ctx context.Context, s State) ([]Difference, error) {
-	report, err := f.compare(ctx, s, true)
+func (k *Kernel) Diff(ctx context.Context, s State) ([]Difference, error) {
+	report, err := k.compare(ctx, s, true)
 	return report.Changed, err
 }
 
 // Down takes everything of ours out of the kernel: all namespaces of the store, and what
 // is ours in the host's.
-func (f *Fabric) Down(ctx context.Context) error {
-	f.gate.Lock()
-	defer f.gate.Unlock()
-	_, err := f.compareLocked(ctx, State{}, false)
+func (k *Kernel) Down(ctx context.Context) error {
+	k.gate.Lock()
+	defer k.gate.Unlock()
+	_, err := k.compareLocked(ctx, State{}, false)
 	if err != nil {
 		return err
 	}
-	host, err := f.openHost()
+	host, err := k.openHost()
 	if err != nil {
 		return err
 	}
 	defer host.close()
-	f.hostReady.Store(false)
+	k.hostReady.Store(false)
 	failpoint.Here("router.down.swept")
-	if err := f.host.remove(&run{ctx: ctx}, host); err != nil {
+	if err := k.host.remove(&run{ctx: ctx}, host); err != nil {
 		return err
 	}
-	f.collector.Wait()
+	k.collector.Wait()
 	return nil
 }
 
-func (f *Fabric) compare(ctx context.Context, s State, dry bool) (Report, error) {
-	f.gate.Lock()
-	defer f.gate.Unlock()
-	return f.compareLocked(ctx, s, dry)
+func (k *Kernel) compare(ctx context.Context, s State, dry bool) (Report, error) {
+	k.gate.Lock()
+	defer k.gate.Unlock()
+	return k.compareLocked(ctx, s, dry)
 }
 
-func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
+func (k *Kernel) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
 	report := Report{Unreached: map[string][]Unreached{}}
-	domains := make([]Domain, len(state.Domains))
-	for i, d := range state.Domains {
-		if err := d.validate(f.config); err != nil {
+	routers := make([]Shape, len(state.Shapes))
+	for i, d := range state.Shapes {
+		if err := d.validate(k.options); err != nil {
 			return report, err
 		}
-		domains[i] = f.feasible(d)
+		routers[i] = k.feasible(d)
 	}
-	state.Domains = domains
-	host, err := f.openHost()
+	state.Shapes = routers
+	host, err := k.openHost()
 	if err != nil {
 		return report, err
 	}
@@ -81,69 +81,69 @@ func (f *Fabric) compareLocked(ctx context.Context, state State, dry bool) (Repo
 	if r.hostLoopbacks, err = host.loopbacks(); err != nil {
 		return report, err
 	}
-	err = f.compareAll(r, host, state, report.Unreached)
+	err = k.compareAll(r, host, state, report.Unreached)
 	report.Changed = r.diffs
 	return report, err
 }
 
-func (f *Fabric) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
-	f.places.mu.Lock()
-	f.places.of = nil
-	err := f.loadPlaces()
-	f.places.loaded = err == nil
-	f.places.mu.Unlock()
+func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
+	k.places.mu.Lock()
+	k.places.of = nil
+	err := k.loadPlaces()
+	k.places.loaded = err == nil
+	k.places.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	needed := len(state.Domains) > 0
+	needed := len(state.Shapes) > 0
 	if needed {
-		if err := f.host.converge(r, host); err != nil {
+		if err := k.host.converge(r, host); err != nil {
 			return err
 		}
-		f.hostReady.Store(!r.dry)
+		k.hostReady.Store(!r.dry)
 	}
 	var errs []error
 	var all claims
 	wanted := map[string]bool{}
-	for _, d := range state.Domains {
+	for _, d := range state.Shapes {
 		wanted[d.ID] = true
 		own := r.in(d.ID)
-		c, err := f.compareDomain(own, host, d, state)
+		c, err := k.compareRouter(own, host, d, state)
 		r.join(own)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("domain %s: %w", d.ID, err))
+			errs = append(errs, fmt.Errorf("router %s: %w", d.ID, err))
 		}
 		unreached[d.ID] = c.result.Unreached
 		all.elements = append(all.elements, c.elements...)
 		all.proxies = append(all.proxies, c.proxies...)
 	}
-	failpoint.Here("router.reconcile.domains")
+	failpoint.Here("router.reconcile.routers")
 	// Ports move before anything is deleted: they may lie in a namespace that goes.
-	for _, d := range state.Domains {
+	for _, d := range state.Shapes {
 		own := r.in(d.ID)
-		errs = append(errs, f.compareTaps(own, d, state.Ports[d.ID]))
+		errs = append(errs, k.compareTaps(own, d, state.Ports[d.ID]))
 		r.join(own)
 	}
-	errs = append(errs, f.compareLegs(r, state, wanted))
+	errs = append(errs, k.compareLegs(r, state, wanted))
 	failpoint.Here("router.reconcile.ports")
 	if needed {
-		remove, add, err := f.host.syncChanges(r, host, all.elements)
+		remove, add, err := k.host.syncChanges(r, host, all.elements)
 		errs = append(errs, err, host.forgetElements(remove, add))
 	}
 	failpoint.Here("router.reconcile.elements")
 	if err := errors.Join(errs...); err != nil {
 		return err // nothing is swept on the word of a comparison that failed
 	}
-	return f.sweep(r, host, wanted, all.proxies)
+	return k.sweep(r, host, wanted, all.proxies)
 }
 
-// compareDomain mends one domain's shape and elements.
-func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (claims, error) {
-	c, err := f.converge(r, host, d)
+// compareRouter mends one router's shape and elements.
+func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claims, error) {
+	c, err := k.converge(r, host, d)
 	if c.space != nil {
 		defer c.space.close()
 	}
-	wantedForwards := f.feasibleForwards(state.Forwards[d.ID])
+	wantedForwards := k.feasibleForwards(state.Forwards[d.ID])
 	if d.Uplink != nil {
 		_, there, ferr := forwardElements(wantedForwards, d.Uplink)
 		if ferr != nil {
@@ -154,7 +154,7 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	if err != nil || c.space == nil {
 		return c, err
 	}
-	routes := f.convergeRoutes(r, c.space, d)
+	routes := k.convergeRoutes(r, c.space, d)
 	guards, err := portsElements(state.Ports[d.ID])
 	if err != nil {
 		return c, errors.Join(routes, err)
@@ -172,8 +172,8 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	}
 	// What is wrong with these hinders no forwarding. VIPs come when what they lead to is there.
 	rest := errors.Join(
-		routes, f.compareFrontends(r, c.space, state.Frontends[d.ID]),
-		c.space.compareVIPs(r, f.feasibleVIPs(state.VIPs[d.ID])),
+		routes, k.compareFrontends(r, c.space, state.Frontends[d.ID]),
+		c.space.compareVIPs(r, k.feasibleVIPs(state.VIPs[d.ID])),
 	)
 	if d.Uplink == nil {
 		return c, rest
@@ -193,21 +193,21 @@ func (f *Fabric) compareDomain(r *run, host *space, d Domain, state State) (clai
 	return c, errors.Join(rest, err, c.space.forgetElements(remove, nil))
 }
 
-// compareTaps fetches the domain's networks from other domains, puts its ports' links
+// compareTaps fetches the router's networks from other routers, puts its ports' links
 // below their bridges, and removes links of ports that do not exist.
-func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
+func (k *Kernel) compareTaps(r *run, d Shape, ports []Port) error {
 	for _, b := range d.Bridges {
-		others, err := f.others(BridgeName(b.Network), d.ID)
+		others, err := k.others(BridgeName(b.Network), d.ID)
 		if err != nil {
 			return err
 		}
 		for _, from := range others {
-			if err := f.migrate(r, BridgeName(b.Network), from, d.ID); err != nil {
+			if err := k.migrate(r, BridgeName(b.Network), from, d.ID); err != nil {
 				return err
 			}
 		}
 	}
-	s, err := f.openDomain(d.ID)
+	s, err := k.openRouter(d.ID)
 	if err != nil || s == nil {
 		return err
 	}
@@ -257,19 +257,19 @@ func (f *Fabric) compareTaps(r *run, d Domain, ports []Port) error {
 	return nil
 }
 
-// sweep removes what is ours and belongs to no wanted domain.
-func (f *Fabric) sweep(r *run, host *space, wanted map[string]bool, proxies []proxy) error {
-	domains, err := f.config.Namespaces.List()
+// sweep removes what is ours and belongs to no wanted router.
+func (k *Kernel) sweep(r *run, host *space, wanted map[string]bool, proxies []proxy) error {
+	routers, err := k.options.Namespaces.List()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, id := range domains {
+	for _, id := range routers {
 		if wanted[id] {
 			continue
 		}
 		own := r.in(id)
-		errs = append(errs, f.deleteDomain(own, host, id))
+		errs = append(errs, k.deleteRouter(own, host, id))
 		r.join(own)
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -23,12 +23,12 @@ import (
 // scene is two routers, a network without one, ports and forwardings.
 func scene(w *world) (State, []container) {
 	a, b := twoRouters()
-	c := Domain{ID: newID()}
+	c := Shape{ID: newID()}
 	c.Bridges = []Bridge{{Network: c.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, MTU: 1500}}
 	a.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.50"), netip.MustParseAddr("10.0.0.5")}}
 	a.Uplink.Reach = []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}
 	b.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.0.0.7")}}
-	state := State{Domains: []Domain{a, b, c}, Ports: map[string][]Port{}, Forwards: map[string][]Forward{
+	state := State{Shapes: []Shape{a, b, c}, Ports: map[string][]Port{}, Forwards: map[string][]Forward{
 		a.ID: {{
 			netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0,
 		}, {netip.IPv6Unspecified(), unix.IPPROTO_UDP, 53, netip.MustParseAddrPort("[fd00:a::5]:53"), 0},
@@ -37,7 +37,7 @@ func scene(w *world) (State, []container) {
 		b.ID: {{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8081, netip.MustParseAddrPort("10.0.0.5:80"), 0}},
 	}}
 	var plugged []container
-	for _, d := range state.Domains {
+	for _, d := range state.Shapes {
 		w.apply(d)
 		p := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 		p.port.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("10.0.0.64/28")}}
@@ -84,8 +84,8 @@ func TestReconcileAfterDamage(t *testing.T) {
 	state, plugged := scene(w)
 	before := foreignImage(w)
 	w.mustMatch(state)
-	a, b := state.Domains[0], state.Domains[1]
-	nsA, nsB := w.domain(a.ID), w.domain(b.ID)
+	a, b := state.Shapes[0], state.Shapes[1]
+	nsA, nsB := w.router(a.ID), w.router(b.ID)
 	alone := false
 	hit := func(ns netns.NsHandle, script string) {
 		t.Helper()
@@ -130,8 +130,8 @@ func TestReconcileAfterDamage(t *testing.T) {
 		{"sysctl changed", func() { hit(nsB, "sysctl -qw net.ipv4.ip_forward=0") }},
 		{"proxy neighbour gone", func() { hit(w.host, "ip neigh del proxy 198.51.100.50 dev ext0 || true") }},
 		{"stale pin", func() { must(t, os.WriteFile(w.store.Path("0badc0de-stale"), nil, 0o444)) }},
-		{"stale domain", func() {
-			w.apply(Domain{ID: newID(), Bridges: []Bridge{bridge("10.7.0.1/24")}, Uplink: uplink("100.64.0.77")})
+		{"stale router", func() {
+			w.apply(Shape{ID: newID(), Bridges: []Bridge{bridge("10.7.0.1/24")}, Uplink: uplink("100.64.0.77")})
 		}},
 		{"stale tap", func() { hit(nsA, "ip link add tapdeadbeef-00 type veth peer name x") }},
 		{"tap released", func() { hit(nsA, "ip link set "+TapName(plugged[0].port.ID)+" nomaster") }},
@@ -211,9 +211,9 @@ func TestRestart(t *testing.T) {
 		})
 	}()
 	for range 10 {
-		var f *Fabric
+		var f *Kernel
 		var nerr error
-		nstest.Do(t, w.host, func() { f, nerr = New(w.f.config) })
+		nstest.Do(t, w.host, func() { f, nerr = New(w.f.options) })
 		must(t, nerr)
 		report, rerr := f.Reconcile(context.Background(), state)
 		must(t, rerr)
@@ -232,8 +232,8 @@ func TestMigration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := context.Background()
-	router := Domain{ID: newID(), Uplink: uplink("100.64.0.2")}
-	alone := Domain{ID: newID()}
+	router := Shape{ID: newID(), Uplink: uplink("100.64.0.2")}
+	alone := Shape{ID: newID()}
 	alone.Bridges = []Bridge{{Network: alone.ID, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, MTU: 1500}}
 	w.apply(router)
 	w.apply(alone)
@@ -244,10 +244,10 @@ func TestMigration(t *testing.T) {
 	attached := router
 	attached.Bridges = alone.Bridges
 	w.apply(attached)
-	must(t, w.f.DeleteDomain(ctx, alone.ID))
+	must(t, w.f.DeleteRouter(ctx, alone.ID))
 	w.reaches(a.ns, "10.0.0.6", true)
 	w.reaches(a.ns, neighbourAddr4, true)
-	state := State{Domains: []Domain{attached}, Ports: map[string][]Port{router.ID: {a.port, b.port}}}
+	state := State{Shapes: []Shape{attached}, Ports: map[string][]Port{router.ID: {a.port, b.port}}}
 	w.mustMatch(state)
 
 	// back, told to the router first
@@ -256,12 +256,12 @@ func TestMigration(t *testing.T) {
 	w.reaches(a.ns, "10.0.0.6", true)
 	w.reaches(a.ns, neighbourAddr4, false)
 	// the router's emptied bridge goes with the migration
-	w.mustMatch(State{Domains: []Domain{router, alone}, Ports: map[string][]Port{alone.ID: {a.port, b.port}}})
+	w.mustMatch(State{Shapes: []Shape{router, alone}, Ports: map[string][]Port{alone.ID: {a.port, b.port}}})
 
 	// and by reconcile alone, in a process that knows nothing
-	var f *Fabric
+	var f *Kernel
 	var err error
-	nstest.Do(t, w.host, func() { f, err = New(w.f.config) })
+	nstest.Do(t, w.host, func() { f, err = New(w.f.options) })
 	must(t, err)
 	if _, err := f.Reconcile(ctx, state); err != nil {
 		t.Fatal(err)
@@ -277,18 +277,18 @@ func TestMigration(t *testing.T) {
 func TestRefusedRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
 	d.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.9.9.9")}}
 	d.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.40"), netip.MustParseAddr("10.0.0.5")}}
-	if _, err := w.f.ApplyDomain(context.Background(), d); err == nil || !strings.Contains(err.Error(), "192.0.2.0/24") {
+	if _, err := w.f.ApplyShape(context.Background(), d); err == nil || !strings.Contains(err.Error(), "192.0.2.0/24") {
 		t.Errorf("error %v, want one that names the route", err)
 	}
 	c := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 	w.reaches(w.neighbour, "198.51.100.40", true)
-	w.sh(w.domain(d.ID), "nft flush ruleset")
+	w.sh(w.router(d.ID), "nft flush ruleset")
 	w.sh(w.host, "nft flush ruleset")
 	report, err := w.f.Reconcile(context.Background(), State{
-		Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {c.port}},
+		Shapes: []Shape{d}, Ports: map[string][]Port{d.ID: {c.port}},
 	})
 	if err == nil || len(report.Changed) == 0 {
 		t.Errorf("changed %v, error %v", report.Changed, err)
@@ -299,16 +299,16 @@ func TestRefusedRoute(t *testing.T) {
 func TestForeignLinkIsNotTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Uplink: uplink("100.64.0.2")}
+	d := Shape{ID: newID(), Uplink: uplink("100.64.0.2")}
 	w.sh(w.host, "ip link add "+UplinkName(d.ID)+" type bridge")
-	if _, err := w.f.ApplyDomain(context.Background(), d); err == nil || !strings.Contains(err.Error(), "foreign link") {
+	if _, err := w.f.ApplyShape(context.Background(), d); err == nil || !strings.Contains(err.Error(), "foreign link") {
 		t.Errorf("error %v", err)
 	}
-	must(t, w.f.DeleteDomain(context.Background(), d.ID))
+	must(t, w.f.DeleteRouter(context.Background(), d.ID))
 	w.sh(w.host, "ip link show "+UplinkName(d.ID))
 }
 
-// TestParallel applies and deletes many domains at once.
+// TestParallel applies and deletes many routers at once.
 func TestParallel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -316,16 +316,16 @@ func TestParallel(t *testing.T) {
 	const n = 16
 	for i := range n {
 		go func() {
-			d := Domain{
+			d := Shape{
 				ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00::1/64")},
 				Uplink: uplink(fmt.Sprintf("100.64.1.%d", i+1)),
 			}
 			for range 3 {
-				if _, err := w.f.ApplyDomain(context.Background(), d); err != nil {
+				if _, err := w.f.ApplyShape(context.Background(), d); err != nil {
 					done <- err
 					return
 				}
-				if err := w.f.DeleteDomain(context.Background(), d.ID); err != nil {
+				if err := w.f.DeleteRouter(context.Background(), d.ID); err != nil {
 					done <- err
 					return
 				}

@@ -11,7 +11,7 @@ import (
 type run struct {
 	ctx    context.Context
 	dry    bool
-	domain string
+	router string
 	diffs  []Difference
 	// hostAddrs, in a pass over everything, holds the host's addresses by link index, so
 	// that they are read once.
@@ -25,7 +25,7 @@ func (r *run) mend(object, want, have string, fix func() error) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: object, Want: want, Have: have})
+	r.diffs = append(r.diffs, Difference{Router: r.router, Object: object, Want: want, Have: have})
 	if r.dry {
 		return nil
 	}
@@ -35,10 +35,10 @@ func (r *run) mend(object, want, have string, fix func() error) error {
 	return nil
 }
 
-// in returns a run whose differences are noted for another domain; the caller takes them
+// in returns a run whose differences are noted for another router; the caller takes them
 // over with join.
-func (r *run) in(domain string) *run {
-	return &run{ctx: r.ctx, dry: r.dry, domain: domain, hostAddrs: r.hostAddrs, hostLoopbacks: r.hostLoopbacks}
+func (r *run) in(router string) *run {
+	return &run{ctx: r.ctx, dry: r.dry, router: router, hostAddrs: r.hostAddrs, hostLoopbacks: r.hostLoopbacks}
 }
 
 func (r *run) join(other *run) { r.diffs = append(r.diffs, other.diffs...) }

@@ -90,7 +90,7 @@ func TestShareOfFlows(t *testing.T) {
 		_ = unix.Sendto(out.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: out.index})
 	}
 	check("after a flood")
-	ns := f.domain(f.d.ID)
+	ns := f.router(f.d.ID)
 	n, err := strconv.Atoi(strings.TrimSpace(f.sh(ns,
 		"nft list set bridge kuryr_policy flows_out4 | grep -o expires | wc -l")))
 	must(t, err)
@@ -119,7 +119,7 @@ func TestShareOfInbound(t *testing.T) {
 		f.expect("after a flood", near.ns, "tcp", net.JoinHostPort(addr, "80"), true)
 		f.expect("after a flood", near.ns, "udp", net.JoinHostPort(addr, "80"), true)
 	}
-	if !strings.Contains(f.sh(f.domain(f.d.ID), "nft list chain bridge kuryr_policy fresh_in4"),
+	if !strings.Contains(f.sh(f.router(f.d.ID), "nft list chain bridge kuryr_policy fresh_in4"),
 		"drop") {
 		t.Error("no new flow was refused")
 	}
@@ -138,7 +138,7 @@ func TestShareOfSeats(t *testing.T) {
 	f.group("client", anything(securitygroup.Egress)...)
 	f.join(&server, "server")
 	f.join(&client, "client")
-	ns := f.domain(f.d.ID)
+	ns := f.router(f.d.ID)
 	seats := func(want int) {
 		t.Helper()
 		have := map[string]int{}
@@ -237,7 +237,7 @@ func TestShareOfConnections(t *testing.T) {
 	f := newFiltered(t)
 	evil, near := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"), f.plug(f.d.ID,
 		f.d.Bridges[0], "10.0.0.7", "fd00:a::7")
-	other := Domain{ID: newID(), Bridges: []Bridge{bridge("10.5.0.1/24", "fd00:5::1/64")},
+	other := Shape{ID: newID(), Bridges: []Bridge{bridge("10.5.0.1/24", "fd00:5::1/64")},
 		Uplink: uplink("100.64.0.5", "fd00:6b75::5")}
 	f.apply(other)
 	far := f.plug(other.ID, other.Bridges[0], "10.5.0.6", "fd00:5::6")
@@ -247,7 +247,7 @@ func TestShareOfConnections(t *testing.T) {
 			"nft add rule inet t i udp dport != 80 drop")
 	most, err := connectionsAtMost()
 	must(t, err)
-	ns := f.domain(f.d.ID)
+	ns := f.router(f.d.ID)
 	tracked := func(ns netns.NsHandle) int {
 		n, err := strconv.Atoi(strings.TrimSpace(f.sh(ns,
 			"cat /proc/sys/net/netfilter/nf_conntrack_count")))
@@ -278,7 +278,7 @@ func TestShareOfConnections(t *testing.T) {
 	// A router without uplink tracks nothing, and has no table.
 	other.Uplink = nil
 	f.apply(other)
-	if tables := f.sh(f.domain(other.ID), "nft list tables"); strings.Contains(tables,
+	if tables := f.sh(f.router(other.ID), "nft list tables"); strings.Contains(tables,
 		"kuryr_share") {
 		t.Errorf("without uplink: %s", tables)
 	}
@@ -293,7 +293,7 @@ func TestShareOfNeighbours(t *testing.T) {
 		t.Skip("this kernel cannot limit rates")
 	}
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"),
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"),
 		bridge("10.1.0.1/16", "fd00:b::1/64")}, Uplink: uplink("100.64.0.2", "fd00:6b75::2")}
 	w.apply(d)
 	f := &filtered{world: w, d: d}
@@ -315,13 +315,13 @@ func TestShareOfNeighbours(t *testing.T) {
 				}
 			}
 		})
-		n, err := strconv.Atoi(strings.TrimSpace(w.sh(w.domain(d.ID),
+		n, err := strconv.Atoi(strings.TrimSpace(w.sh(w.router(d.ID),
 			"ip -"+[]string{"4",
 				"6"}[i]+" neigh show dev "+BridgeName(d.Bridges[1].Network)+" nud all | wc -l")))
 		must(t, err)
 		if i == 0 && n < nearBurst/2 || n > 2*nearBurst { // both families have one share
 			t.Errorf("the router looks for %d addresses, want about %d: %s", n, nearBurst,
-				w.sh(w.domain(d.ID), "nft list chain inet kuryr_share prerouting"))
+				w.sh(w.router(d.ID), "nft list chain inet kuryr_share prerouting"))
 		}
 		w.reaches(near.ns, far.port.Addrs[i].String(), true)
 	}

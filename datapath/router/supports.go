@@ -24,7 +24,7 @@ type Support struct {
 
 // Supports tells what this kernel can: it is tried, once, in a network namespace that is
 // thrown away, by which modules are loaded as they would be.
-func (f *Fabric) Supports() Support { return supports() }
+func (k *Kernel) Supports() Support { return supports() }
 
 var supports = sync.OnceValue(func() (can Support) {
 	_ = kuryrns.OnOwnThread(func() error { can = probe(); return nil })

@@ -270,11 +270,11 @@ func (t table) syncChanges(r *run, s *space, want []nft.Element,
 		return nil, nil, nil
 	}
 	for _, e := range remove {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+		r.diffs = append(r.diffs, Difference{Router: r.router, Object: "nft element " + e.Set,
 			Have: e.String()})
 	}
 	for _, e := range add {
-		r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: "nft element " + e.Set,
+		r.diffs = append(r.diffs, Difference{Router: r.router, Object: "nft element " + e.Set,
 			Want: e.String()})
 	}
 	if r.dry {

@@ -15,10 +15,10 @@ import (
 func TestTableOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}}
 	w.apply(d)
 	a, b := w.plug(d.ID, d.Bridges[0], "10.0.0.5"), w.plug(d.ID, d.Bridges[0], "10.0.0.6")
-	ns := w.domain(d.ID)
+	ns := w.router(d.ID)
 	for _, command := range []string{
 		"flush chain bridge kuryr nd_source", "flush chain bridge kuryr nd_target",
 		"flush chain bridge kuryr ip6_unspecified", "delete chain bridge kuryr nd_target",

@@ -20,8 +20,8 @@ import (
 	"github.com/kuryr/kuryr/internal/backoff"
 )
 
-// tapWatch hears of links as they appear in any domain, so that legs follow their
-// parents' taps. One socket in the host's namespace hears of all: each domain's namespace
+// tapWatch hears of links as they appear in any router, so that legs follow their
+// parents' taps. One socket in the host's namespace hears of all: each router's namespace
 // has an id there (see introduce). It is open from the first subport on.
 type tapWatch struct {
 	once    sync.Once
@@ -40,10 +40,10 @@ type tapWatch struct {
 const watchBuffer = 1 << 20
 
 // watchTaps begins to listen, once.
-func (f *Fabric) watchTaps() error {
-	w := &f.watch
+func (k *Kernel) watchTaps() error {
+	w := &k.watch
 	w.once.Do(func() {
-		socket, err := nl.SubscribeAt(f.hostNS, netns.None(), unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+		socket, err := nl.SubscribeAt(k.hostNS, netns.None(), unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
 		if err == nil {
 			_ = socket.SetReceiveBufferSize(watchBuffer, true) // what is not heard for lack of room is looked for
 			if err = unix.SetsockoptInt(socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
@@ -57,15 +57,15 @@ func (f *Fabric) watchTaps() error {
 		var ctx context.Context
 		ctx, w.end = context.WithCancel(context.Background())
 		w.socket = socket
-		w.running.Go(func() { f.listen(ctx, socket) })
-		w.running.Go(func() { f.follow(ctx) })
+		w.running.Go(func() { k.listen(ctx, socket) })
+		w.running.Go(func() { k.follow(ctx) })
 	})
 	return w.err
 }
 
 // close ends the watch, if it was begun. No other method may be called any more.
 func (w *tapWatch) close() {
-	w.once.Do(func() { w.err = errors.New("the fabric is closed") })
+	w.once.Do(func() { w.err = errors.New("the data path is closed") })
 	if w.socket == nil {
 		return
 	}
@@ -74,9 +74,9 @@ func (w *tapWatch) close() {
 	w.running.Wait()
 }
 
-// introduce gives the domain's namespace an id in the host's, if it has none: only then
+// introduce gives the router's namespace an id in the host's, if it has none: only then
 // what happens there is told here. The kernel forgets it with the namespace.
-func (f *Fabric) introduce(host, s *space) error {
+func (k *Kernel) introduce(host, s *space) error {
 	id, err := host.rt.GetNetNsIdByFd(int(s.ns))
 	if err == nil && id < 0 {
 		err = ignore(host.rt.SetNetNsIdByFd(int(s.ns), -1), unix.EEXIST)
@@ -88,7 +88,7 @@ func (f *Fabric) introduce(host, s *space) error {
 }
 
 // listen reads what the kernel tells until the socket is closed.
-func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
+func (k *Kernel) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 	for {
 		messages, _, err := socket.Receive()
 		switch {
@@ -97,10 +97,10 @@ func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil: // most likely ENOBUFS: something was not heard
-			f.log.Debug("link events lost, reading all parents of subports", "err", err)
-			f.watch.tell(f.trunks.taps()...)
+			k.log.Debug("link events lost, reading all parents of subports", "err", err)
+			k.watch.tell(k.trunks.taps()...)
 			if !errors.Is(err, unix.ENOBUFS) {
-				f.log.Error("watch of links ended, new parents of subports get no VLANs",
+				k.log.Error("watch of links ended, new parents of subports get no VLANs",
 					"err", err,
 				)
 				return
@@ -108,8 +108,8 @@ func (f *Fabric) listen(ctx context.Context, socket *nl.NetlinkSocket) {
 			continue
 		}
 		for _, m := range messages {
-			if name := appeared(m.Header.Type, m.Data); name != "" && f.trunks.carries(name) {
-				f.watch.tell(name)
+			if name := appeared(m.Header.Type, m.Data); name != "" && k.trunks.carries(name) {
+				k.watch.tell(name)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (w *tapWatch) take() map[string]bool {
 }
 
 // follow makes the legs of taps that appeared. Those that could not be made it tries again.
-func (f *Fabric) follow(ctx context.Context) {
+func (k *Kernel) follow(ctx context.Context) {
 	var again <-chan time.Time
 	failed := map[string]bool{}
 	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
@@ -165,16 +165,16 @@ func (f *Fabric) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.watch.news:
+		case <-k.watch.news:
 		case <-again:
 		}
-		maps.Copy(failed, f.watch.take())
+		maps.Copy(failed, k.watch.take())
 		taps := slices.Collect(maps.Keys(failed))
 		clear(failed)
 		for _, tap := range taps {
-			if err := f.raiseOn(ctx, tap); err != nil && ctx.Err() == nil {
+			if err := k.raiseOn(ctx, tap); err != nil && ctx.Err() == nil {
 				failed[tap] = true
-				f.log.Warn("subports are not reached through their parent yet", "tap", tap, "err", err, "again_in", pause)
+				k.log.Warn("subports are not reached through their parent yet", "tap", tap, "err", err, "again_in", pause)
 			}
 		}
 		again = nil
@@ -189,28 +189,28 @@ func (f *Fabric) follow(ctx context.Context) {
 }
 
 // raiseOn makes the legs of one tap.
-func (f *Fabric) raiseOn(ctx context.Context, tap string) error {
-	f.gate.RLock()
-	defer f.gate.RUnlock()
+func (k *Kernel) raiseOn(ctx context.Context, tap string) error {
+	k.gate.RLock()
+	defer k.gate.RUnlock()
 	var errs []error
-	for domain := range f.trunks.on(tap) {
-		errs = append(errs, f.raiseIn(ctx, domain, tap))
+	for router := range k.trunks.on(tap) {
+		errs = append(errs, k.raiseIn(ctx, router, tap))
 	}
 	return errors.Join(errs...)
 }
 
-// raiseIn makes those of one domain.
-func (f *Fabric) raiseIn(ctx context.Context, domain, tap string) error {
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+// raiseIn makes those of one router.
+func (k *Kernel) raiseIn(ctx context.Context, router, tap string) error {
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil || s == nil {
 		return err
 	}
 	defer s.close()
-	r := &run{ctx: ctx, domain: domain}
-	err = f.raiseLegs(r, s, f.trunks.on(tap)[domain]) // as they are now that the lock is had
+	r := &run{ctx: ctx, router: router}
+	err = k.raiseLegs(r, s, k.trunks.on(tap)[router]) // as they are now that the lock is had
 	for _, diff := range r.diffs {
-		f.log.Debug("data path changed", "domain", diff.Domain, "object", diff.Object, "want", diff.Want, "have", diff.Have)
+		k.log.Debug("data path changed", "router", diff.Router, "object", diff.Object, "want", diff.Want, "have", diff.Have)
 	}
 	return err
 }

@@ -39,14 +39,14 @@ type trunks struct {
 	under map[string]map[string]struct{} // tap of the parent: ports
 }
 
-// leg is a subport and the domain that it is in.
+// leg is a subport and the router that it is in.
 type leg struct {
 	Port
-	domain string
+	router string
 }
 
 // note remembers the subports among ports.
-func (t *trunks) note(domain string, ports []Port) {
+func (t *trunks) note(router string, ports []Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range ports {
@@ -57,7 +57,7 @@ func (t *trunks) note(domain string, ports []Port) {
 		if t.legs == nil {
 			t.legs, t.under = map[string]leg{}, map[string]map[string]struct{}{}
 		}
-		t.legs[p.ID] = leg{p, domain}
+		t.legs[p.ID] = leg{p, router}
 		tap := TapName(p.Trunk.Parent)
 		if t.under[tap] == nil {
 			t.under[tap] = map[string]struct{}{}
@@ -78,35 +78,35 @@ func (t *trunks) drop(port string) {
 	}
 }
 
-// forget forgets ports of a domain; those that went to another stay.
-func (t *trunks) forget(domain string, ports []Port) {
+// forget forgets ports of a router; those that went to another stay.
+func (t *trunks) forget(router string, ports []Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range ports {
-		if t.legs[p.ID].domain == domain {
+		if t.legs[p.ID].router == router {
 			t.drop(p.ID)
 		}
 	}
 }
 
-func (t *trunks) forgetDomain(domain string) {
+func (t *trunks) forgetRouter(router string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, l := range t.legs {
-		if l.domain == domain {
+		if l.router == router {
 			t.drop(id)
 		}
 	}
 }
 
-// moved has the subports of a network be in another domain, and gives the taps that they
+// moved has the subports of a network be in another router, and gives the taps that they
 // are on: who began to make their legs where they were is to begin anew.
 func (t *trunks) moved(bridge, from, to string) (taps []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, l := range t.legs {
-		if l.domain == from && BridgeName(l.Network) == bridge {
-			l.domain = to
+		if l.router == from && BridgeName(l.Network) == bridge {
+			l.router = to
 			t.legs[id] = l
 			taps = append(taps, TapName(l.Trunk.Parent))
 		}
@@ -119,19 +119,19 @@ func (t *trunks) replace(state map[string][]Port) {
 	t.mu.Lock()
 	t.legs, t.under = nil, nil
 	t.mu.Unlock()
-	for domain, ports := range state {
-		t.note(domain, ports)
+	for router, ports := range state {
+		t.note(router, ports)
 	}
 }
 
-// on are the subports of a tap, by domain.
+// on are the subports of a tap, by router.
 func (t *trunks) on(tap string) map[string][]Port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	byDomain := map[string][]Port{}
 	for id := range t.under[tap] {
 		l := t.legs[id]
-		byDomain[l.domain] = append(byDomain[l.domain], l.Port)
+		byDomain[l.router] = append(byDomain[l.router], l.Port)
 	}
 	return byDomain
 }
@@ -151,15 +151,15 @@ func (t *trunks) taps() []string {
 }
 
 // legless tells that subports are left out on this kernel.
-func (f *Fabric) legless() bool { return f.legs.name == vlanKind.name && !supports().VLANs }
+func (k *Kernel) legless() bool { return k.legs.name == vlanKind.name && !supports().VLANs }
 
 func subports(ports []Port) []Port {
 	return slices.DeleteFunc(slices.Clone(ports), func(p Port) bool { return !p.Subport() })
 }
 
-// raiseLegs has the legs of a domain's subports stand whose parents have taps. The caller
-// holds the domain's lock, and s is its namespace.
-func (f *Fabric) raiseLegs(r *run, s *space, ports []Port) error {
+// raiseLegs has the legs of a router's subports stand whose parents have taps. The caller
+// holds the router's lock, and s is its namespace.
+func (k *Kernel) raiseLegs(r *run, s *space, ports []Port) error {
 	byParent := map[Trunk][]Port{}
 	for _, p := range subports(ports) {
 		parent := Trunk{Parent: p.Trunk.Parent, Network: p.Trunk.Network}
@@ -167,10 +167,10 @@ func (f *Fabric) raiseLegs(r *run, s *space, ports []Port) error {
 	}
 	var errs []error
 	for parent, list := range byParent {
-		errs = append(errs, f.withTap(parent, func(home *space, tap int) error {
+		errs = append(errs, k.withTap(parent, func(home *space, tap int) error {
 			var errs []error
 			for _, p := range list {
-				if err := f.legs.raise(r, s, home, tap, p); err != nil {
+				if err := k.legs.raise(r, s, home, tap, p); err != nil {
 					errs = append(errs, fmt.Errorf("subport %s of %s: %w", p.ID, p.Trunk.Parent, err))
 				}
 			}
@@ -182,13 +182,13 @@ func (f *Fabric) raiseLegs(r *run, s *space, ports []Port) error {
 
 // withTap calls do with the tap of a parent and the namespace it is in, if there is one.
 // While the parent's network moves it may be in two, and the tap in either.
-func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) error {
-	domains, err := f.others(BridgeName(parent.Network), "")
+func (k *Kernel) withTap(parent Trunk, do func(home *space, tap int) error) error {
+	routers, err := k.others(BridgeName(parent.Network), "")
 	if err != nil {
 		return err
 	}
-	for _, domain := range domains {
-		home, err := f.openDomain(domain)
+	for _, router := range routers {
+		home, err := k.openRouter(router)
 		if err != nil {
 			return err
 		}
@@ -211,63 +211,63 @@ func (f *Fabric) withTap(parent Trunk, do func(home *space, tap int) error) erro
 	return nil
 }
 
-// joinTrunks gives the subports among a domain's ports their legs, now or when their
+// joinTrunks gives the subports among a router's ports their legs, now or when their
 // parents' taps appear.
-func (f *Fabric) joinTrunks(r *run, s *space, add []Port) error {
-	f.trunks.note(r.domain, add)
-	if len(subports(add)) == 0 || f.legless() {
+func (k *Kernel) joinTrunks(r *run, s *space, add []Port) error {
+	k.trunks.note(r.router, add)
+	if len(subports(add)) == 0 || k.legless() {
 		return nil
 	}
-	if err := f.watchTaps(); err != nil { // from here on no tap appears unheard
+	if err := k.watchTaps(); err != nil { // from here on no tap appears unheard
 		return err
 	}
-	return f.raiseLegs(r, s, add)
+	return k.raiseLegs(r, s, add)
 }
 
 // leaveTrunks takes the legs of ports away that are subports no more.
-func (f *Fabric) leaveTrunks(r *run, s *space, remove, add []Port) error {
-	f.trunks.forget(r.domain, remove)
+func (k *Kernel) leaveTrunks(r *run, s *space, remove, add []Port) error {
+	k.trunks.forget(r.router, remove)
 	gone := slices.DeleteFunc(subports(remove), func(p Port) bool {
 		return slices.ContainsFunc(add, func(q Port) bool { return q.ID == p.ID && q.Trunk == p.Trunk })
 	})
-	return f.legs.fell(r, s, gone)
+	return k.legs.fell(r, s, gone)
 }
 
 // compareLegs has the legs of all subports stand whose parents have taps, and takes away
-// those in domains that are not wanted: they would keep their VLANs from others until
-// their domain goes, which is last. Those of unwanted ports are gone by now, as all links
+// those in routers that are not wanted: they would keep their VLANs from others until
+// their router goes, which is last. Those of unwanted ports are gone by now, as all links
 // of such ports are.
-func (f *Fabric) compareLegs(r *run, state State, wanted map[string]bool) error {
+func (k *Kernel) compareLegs(r *run, state State, wanted map[string]bool) error {
 	any := false
 	for _, ports := range state.Ports {
 		any = any || len(subports(ports)) > 0
 	}
 	if !r.dry {
-		f.trunks.replace(state.Ports)
+		k.trunks.replace(state.Ports)
 	}
 	if !any {
 		return nil
 	}
-	if f.legless() {
-		f.log.WarnContext(r.ctx, "subports are not reached", "err", errNoVLANs)
+	if k.legless() {
+		k.log.WarnContext(r.ctx, "subports are not reached", "err", errNoVLANs)
 		return nil
 	}
 	if !r.dry {
-		if err := f.watchTaps(); err != nil {
+		if err := k.watchTaps(); err != nil {
 			return err
 		}
 	}
-	domains, err := f.config.Namespaces.List()
+	routers, err := k.options.Namespaces.List()
 	if err != nil {
 		return err
 	}
 	inEach := func(want bool, do func(r *run, s *space) error) error {
 		var errs []error
-		for _, id := range domains {
+		for _, id := range routers {
 			if wanted[id] != want {
 				continue
 			}
-			s, err := f.openDomain(id)
+			s, err := k.openRouter(id)
 			if s != nil {
 				own := r.in(id)
 				err = do(own, s)
@@ -279,13 +279,13 @@ func (f *Fabric) compareLegs(r *run, state State, wanted map[string]bool) error 
 		return errors.Join(errs...)
 	}
 	err = inEach(false, func(r *run, s *space) error {
-		legs, err := s.links(f.legs.name, 0)
+		legs, err := s.links(k.legs.name, 0)
 		if err != nil {
 			return err
 		}
-		return f.legs.fellLinks(r, s, slices.DeleteFunc(legs, func(l netlink.Link) bool {
+		return k.legs.fellLinks(r, s, slices.DeleteFunc(legs, func(l netlink.Link) bool {
 			return !strings.HasPrefix(l.Attrs().Name, tapPrefix)
 		}))
 	})
-	return errors.Join(err, inEach(true, func(r *run, s *space) error { return f.raiseLegs(r, s, state.Ports[r.domain]) }))
+	return errors.Join(err, inEach(true, func(r *run, s *space) error { return k.raiseLegs(r, s, state.Ports[r.router]) }))
 }

@@ -119,35 +119,35 @@ func eachKind(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// tap makes what package bind makes of a port, on its network's bridge in the domain.
-func (w *world) tap(domain string, p Port) container {
+// tap makes what package bind makes of a port, on its network's bridge in the router.
+func (w *world) tap(router string, p Port) container {
 	w.t.Helper()
 	c := container{ns: nstest.New(w.t), port: p}
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
-	nstest.Do(w.t, w.domain(domain), func() {
+	nstest.Do(w.t, w.router(router), func() {
 		err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{
 			Name: TapName(p.ID), MTU: 1500, TxQLen: -1,
 		}, PeerName: "eth0", PeerHardwareAddr: p.MAC,
 			PeerMTU: 1500, PeerNamespace: netlink.NsFd(int(c.ns))})
 	})
 	must(w.t, err)
-	w.sh(w.domain(domain), fmt.Sprintf("ip link set %s master %s up", TapName(p.ID), BridgeName(p.Network)))
+	w.sh(w.router(router), fmt.Sprintf("ip link set %s master %s up", TapName(p.ID), BridgeName(p.Network)))
 	w.sh(c.ns, "ip link set eth0 up")
 	return c
 }
 
-func (w *world) untap(domain string, p Port) {
+func (w *world) untap(router string, p Port) {
 	w.t.Helper()
-	w.sh(w.domain(domain), "ip link del "+TapName(p.ID))
+	w.sh(w.router(router), "ip link del "+TapName(p.ID))
 }
 
-// leg waits until the subport's link is on the bridge in the domain, if want, or is not there.
-func (w *world) leg(when, domain string, p Port, want bool) {
+// leg waits until the subport's link is on the bridge in the router, if want, or is not there.
+func (w *world) leg(when, router string, p Port, want bool) {
 	w.t.Helper()
 	var seen string
 	for range 300 {
-		seen, _ = w.try(w.domain(domain), "ip -o -d link show "+TapName(p.ID))
+		seen, _ = w.try(w.router(router), "ip -o -d link show "+TapName(p.ID))
 		there := strings.Contains(seen, "master "+BridgeName(p.Network)) &&
 			strings.Contains(seen, ",UP") && strings.Contains(seen, "alias "+aliasTrunk+p.Trunk.Parent) &&
 			strings.Contains(seen, fmt.Sprintf("id %d ", p.Trunk.VLAN)) && strings.Contains(seen, "NOARP")
@@ -165,15 +165,15 @@ func (w *world) noneDiffers(state State) {
 	diffs, err := w.f.Diff(context.Background(), state)
 	must(w.t, err)
 	for _, d := range diffs {
-		if d.Domain != "" {
+		if d.Router != "" {
 			w.t.Errorf("differs: %s", d)
 		}
 	}
 }
 
-// lone is a network without a router, and its domain.
-func lone(addrs ...string) (Domain, Bridge) {
-	d := Domain{ID: newID()}
+// lone is a network without a router, and its router.
+func lone(addrs ...string) (Shape, Bridge) {
+	d := Shape{ID: newID()}
 	b := bridge(addrs...)
 	// less than what stands in for a VLAN link has: bridges that have no MTU of their own
 	// take the least
@@ -195,13 +195,13 @@ func subportOf(p, parent Port, vlan int) Port {
 	return p
 }
 
-func (w *world) update(domain string, remove, add []Port) {
+func (w *world) update(router string, remove, add []Port) {
 	w.t.Helper()
-	must(w.t, w.f.UpdatePorts(context.Background(), domain, remove, add))
+	must(w.t, w.f.UpdatePorts(context.Background(), router, remove, add))
 }
 
 // A subport's link is there while its parent's is, whichever is asked for first, in
-// whatever domains they are.
+// whatever routers they are.
 func TestLegsFollowTaps(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, w *world) {
@@ -227,7 +227,7 @@ func TestLegsFollowTaps(t *testing.T) {
 		}
 		w.tap(home.ID, parent)
 		w.leg("again", other.ID, there, true)
-		state := State{Domains: []Domain{home, other}, Ports: map[string][]Port{home.ID: {parent, here}, other.ID: {there}}}
+		state := State{Shapes: []Shape{home, other}, Ports: map[string][]Port{home.ID: {parent, here}, other.ID: {there}}}
 		w.noneDiffers(state)
 
 		later := subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
@@ -253,9 +253,9 @@ func TestLegsFollowTaps(t *testing.T) {
 		w.update(other.ID, nil, []Port{there}) // by whose link we know that what is not there would be
 		w.leg("in the end", other.ID, there, true)
 		w.leg("in the end", home.ID, changed, false)
-		must(t, w.f.DeleteDomain(context.Background(), other.ID))
+		must(t, w.f.DeleteRouter(context.Background(), other.ID))
 		if left := w.f.trunks.on(TapName(parent.ID)); len(left) > 0 {
-			t.Errorf("of subports in a deleted domain %v are remembered", left)
+			t.Errorf("of subports in a deleted router %v are remembered", left)
 		}
 	})
 }
@@ -267,11 +267,11 @@ func TestLegsMove(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world) {
 		home, parents := lone("10.1.0.1/24")
 		other, others := lone("10.2.0.1/24")
-		router := Domain{ID: newID(), Bridges: []Bridge{bridge("10.3.0.1/24")}}
+		router := Shape{ID: newID(), Bridges: []Bridge{bridge("10.3.0.1/24")}}
 		parent := aPort(parents, 1, "10.1.0.5")
 		parent.Parent = true
 		sub := subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
-		for _, d := range []Domain{home, other, router} {
+		for _, d := range []Shape{home, other, router} {
 			w.apply(d)
 		}
 		w.update(home.ID, nil, []Port{parent})
@@ -289,14 +289,14 @@ func TestLegsMove(t *testing.T) {
 			w.update(to, nil, ports)
 		}
 		told(other.ID, router.ID, sub)
-		must(t, w.f.DeleteDomain(context.Background(), other.ID))
-		w.leg("its old domain is gone", router.ID, sub, true)
+		must(t, w.f.DeleteRouter(context.Background(), other.ID))
+		w.leg("its old router is gone", router.ID, sub, true)
 
 		router.Bridges = append(router.Bridges, parents)
 		w.apply(router)
-		must(t, w.f.DeleteDomain(context.Background(), home.ID))
+		must(t, w.f.DeleteRouter(context.Background(), home.ID))
 		w.leg("the parent's network too", router.ID, sub, true)
-		w.noneDiffers(State{Domains: []Domain{router}, Ports: map[string][]Port{router.ID: {parent, sub}}})
+		w.noneDiffers(State{Shapes: []Shape{router}, Ports: map[string][]Port{router.ID: {parent, sub}}})
 
 		router = first
 		w.apply(router)
@@ -308,7 +308,7 @@ func TestLegsMove(t *testing.T) {
 		w.leg("apart, and unplugged", other.ID, sub, false)
 		w.tap(home.ID, parent)
 		w.leg("apart, and plugged again", other.ID, sub, true)
-		w.noneDiffers(State{Domains: []Domain{router, home, other}, Ports: map[string][]Port{
+		w.noneDiffers(State{Shapes: []Shape{router, home, other}, Ports: map[string][]Port{
 			home.ID: {parent}, other.ID: {sub},
 		}})
 	})
@@ -325,7 +325,7 @@ func TestLegsReconcile(t *testing.T) {
 		gone, lost := lone("10.4.0.1/24")
 		parent, second := aPort(parents, 1, "10.1.0.5"), aPort(parents, 2, "10.1.0.9")
 		parent.Parent = true
-		for _, d := range []Domain{home, other, gone} {
+		for _, d := range []Shape{home, other, gone} {
 			w.apply(d)
 		}
 		for _, p := range []Port{parent, second} {
@@ -335,7 +335,7 @@ func TestLegsReconcile(t *testing.T) {
 		kept, removed := subportOf(aPort(others, 3, "10.2.0.6"), parent, 12),
 			subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
 		wrong := subportOf(aPort(others, 5, "10.2.0.8"), parent, 14)
-		// of a domain that is not wanted, with the VLAN of one that is
+		// of a router that is not wanted, with the VLAN of one that is
 		holder := subportOf(aPort(lost, 6, "10.4.0.6"), parent, 15)
 		w.update(other.ID, nil, []Port{kept, removed, wrong})
 		w.update(gone.ID, nil, []Port{holder})
@@ -343,19 +343,19 @@ func TestLegsReconcile(t *testing.T) {
 			w.leg("first", other.ID, p, true)
 		}
 		w.leg("first", gone.ID, holder, true)
-		index := func() string { return strings.Fields(w.sh(w.domain(other.ID), "ip -o link show "+TapName(kept.ID)))[0] }
+		index := func() string { return strings.Fields(w.sh(w.router(other.ID), "ip -o link show "+TapName(kept.ID)))[0] }
 		was := index()
 
 		righted := subportOf(wrong, second, 16)
 		late := subportOf(aPort(others, 7, "10.2.0.9"), parent, 15)
 		veth := subportOf(aPort(others, 8, "10.2.0.10"), second, 17)
-		w.sh(w.domain(other.ID), fmt.Sprintf("ip link add %s type veth peer name other0", TapName(veth.ID)))
-		state := State{Domains: []Domain{home, other}, Ports: map[string][]Port{
+		w.sh(w.router(other.ID), fmt.Sprintf("ip link add %s type veth peer name other0", TapName(veth.ID)))
+		state := State{Shapes: []Shape{home, other}, Ports: map[string][]Port{
 			home.ID: {parent, second}, other.ID: {kept, righted, late, veth},
 		}}
-		var f *Fabric
+		var f *Kernel
 		var err error
-		nstest.Do(t, w.host, func() { f, err = New(w.f.config) })
+		nstest.Do(t, w.host, func() { f, err = New(w.f.options) })
 		must(t, err)
 		defer f.Close()
 		f.legs = w.f.legs
@@ -443,12 +443,12 @@ func TestLegless(t *testing.T) {
 	sub := subportOf(aPort(parents, 2, "10.1.0.6"), parent, 12)
 	w.tap(home.ID, parent)
 	w.update(home.ID, nil, []Port{parent, sub})
-	w.noneDiffers(State{Domains: []Domain{home}, Ports: map[string][]Port{home.ID: {parent, sub}}})
+	w.noneDiffers(State{Shapes: []Shape{home}, Ports: map[string][]Port{home.ID: {parent, sub}}})
 	nstest.Do(t, nstest.New(t), func() {
 		host, err := w.f.openHost()
 		must(t, err)
 		defer host.close()
-		s, err := w.f.openDomain(home.ID)
+		s, err := w.f.openRouter(home.ID)
 		must(t, err)
 		defer s.close()
 		err = vlanKind.raise(&run{ctx: context.Background()}, s, s, 1, sub)

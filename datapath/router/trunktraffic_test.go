@@ -68,7 +68,7 @@ func TestTrunkTraffic(t *testing.T) {
 	ctx := context.Background()
 	home, parents := lone("10.1.0.1/24")
 	b, c := bridge("10.2.0.1/24", "fd00:b::1/64"), bridge("10.3.0.1/24")
-	router := Domain{ID: newID(), Bridges: []Bridge{b, c}}
+	router := Shape{ID: newID(), Bridges: []Bridge{b, c}}
 	w.apply(home)
 	w.apply(router)
 	neighbour := w.plug(home.ID, parents, "10.1.0.9")
@@ -172,7 +172,9 @@ func TestTrunkTraffic(t *testing.T) {
 	}
 
 	// security groups
-	group := securitygroup.Group{ID: "one", Revision: 1, Rules: []securitygroup.Rule{{ID: "out", Direction: securitygroup.Egress}}}
+	group := securitygroup.Group{ID: "one", Revision: 1, Rules: []securitygroup.Rule{
+		{ID: "out", Direction: securitygroup.Egress},
+	}}
 	must(t, w.f.UpdateGroups(ctx, router.ID, []securitygroup.Group{group}, nil))
 	filtered := one
 	filtered.Groups = []string{"one"}
@@ -199,12 +201,12 @@ func TestTrunkTraffic(t *testing.T) {
 	everything("plugged again", p, first, second)
 
 	// The parent's tap goes down and up, and to another namespace and back.
-	w.sh(w.domain(home.ID), "ip link set "+TapName(parent.ID)+" down; ip link set "+TapName(parent.ID)+" up")
+	w.sh(w.router(home.ID), "ip link set "+TapName(parent.ID)+" down; ip link set "+TapName(parent.ID)+" up")
 	everything("down and up", p, first, second)
 	together := router
 	together.Bridges = append(together.Bridges[:2:2], parents)
 	w.apply(together)
-	must(t, w.f.DeleteDomain(ctx, home.ID))
+	must(t, w.f.DeleteRouter(ctx, home.ID))
 	w.leg("moved", router.ID, two, true)
 	w.reaches(peer.ns, "10.2.0.6", true)
 	w.reaches(neighbour.ns, "10.1.0.6", true)

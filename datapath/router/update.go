@@ -18,12 +18,12 @@ import (
 // ErrPublished says that a port of the host already leads elsewhere.
 var ErrPublished = errors.New("published by another router or to another container")
 
-// UpdatePorts tells the guard and the filter of a domain about ports; the ports' links
+// UpdatePorts tells the guard and the filter of a router about ports; the ports' links
 // need not exist yet. A subport gets its link, at once or when its parent gets its own.
 // Adding what is there and removing what is absent is fine. The error is os.ErrNotExist
-// if the domain has no namespace, or its filter does not know a port's groups, and ports
+// if the router has no namespace, or its filter does not know a port's groups, and ports
 // are to be added.
-func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []Port) error {
+func (k *Kernel) UpdatePorts(ctx context.Context, router string, remove, add []Port) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -36,47 +36,47 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 	if err != nil {
 		return err
 	}
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		f.trunks.forget(domain, remove)
+		k.trunks.forget(router, remove)
 		if len(add) > 0 {
-			return fmt.Errorf("ports of domain %s: %w", domain, os.ErrNotExist)
+			return fmt.Errorf("ports of router %s: %w", router, os.ErrNotExist)
 		}
 		return nil
 	}
 	defer s.close()
-	r := &run{ctx: ctx, domain: domain}
-	if err := f.leaveTrunks(r, s, remove, add); err != nil {
-		return fmt.Errorf("subports of domain %s: %w", domain, err)
+	r := &run{ctx: ctx, router: router}
+	if err := k.leaveTrunks(r, s, remove, add); err != nil {
+		return fmt.Errorf("subports of router %s: %w", router, err)
 	}
 	// The filter first: what the guard does not know cannot send.
-	forgetFiltered, err := s.filterPorts(domain, remove, add)
+	forgetFiltered, err := s.filterPorts(router, remove, add)
 	if err != nil {
 		return err
 	}
 	failpoint.Here("router.ports.filtered")
 	if err := guardTable().updateOrMend(r, s, gone, fresh); err != nil {
-		return fmt.Errorf("ports of domain %s: %w", domain, err)
+		return fmt.Errorf("ports of router %s: %w", router, err)
 	}
 	failpoint.Here("router.ports.guarded")
 	if err := shieldPorts(r, s, remove, add); err != nil {
-		return fmt.Errorf("parents of subports in domain %s: %w", domain, err)
+		return fmt.Errorf("parents of subports in router %s: %w", router, err)
 	}
 	if err := forgetFiltered(); err != nil {
 		return err
 	}
-	f.collectLeftovers(ctx, s, domain, remove)
-	if err := f.joinTrunks(r, s, add); err != nil {
+	k.collectLeftovers(ctx, s, router, remove)
+	if err := k.joinTrunks(r, s, add); err != nil {
 		return err
 	}
 	if err := s.announce(moved(remove, add)); err != nil {
-		f.log.WarnContext(ctx, "neighbours may not know a port's MAC for a while", "domain", domain, "err", err)
+		k.log.WarnContext(ctx, "neighbours may not know a port's MAC for a while", "router", router, "err", err)
 	}
 	return nil
 }
@@ -84,9 +84,9 @@ func (f *Fabric) UpdatePorts(ctx context.Context, domain string, remove, add []P
 // UpdateForwards changes a router's forwardings, and the host's part of those that
 // concern addresses of the host. A forwarding is its whole value: to change where a port
 // leads, remove the old value and add the new one. Adding what is there and removing what
-// is absent is fine. The errors are os.ErrNotExist if the domain has no uplink, and
+// is absent is fine. The errors are os.ErrNotExist if the router has no uplink, and
 // ErrPublished if a port to be added, or a value to be removed, is another's.
-func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add []Forward) error {
+func (k *Kernel) UpdateForwards(ctx context.Context, router string, remove, add []Forward) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -97,11 +97,11 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 			}
 		}
 	}
-	remove, add = f.feasibleForwards(remove), f.feasibleForwards(add)
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+	remove, add = k.feasibleForwards(remove), k.feasibleForwards(add)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil {
 		return err
 	}
@@ -114,16 +114,16 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 	}
 	if u == nil {
 		if len(add) > 0 {
-			return fmt.Errorf("forwardings of domain %s: no uplink: %w", domain, os.ErrNotExist)
+			return fmt.Errorf("forwardings of router %s: no uplink: %w", router, os.ErrNotExist)
 		}
 		return nil
 	}
-	host, err := f.openHost()
+	host, err := k.openHost()
 	if err != nil {
 		return err
 	}
 	defer host.close()
-	r := &run{ctx: ctx, domain: domain}
+	r := &run{ctx: ctx, router: router}
 	goneHere, goneThere, err := forwardElements(remove, u)
 	if err != nil {
 		return err
@@ -134,12 +134,12 @@ func (f *Fabric) UpdateForwards(ctx context.Context, domain string, remove, add 
 	}
 	// The host first: there a port may be another router's, and then nothing is changed.
 	// Until the router knows the port too, it refuses.
-	if err := f.host.updateOrMend(r, host, goneThere, there); err != nil {
-		return fmt.Errorf("forwardings of domain %s in the host: %w", domain, published(err))
+	if err := k.host.updateOrMend(r, host, goneThere, there); err != nil {
+		return fmt.Errorf("forwardings of router %s in the host: %w", router, published(err))
 	}
 	failpoint.Here("router.forwards.host")
 	if err := routerTable(false).update(s, goneHere, here); err != nil {
-		return fmt.Errorf("forwardings of domain %s: %w", domain, published(err))
+		return fmt.Errorf("forwardings of router %s: %w", router, published(err))
 	}
 	failpoint.Here("router.forwards.router")
 	return forgetForwards(

@@ -19,7 +19,7 @@ import (
 
 // convergeUplink makes the pair between router and host with all that hangs on it, and
 // notes what the host's table is to hold for it.
-func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]string, c *claims) error {
+func (k *Kernel) convergeUplink(r *run, host *space, d Shape, addrs map[int][]string, c *claims) error {
 	u, s, name := d.Uplink, c.space, UplinkName(d.ID)
 	inside, err := s.link(uplinkName)
 	if err != nil {
@@ -71,14 +71,14 @@ func (f *Fabric) convergeUplink(r *run, host *space, d Domain, addrs map[int][]s
 	if err := s.convergeLink(r, inside, nil, u.MTU, aliasUplink+d.ID); err != nil {
 		return err
 	}
-	if err := f.convergeUplinkAddrs(r, host, s, u, outside, inside, addrs); err != nil {
+	if err := k.convergeUplinkAddrs(r, host, s, u, outside, inside, addrs); err != nil {
 		return err
 	}
 	failpoint.Here("router.uplink.addresses")
-	if err := f.convergeLoopback(r, host, u, outside); err != nil {
+	if err := k.convergeLoopback(r, host, u, outside); err != nil {
 		return err
 	}
-	return f.convergeHostRoutes(r, host, u, outside, c)
+	return k.convergeHostRoutes(r, host, u, outside, c)
 }
 
 const nl6AddrGenNone = 1 // IN6_ADDR_GEN_MODE_NONE
@@ -89,7 +89,7 @@ func paired(outside, inside netlink.Link) bool {
 		outside.Attrs().ParentIndex == inside.Attrs().Index && inside.Attrs().ParentIndex == outside.Attrs().Index
 }
 
-func makePair(r *run, host, s *space, d Domain, inside netlink.Link) error {
+func makePair(r *run, host, s *space, d Shape, inside netlink.Link) error {
 	if inside != nil {
 		if err := ignore(s.rt.LinkDel(inside), unix.ENODEV); err != nil {
 			return err
@@ -131,18 +131,18 @@ func makePair(r *run, host, s *space, d Domain, inside netlink.Link) error {
 	return fmt.Errorf("link %s keeps existing: %w", name, unix.EEXIST)
 }
 
-func (f *Fabric) convergeUplinkAddrs(
+func (k *Kernel) convergeUplinkAddrs(
 	r *run, host, s *space, u *Uplink, outside, inside netlink.Link, addrs map[int][]string,
 ) error {
 	var ours, theirs []netip.Prefix
 	if a := u.addr(true); a.IsValid() {
-		ours = append(ours, netip.PrefixFrom(hostEnd(f.config.Uplink4), 32))
+		ours = append(ours, netip.PrefixFrom(hostEnd(k.options.Uplink4), 32))
 		theirs = append(theirs, netip.PrefixFrom(a, 32))
 	}
 	if a := u.addr(false); a.IsValid() {
 		// The global one is for what the host itself sends to containers: they cannot answer to
 		// a link-local address.
-		ours = append(ours, hostLinkLocal, netip.PrefixFrom(hostEnd(f.config.Uplink6), 128))
+		ours = append(ours, hostLinkLocal, netip.PrefixFrom(hostEnd(k.options.Uplink6), 128))
 		theirs = append(theirs, routerLinkLocal, netip.PrefixFrom(a, 128))
 	}
 	if r.hostAddrs != nil {
@@ -162,7 +162,7 @@ func (f *Fabric) convergeUplinkAddrs(
 	if !r.dry {
 		// While up0 has its old address, a killed run can still be told which of the host's
 		// elements were this router's.
-		if err := f.readdress(r, host, s, have, u); err != nil {
+		if err := k.readdress(r, host, s, have, u); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (f *Fabric) convergeUplinkAddrs(
 }
 
 // readdress makes the host's published ports that led to an address in have lead to u's.
-func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) error {
+func (k *Kernel) readdress(r *run, host, s *space, have []string, u *Uplink) error {
 	for _, text := range have {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().IsLinkLocalUnicast() {
@@ -199,7 +199,7 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 				add = append(add, w.inHost(next))
 			}
 		}
-		if err := f.host.updateOrMend(r, host, remove, add); err != nil {
+		if err := k.host.updateOrMend(r, host, remove, add); err != nil {
 			return fmt.Errorf("published ports of %s: %w", p.Addr(), err)
 		}
 		if err := host.forgetFlows(p.Addr().Is4(), stale); err != nil {
@@ -211,7 +211,7 @@ func (f *Fabric) readdress(r *run, host, s *space, have []string, u *Uplink) err
 
 // convergeHostRoutes makes the host's routes into the router: to its uplink addresses,
 // its floating addresses, and to the networks that the host may reach.
-func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink.Link, c *claims) error {
+func (k *Kernel) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink.Link, c *claims) error {
 	index := link.Attrs().Index
 	list, err := host.routes(index)
 	if err != nil {
@@ -249,14 +249,14 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 	}
 	failpoint.Here("router.uplink.route")
 	for _, fl := range u.Floating {
-		if err := f.alone(
+		if err := k.alone(
 			func() error { return ensure(via(netip.PrefixFrom(fl.External, fl.External.BitLen()))) },
 		); err != nil {
 			return err
 		}
 	}
 	failpoint.Here("router.uplink.floating")
-	if err := f.convergeProxies(r, host, u, c); err != nil {
+	if err := k.convergeProxies(r, host, u, c); err != nil {
 		return err
 	}
 	for _, p := range u.Reach {
@@ -269,7 +269,7 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 			delete(have, routeKey(route))
 			continue
 		}
-		reason, err := f.takeRange(r, host, p, route)
+		reason, err := k.takeRange(r, host, p, route)
 		if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 		}
 	}
 	for key, route := range have {
-		err := r.mend("host route "+key, "", "present", func() error { return f.dropHostRoute(r, host, route) })
+		err := r.mend("host route "+key, "", "present", func() error { return k.dropHostRoute(r, host, route) })
 		if err != nil {
 			return err
 		}
@@ -287,20 +287,20 @@ func (f *Fabric) convergeHostRoutes(r *run, host *space, u *Uplink, link netlink
 }
 
 // alone runs f while no other router takes a floating address or lets go of one.
-func (f *Fabric) alone(do func() error) error {
-	f.reach.Lock()
-	defer f.reach.Unlock()
+func (k *Kernel) alone(do func() error) error {
+	k.reach.Lock()
+	defer k.reach.Unlock()
 	return do()
 }
 
 // dropHostRoute removes a route into a router. A floating address's goes last, as it is
 // what tells of the rest.
-func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
+func (k *Kernel) dropHostRoute(r *run, host *space, route netlink.Route) error {
 	dst := prefixOf(route.Dst)
 	if route.Gw == nil || !dst.IsSingleIP() {
 		return ignore(host.rt.RouteDel(&route), unix.ESRCH)
 	}
-	return f.alone(func() error {
+	return k.alone(func() error {
 		// Another router may have taken the address since the routes were listed: its route
 		// then stands in this one's place, and the rest is that router's too.
 		list, err := host.routes(route.LinkIndex)
@@ -310,10 +310,10 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 			) {
 			return err
 		}
-		if err := f.host.updateOrMend(r, host, []nft.Element{floatingElement(dst.Addr())}, nil); err != nil {
+		if err := k.host.updateOrMend(r, host, []nft.Element{floatingElement(dst.Addr())}, nil); err != nil {
 			return err
 		}
-		if err := f.dropProxy(r, host, dst.Addr()); err != nil {
+		if err := k.dropProxy(r, host, dst.Addr()); err != nil {
 			return err
 		}
 		failpoint.Here("router.floating.unannounced")
@@ -323,9 +323,9 @@ func (f *Fabric) dropHostRoute(r *run, host *space, route netlink.Route) error {
 
 // takeRange adds the host's route to a network behind a router, unless the host already
 // knows a way to some of it; then it returns why not.
-func (f *Fabric) takeRange(r *run, host *space, p netip.Prefix, route netlink.Route) (string, error) {
-	f.reach.Lock()
-	defer f.reach.Unlock()
+func (k *Kernel) takeRange(r *run, host *space, p netip.Prefix, route netlink.Route) (string, error) {
+	k.reach.Lock()
+	defer k.reach.Unlock()
 	family := netlink.FAMILY_V6
 	if p.Addr().Is4() {
 		family = netlink.FAMILY_V4
@@ -352,7 +352,7 @@ func (f *Fabric) takeRange(r *run, host *space, p netip.Prefix, route netlink.Ro
 
 // release takes a router's things out of the host: published ports, floating addresses,
 // the link. s is nil if the namespace is gone.
-func (f *Fabric) release(r *run, host, s *space, id string) error {
+func (k *Kernel) release(r *run, host, s *space, id string) error {
 	if s != nil {
 		inside, err := s.link(uplinkName)
 		if err != nil {
@@ -363,14 +363,14 @@ func (f *Fabric) release(r *run, host, s *space, id string) error {
 			if err != nil {
 				return err
 			}
-			if err := f.readdress(r, host, s, addrs[inside.Attrs().Index], &Uplink{}); err != nil {
+			if err := k.readdress(r, host, s, addrs[inside.Attrs().Index], &Uplink{}); err != nil {
 				return err
 			}
 		}
 	}
 	failpoint.Here("router.release.published")
 	if len(id) < shortID {
-		return nil // such a domain never had an uplink
+		return nil // such a router never had an uplink
 	}
 	link, err := host.link(UplinkName(id))
 	if err != nil || link == nil {
@@ -385,18 +385,18 @@ func (f *Fabric) release(r *run, host, s *space, id string) error {
 			return err
 		}
 	}
-	return r.mend("uplink "+link.Attrs().Name, "", "present", func() error { return f.bury(r, host, link, id) })
+	return r.mend("uplink "+link.Attrs().Name, "", "present", func() error { return k.bury(r, host, link, id) })
 }
 
 // bury takes a link out of use at once and leaves its deletion, which takes 20 ms, to a
 // goroutine. The name is free when bury returns.
-func (f *Fabric) bury(r *run, host *space, link netlink.Link, id string) error {
+func (k *Kernel) bury(r *run, host *space, link netlink.Link, id string) error {
 	routes, err := host.routes(link.Attrs().Index)
 	if err != nil {
 		return err
 	}
 	for _, route := range routes {
-		if err := f.dropHostRoute(r, host, route); err != nil {
+		if err := k.dropHostRoute(r, host, route); err != nil {
 			return err
 		}
 	}
@@ -411,14 +411,14 @@ func (f *Fabric) bury(r *run, host *space, link netlink.Link, id string) error {
 		return ignore(err, unix.ENODEV)
 	}
 	failpoint.Here("router.bury.renamed")
-	own, err := f.openHost()
+	own, err := k.openHost()
 	if err != nil {
 		return err
 	}
-	f.collector.Go(func() {
+	k.collector.Go(func() {
 		defer own.close()
 		if err := ignore(own.rt.LinkDel(link), unix.ENODEV); err != nil {
-			f.log.Warn("link of a removed router not deleted", "router", id, "err", err)
+			k.log.Warn("link of a removed router not deleted", "router", id, "err", err)
 		}
 	})
 	return nil

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A VIP is a route of the domain's namespace to itself, of which a namespace has room for
+// A VIP is a route of the router's namespace to itself, of which a namespace has room for
 // any number at the cost of one each: the kernel answers ARP for it on every bridge, and
 // refuses at once what the balancing, which comes before, did not take. It is no address
 // of any link: nothing is sent from it. Neighbour discovery of IPv6 heeds no such route,
@@ -23,30 +23,30 @@ import (
 // loopbackIndex is the loopback link's in every namespace.
 const loopbackIndex = 1
 
-// UpdateVIPs has the domain answer at addresses no more, and at others. Adding what is
-// there and removing what is absent is fine. The error is os.ErrNotExist if the domain
+// UpdateVIPs has the router answer at addresses no more, and at others. Adding what is
+// there and removing what is absent is fine. The error is os.ErrNotExist if the router
 // has no namespace, or lacks a VIP's network, and there is something to be added.
-func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VIP) error {
+func (k *Kernel) UpdateVIPs(ctx context.Context, router string, remove, add []VIP) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	remove, add = f.feasibleVIPs(remove), f.feasibleVIPs(add)
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+	remove, add = k.feasibleVIPs(remove), k.feasibleVIPs(add)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		if len(add) > 0 {
-			return fmt.Errorf("VIPs of domain %s: %w", domain, os.ErrNotExist)
+			return fmt.Errorf("VIPs of router %s: %w", router, os.ErrNotExist)
 		}
 		return nil
 	}
 	defer s.close()
-	if err := s.heedProxies(&run{ctx: ctx, domain: domain}, add); err != nil {
-		return fmt.Errorf("VIPs of domain %s: %w", domain, err)
+	if err := s.heedProxies(&run{ctx: ctx, router: router}, add); err != nil {
+		return fmt.Errorf("VIPs of router %s: %w", router, err)
 	}
 	kept := map[netip.Addr]bool{}
 	for _, v := range add {
@@ -54,13 +54,13 @@ func (f *Fabric) UpdateVIPs(ctx context.Context, domain string, remove, add []VI
 	}
 	for _, v := range remove {
 		if err := s.dropVIP(v, kept[v.Addr]); err != nil {
-			return fmt.Errorf("VIP %s of domain %s: %w", v.Addr, domain, err)
+			return fmt.Errorf("VIP %s of router %s: %w", v.Addr, router, err)
 		}
 	}
 	failpoint.Here("router.vips.removed")
 	for _, v := range add {
 		if err := s.addVIP(v); err != nil {
-			return fmt.Errorf("VIP %s of domain %s: %w", v.Addr, domain, err)
+			return fmt.Errorf("VIP %s of router %s: %w", v.Addr, router, err)
 		}
 	}
 	failpoint.Here("router.vips.added")
@@ -142,7 +142,7 @@ func (s *space) vipProxy(v VIP) (*proxy, error) {
 	return &proxy{bridge.Attrs().Index, v.Addr}, nil
 }
 
-// compareVIPs is the domain's part of a comparison of everything.
+// compareVIPs is the router's part of a comparison of everything.
 func (s *space) compareVIPs(r *run, want []VIP) error {
 	if err := s.heedProxies(r, want); err != nil {
 		return err

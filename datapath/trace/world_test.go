@@ -27,7 +27,7 @@ type world struct {
 	t               testing.TB
 	host, neighbour vns.NsHandle
 	store           *kuryrns.Store
-	f               *router.Fabric
+	f               *router.Kernel
 }
 
 const outside = "198.51.100.2"
@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 		"ip addr add "+outside+"/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip link set eth0 up",
 	)
 	nstest.Do(t, w.host, func() {
-		w.f, err = router.New(router.Config{
+		w.f, err = router.New(router.Options{
 			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
 			Uplink6: netip.MustParsePrefix("fd00:6b75::/64"),
 		})
@@ -106,14 +106,14 @@ func (w *world) route(uplink []string, gateways ...string) testRouter {
 	for _, g := range gateways {
 		r.bridge.Addrs = append(r.bridge.Addrs, netip.MustParsePrefix(g))
 	}
-	d := router.Domain{ID: r.id, Bridges: []router.Bridge{r.bridge}}
+	d := router.Shape{ID: r.id, Bridges: []router.Bridge{r.bridge}}
 	if uplink != nil {
 		d.Uplink = &router.Uplink{SNAT: true, MTU: 1500}
 		for _, a := range uplink {
 			d.Uplink.Addrs = append(d.Uplink.Addrs, netip.MustParseAddr(a))
 		}
 	}
-	_, err := w.f.ApplyDomain(context.Background(), d)
+	_, err := w.f.ApplyShape(context.Background(), d)
 	must(w.t, err)
 	r.ns, err = w.store.Handle(r.id)
 	must(w.t, err)

@@ -73,7 +73,7 @@ func following(err error) error {
 // apply brings one change to the kernel.
 func (p *Provider) apply(ctx context.Context, c *change) error {
 	if c.gone {
-		if err := p.datapath.DeleteDomain(ctx, c.domain); err != nil {
+		if err := p.datapath.DeleteRouter(ctx, c.domain); err != nil {
 			return err
 		}
 		p.told.forget(c.domain)
@@ -82,7 +82,7 @@ func (p *Provider) apply(ctx context.Context, c *change) error {
 		return nil
 	}
 	if c.shape != nil {
-		result, err := p.datapath.ApplyDomain(ctx, *c.shape)
+		result, err := p.datapath.ApplyShape(ctx, *c.shape)
 		if err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
 		p.queue.mu.Lock()
 		p.queue.dirty = map[string]*change{}
 		p.queue.mu.Unlock()
-		for _, d := range s.Domains {
+		for _, d := range s.Shapes {
 			p.noteUnreached(ctx, d.ID, report.Unreached[d.ID])
 		}
 		return nil, nil

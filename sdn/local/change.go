@@ -15,9 +15,9 @@ import (
 // forwards, its ports and its load balancers, in this order.
 type change struct {
 	domain   string
-	gone     bool           // edits are kept all the same, for a domain that comes back before it went
-	shape    *router.Domain // nil: unchanged
-	left     []router.Port  // went to another domain with their network, and may come back by ports
+	gone     bool          // edits are kept all the same, for a domain that comes back before it went
+	shape    *router.Shape // nil: unchanged
+	left     []router.Port // went to another domain with their network, and may come back by ports
 	ports    map[string]*edit[router.Port]
 	forwards map[forwardID]*edit[router.Forward]
 	vips     map[netip.Addr]*edit[router.VIP]
@@ -37,7 +37,7 @@ func (c *change) has(network string) bool {
 }
 
 // hasBridge tells whether a domain, which may be nil, has the network.
-func hasBridge(d *router.Domain, network string) bool {
+func hasBridge(d *router.Shape, network string) bool {
 	return d != nil && slices.ContainsFunc(d.Bridges, func(b router.Bridge) bool { return b.Network == network })
 }
 

@@ -120,7 +120,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	for i, w := range list {
 		t := &tx{
 			Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0),
-			before: map[sdn.ID]*router.Domain{}, changes: map[string]*change{}, rewritten: rewritten,
+			before: map[sdn.ID]*router.Shape{}, changes: map[string]*change{}, rewritten: rewritten,
 		}
 		err := w.change(t)
 		if err == nil {

@@ -169,6 +169,6 @@ func checkSum(t testing.TB, p *Provider) {
 		t.Error(err)
 	}
 	for _, d := range diff {
-		t.Errorf("domain %s\n  is told  %s\n  should be %s", d.Domain, d.Have, d.Want)
+		t.Errorf("domain %s\n  is told  %s\n  should be %s", d.Router, d.Have, d.Want)
 	}
 }

@@ -174,15 +174,15 @@ func TestUpgradeOfFaf2083Killed(t *testing.T) {
 	}
 }
 
-func (v victim) open(ctx context.Context) (*Provider, *router.Fabric, error) {
+func (v victim) open(ctx context.Context) (*Provider, *router.Kernel, error) {
 	pins, err := netns.Open(v.Pins)
 	if err != nil {
 		return nil, nil, err
 	}
-	var f *router.Fabric
+	var f *router.Kernel
 	log := slog.New(slog.DiscardHandler)
 	p, err := Open(ctx, Options{Path: v.Store, Host: testHost, Logger: log, NewDatapath: func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
-		f, err = router.New(router.Config{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
+		f, err = router.New(router.Options{Namespaces: pins, Uplink4: uplink4, Uplink6: uplink6, Logger: log})
 		return f, err
 	}})
 	return p, f, err
@@ -433,14 +433,14 @@ func plugged(t *testing.T, ports []sdn.Port, from string) {
 // store says, the ports' links are where their networks are, and all can be done anew up to the end.
 func TestKilledWhileNetworkMoves(t *testing.T) {
 	points := []string{
-		"fabric.migrate.guarded:1", "fabric.migrate.moved:1", "fabric.migrate.unguarded:1", // to the router
-		"fabric.migrate.guarded:2", "fabric.migrate.moved:2", "fabric.migrate.unguarded:2", // and back
-		"fabric.floating.unannounced:1", "fabric.floating.unannounced:2",
+		"router.migrate.guarded:1", "router.migrate.moved:1", "router.migrate.unguarded:1", // to the router
+		"router.migrate.guarded:2", "router.migrate.moved:2", "router.migrate.unguarded:2", // and back
+		"router.floating.unannounced:1", "router.floating.unannounced:2",
 		"local.apply.shape:1", "local.apply.shape:2", "local.apply.shape:3", "local.apply.shape:4", "local.apply.shape:5", "local.apply.groups:1", "local.apply.groups:2", "local.apply.groups:3", "local.apply.groups:4",
 		"local.apply.forwards:1", "local.apply.forwards:2", "local.apply.forwards:3",
-		"fabric.forwards.host:1", "fabric.forwards.host:2", "fabric.forwards.host:3", "fabric.forwards.router:2",
+		"router.forwards.host:1", "router.forwards.host:2", "router.forwards.host:3", "router.forwards.router:2",
 		"local.apply.ports:1", "local.apply.gone:1", "local.apply.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
-		"local.apply.vips:1", "local.apply.frontends:1", "local.apply.frontends:3", "fabric.frontends.bridges:1", "lb.restore.told:1", "lb.apply.told:2",
+		"local.apply.vips:1", "local.apply.frontends:1", "local.apply.frontends:3", "router.frontends.bridges:1", "lb.restore.told:1", "lb.apply.told:2",
 	}
 	for _, at := range points {
 		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
@@ -452,7 +452,7 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 			}
 			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: pins}
 			var p *Provider
-			var f *router.Fabric
+			var f *router.Kernel
 			nstest.Do(t, host, func() {
 				if err = v.kill(at); err == nil {
 					p, f, err = v.open(t.Context())

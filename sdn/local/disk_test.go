@@ -54,7 +54,7 @@ func TestReachedWhenFree(t *testing.T) {
 	for name, free := range map[string]func(*testing.T, *Provider, sdn.Router, sdn.ID){
 		"detached": func(t *testing.T, p *Provider, r sdn.Router, s sdn.ID) { ok(t, p.DetachSubnet(ctx, r.ID, s)) },
 		"detached while the kernel failed": func(t *testing.T, p *Provider, r sdn.Router, s sdn.ID) {
-			fake := p.datapath.(*fakeFabric)
+			fake := p.datapath.(*fakeKernel)
 			fake.fail = func(string, string) error { return errInjected }
 			ok(t, p.DetachSubnet(ctx, r.ID, s))
 			fake.fail = nil

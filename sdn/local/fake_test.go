@@ -16,10 +16,10 @@ import (
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 )
 
-// fakeFabric is a fabric without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
+// fakeKernel is a Datapath without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
 // is an error, and so is a port with a security group that the domain was not told of. What filters and limits ports does not come along
 // with a network that is fetched.
-type fakeFabric struct {
+type fakeKernel struct {
 	mu    sync.Mutex
 	state map[string]*fakeDomain
 	calls int
@@ -35,7 +35,7 @@ type fakeFabric struct {
 }
 
 type fakeDomain struct {
-	shape    router.Domain
+	shape    router.Shape
 	ports    map[string]router.Port
 	forwards map[forwardID]router.Forward
 	vips     map[netip.Addr]router.VIP
@@ -46,7 +46,7 @@ type fakeDomain struct {
 	left     map[string]bool // filtered and limited ports that went with their networks, and that the filter does not forget by itself
 }
 
-func newFakeDomain(d router.Domain) *fakeDomain {
+func newFakeDomain(d router.Shape) *fakeDomain {
 	return &fakeDomain{shape: d, ports: map[string]router.Port{}, forwards: map[forwardID]router.Forward{}, vips: map[netip.Addr]router.VIP{},
 		balanced: map[lb.Key]lb.Frontend{}, groups: map[string]securitygroup.Group{}, sets: map[string]securitygroup.Set{},
 		left: map[string]bool{}}
@@ -67,11 +67,11 @@ func (d *fakeDomain) forget() {
 	maps.DeleteFunc(d.sets, func(id string, _ securitygroup.Set) bool { return !named[id] })
 }
 
-func newFake() *fakeFabric {
-	return &fakeFabric{can: router.Support{Support: securitygroup.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
+func newFake() *fakeKernel {
+	return &fakeKernel{can: router.Support{Support: securitygroup.Support{Groups: true, Limits: true}, VLANs: true, SCTP: true}, state: map[string]*fakeDomain{}, holder: map[netip.Prefix]string{}}
 }
 
-func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
+func (f *fakeKernel) begin(ctx context.Context, call, domain string) error {
 	f.calls++
 	if err := ctx.Err(); err != nil {
 		return err
@@ -82,7 +82,9 @@ func (f *fakeFabric) begin(ctx context.Context, call, domain string) error {
 	return nil
 }
 
-func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set) error {
+func (f *fakeKernel) UpdateGroups(
+	ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set,
+) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateGroups", domain); err != nil {
@@ -112,12 +114,12 @@ func (f *fakeFabric) UpdateGroups(ctx context.Context, domain string, groups []s
 	return nil
 }
 
-func (f *fakeFabric) Supports() router.Support { return f.can }
+func (f *fakeKernel) Supports() router.Support { return f.can }
 
-func (f *fakeFabric) ApplyDomain(ctx context.Context, d router.Domain) (router.Result, error) {
+func (f *fakeKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.begin(ctx, "ApplyDomain", d.ID); err != nil {
+	if err := f.begin(ctx, "ApplyShape", d.ID); err != nil {
 		return router.Result{}, err
 	}
 	had := f.state[d.ID]
@@ -169,10 +171,10 @@ func (f *fakeFabric) ApplyDomain(ctx context.Context, d router.Domain) (router.R
 	return result, nil
 }
 
-func (f *fakeFabric) DeleteDomain(ctx context.Context, id string) error {
+func (f *fakeKernel) DeleteRouter(ctx context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.begin(ctx, "DeleteDomain", id); err != nil {
+	if err := f.begin(ctx, "DeleteRouter", id); err != nil {
 		return err
 	}
 	delete(f.state, id)
@@ -180,7 +182,7 @@ func (f *fakeFabric) DeleteDomain(ctx context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error {
+func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdatePorts", domain); err != nil {
@@ -217,7 +219,7 @@ func (f *fakeFabric) UpdatePorts(ctx context.Context, domain string, remove, add
 	return nil
 }
 
-func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error {
+func (f *fakeKernel) UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateForwards", domain); err != nil {
@@ -236,7 +238,7 @@ func (f *fakeFabric) UpdateForwards(ctx context.Context, domain string, remove, 
 	return nil
 }
 
-func (f *fakeFabric) UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error {
+func (f *fakeKernel) UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateVIPs", domain); err != nil {
@@ -255,7 +257,7 @@ func (f *fakeFabric) UpdateVIPs(ctx context.Context, domain string, remove, add 
 	return nil
 }
 
-func (f *fakeFabric) UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error {
+func (f *fakeKernel) UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "UpdateFrontends", domain); err != nil {
@@ -286,11 +288,11 @@ func (f *fakeFabric) UpdateFrontends(ctx context.Context, domain string, remove 
 	return nil
 }
 
-func (f *fakeFabric) Location(domain, network string) (string, string) {
+func (f *fakeKernel) Location(domain, network string) (string, string) {
 	return "/fake/" + domain, "br-" + network[:11]
 }
 
-func (f *fakeFabric) Reconcile(ctx context.Context, s router.State) (router.Report, error) {
+func (f *fakeKernel) Reconcile(ctx context.Context, s router.State) (router.Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.begin(ctx, "Reconcile", ""); err != nil {
@@ -303,7 +305,7 @@ func (f *fakeFabric) Reconcile(ctx context.Context, s router.State) (router.Repo
 // spread turns a state into what adding it up must come to.
 func spread(s router.State) map[string]*fakeDomain {
 	state := map[string]*fakeDomain{}
-	for _, d := range s.Domains {
+	for _, d := range s.Shapes {
 		state[d.ID] = newFakeDomain(d)
 	}
 	for domain, ports := range s.Ports {
@@ -338,7 +340,7 @@ func spread(s router.State) map[string]*fakeDomain {
 	return state
 }
 
-func (f *fakeFabric) Diff(ctx context.Context, s router.State) ([]router.Difference, error) {
+func (f *fakeKernel) Diff(ctx context.Context, s router.State) ([]router.Difference, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []router.Difference
@@ -349,18 +351,18 @@ func (f *fakeFabric) Diff(ctx context.Context, s router.State) ([]router.Differe
 			d.asked = f.state[id].asked
 		}
 		if have := f.state[id]; !reflect.DeepEqual(have, d) {
-			out = append(out, router.Difference{Domain: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
+			out = append(out, router.Difference{Router: id, Want: fmt.Sprintf("%+v", d), Have: fmt.Sprintf("%+v", have)})
 		}
 	}
 	for id, d := range f.state {
 		if want[id] == nil {
-			out = append(out, router.Difference{Domain: id, Have: fmt.Sprintf("%+v", d)})
+			out = append(out, router.Difference{Router: id, Have: fmt.Sprintf("%+v", d)})
 		}
 	}
 	return out, nil
 }
 
-func (f *fakeFabric) Down(context.Context) error             { return nil }
-func (f *fakeFabric) UplinkMTU(context.Context) (int, error) { return 1450, nil }
+func (f *fakeKernel) Down(context.Context) error             { return nil }
+func (f *fakeKernel) UplinkMTU(context.Context) (int, error) { return 1450, nil }
 
 var errInjected = errors.New("injected")

@@ -32,7 +32,7 @@ func TestContractWithoutFilter(t *testing.T) {
 // world is two networks, each on a router, and a third without; and a way to count what the kernel is told.
 type world struct {
 	*Provider
-	fake     *fakeFabric
+	fake     *fakeKernel
 	networks []sdn.Network
 	routers  []sdn.ID
 	calls    map[string]int // by call and domain
@@ -269,7 +269,7 @@ func TestLimitsReachTheirPorts(t *testing.T) {
 // Where a network moves to, its filtered and limited ports are told anew, also when that does not succeed at once and more changes meanwhile.
 func TestMovedNetworkIsFilteredAnew(t *testing.T) {
 	t.Parallel()
-	for _, refused := range []string{"", "ApplyDomain", "UpdateGroups", "UpdatePorts"} {
+	for _, refused := range []string{"", "ApplyShape", "UpdateGroups", "UpdatePorts"} {
 		t.Run("refused "+refused, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -358,7 +358,10 @@ func TestProjectionOfFilters(t *testing.T) {
 	ok(t, w.view(func(b engine.Tx) (err error) { s, err = w.projectAll(b); return err }))
 	want := securitygroup.Group{ID: string(g.ID), Revision: g.Revision, Rules: []securitygroup.Rule{
 		{ID: string(g.Rules[0].ID), Direction: securitygroup.Egress, IPv6: true, Protocol: 58, ICMPType: new(uint8(1)), ICMPCode: new(uint8(2))},
-		{ID: string(g.Rules[1].ID), Direction: securitygroup.Ingress, Protocol: 17, First: 5, Last: 9, Remote: prefix("10.0.0.0/8")},
+		{
+			ID: string(g.Rules[1].ID), Direction: securitygroup.Ingress, Protocol: 17, First: 5, Last: 9,
+			Remote: prefix("10.0.0.0/8"),
+		},
 		{ID: string(g.Rules[2].ID), RemoteGroup: string(idle)}, {ID: string(g.Rules[3].ID), RemoteSet: string(set.ID)},
 	}}
 	if len(s.Groups) != 1 || !sameJSON(t, s.Groups[0], want) {
@@ -387,7 +390,7 @@ func TestReconcileTellsFilters(t *testing.T) {
 	_, err = p.Reconcile(t.Context())
 	ok(t, err)
 	checkSum(t, p)
-	if d := p.datapath.(*fakeFabric).state[string(n.ID)]; len(d.groups) != 1 {
+	if d := p.datapath.(*fakeKernel).state[string(n.ID)]; len(d.groups) != 1 {
 		t.Errorf("the domain knows the groups %v", d.groups)
 	}
 }

@@ -20,7 +20,7 @@ func service(subnet sdn.ID, name string, members ...string) sdn.LoadBalancerSpec
 }
 
 // vipWorld is a provider with a network of VIPs that is on no router yet, and a router.
-func vipWorld(t *testing.T) (p *Provider, fake *fakeFabric, subnet, router sdn.ID) {
+func vipWorld(t *testing.T) (p *Provider, fake *fakeKernel, subnet, router sdn.ID) {
 	t.Helper()
 	fake = newFake()
 	p = open(t, Options{Datapath: fake})
@@ -31,7 +31,7 @@ func vipWorld(t *testing.T) (p *Provider, fake *fakeFabric, subnet, router sdn.I
 	return p, fake, n.Subnets[0], r.ID
 }
 
-func (f *fakeFabric) balancedIn(domain sdn.ID) []lb.Key {
+func (f *fakeKernel) balancedIn(domain sdn.ID) []lb.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var keys []lb.Key

@@ -31,7 +31,7 @@ func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
 }
 
 // projectDomain gives the domain of a router or network; nil where there is none.
-func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Domain, error) {
+func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Shape, error) {
 	r, err := routers.get(b, id)
 	if err != nil {
 		return nil, err
@@ -43,14 +43,14 @@ func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Domain, error)
 	if err != nil || n == nil || !n.Own {
 		return nil, err
 	}
-	return &router.Domain{ID: string(id), Bridges: []router.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
+	return &router.Shape{ID: string(id), Bridges: []router.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
 }
 
-func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Domain, error) {
+func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
 	}
-	d := &router.Domain{ID: string(r.ID)}
+	d := &router.Shape{ID: string(r.ID)}
 	bridges := map[sdn.ID]int{}
 	var reach []netip.Prefix
 	for i, leg := range r.Interfaces {
@@ -181,11 +181,11 @@ func projectForward(r *forwardRow) []router.Forward {
 func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 	s := router.State{Ports: map[string][]router.Port{}, Forwards: map[string][]router.Forward{}, VIPs: map[string][]router.VIP{}, Frontends: map[string][]lb.Frontend{}}
 	domains := map[sdn.ID]string{} // of networks
-	add := func(d *router.Domain) {
+	add := func(d *router.Shape) {
 		if d == nil {
 			return
 		}
-		s.Domains = append(s.Domains, *d)
+		s.Shapes = append(s.Shapes, *d)
 		for _, bridge := range d.Bridges {
 			domains[sdn.ID(bridge.Network)] = d.ID
 		}

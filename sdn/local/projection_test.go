@@ -53,7 +53,7 @@ func TestProjection(t *testing.T) {
 	}
 	id := string(r.ID)
 	want := router.State{
-		Domains: []router.Domain{{
+		Shapes: []router.Shape{{
 			ID:      id,
 			Bridges: []router.Bridge{{Network: string(n.ID), MTU: 1400, Addrs: []netip.Prefix{prefix("10.0.0.1/24"), prefix("fd00:1::1/64")}}},
 			Uplink: &router.Uplink{
@@ -99,7 +99,7 @@ func TestHostKeepsItsRoutes(t *testing.T) {
 	}
 	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.external, Target: sdn.Target{Port: target}})
 	ok(t, err)
-	shape := func(project string) (d *router.Domain) {
+	shape := func(project string) (d *router.Shape) {
 		t.Helper()
 		ok(t, p.view(func(b engine.Tx) (err error) { d, err = p.projectDomain(b, made[project]); return err }))
 		return d

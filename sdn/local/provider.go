@@ -251,14 +251,14 @@ func (p *Provider) Close() (err error) {
 // view runs f in a read transaction. f must not call anything that belongs to a caller.
 func (p *Provider) view(f func(engine.Tx) error) error { return p.store.View(f) }
 
-// Datapath is what the embedded SDN asks of the kernel; *fabric.Fabric is one. All methods are idempotent: adding what is there alike and
+// Datapath is what the embedded SDN asks of the kernel; *router.Kernel is one. All methods are idempotent: adding what is there alike and
 // removing what is absent succeed. For one domain they are called one after another, in the order of the store's changes.
 type Datapath interface {
-	// ApplyDomain makes the domain be this, but for its ports and forwards, which it leaves alone. A network that lies in another domain
+	// ApplyShape makes the domain be this, but for its ports and forwards, which it leaves alone. A network that lies in another domain
 	// is fetched from there with its ports.
-	ApplyDomain(ctx context.Context, d router.Domain) (router.Result, error)
-	// DeleteDomain removes the domain with its ports and forwards.
-	DeleteDomain(ctx context.Context, id string) error
+	ApplyShape(ctx context.Context, d router.Shape) (router.Result, error)
+	// DeleteRouter removes the domain with its ports and forwards.
+	DeleteRouter(ctx context.Context, id string) error
 	// UpdatePorts has the domain know ports no more, and know others. It makes the links of subports, and takes them away; those whose parents are not
 	// plugged come with these. The error is os.ErrNotExist if it does not know a group that one has.
 	UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error
@@ -279,12 +279,12 @@ type Datapath interface {
 	// Reconcile makes everything be this state.
 	Reconcile(ctx context.Context, s router.State) (router.Report, error)
 	Diff(ctx context.Context, s router.State) ([]router.Difference, error)
-	// Down removes everything of the fabric's from the kernel.
+	// Down removes everything of ours from the kernel.
 	Down(ctx context.Context) error
 	UplinkMTU(ctx context.Context) (int, error)
 }
 
-var _ Datapath = (*router.Fabric)(nil)
+var _ Datapath = (*router.Kernel)(nil)
 
 // location is where a network's bridge is, or would be if there were a data path.
 func (p *Provider) location(domain, network sdn.ID) (nsPath, bridge string) {

@@ -28,9 +28,9 @@ func benchmarkPublish(b *testing.B) {
 	spaces, err := netns.Open(pins)
 	ok(b, err)
 	log := slog.New(slog.DiscardHandler)
-	var f *router.Fabric
+	var f *router.Kernel
 	datapath := func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
-		config := router.Config{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
+		config := router.Options{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
 		f, err = router.New(config)
 		return f, err
 	}

@@ -20,8 +20,8 @@ type tx struct {
 	p       *Provider
 	now     time.Time
 	wrote   bool
-	before  map[sdn.ID]*router.Domain // shapes of domains, as they were when the transaction first came near them; nil: absent
-	changes map[string]*change        // by domain
+	before  map[sdn.ID]*router.Shape // shapes of domains, as they were when the transaction first came near them; nil: absent
+	changes map[string]*change       // by domain
 	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
 	rewritten map[sdn.ID]bool
 	balances  map[sdn.ID]balance // of load balancers, as they were when the transaction first came near them
@@ -123,7 +123,7 @@ func (t *tx) shapes() error {
 }
 
 // moved notes the networks that come to a domain from another.
-func (t *tx) moved(id sdn.ID, before, after *router.Domain) error {
+func (t *tx) moved(id sdn.ID, before, after *router.Shape) error {
 	for _, bridge := range after.Bridges {
 		if hasBridge(before, bridge.Network) {
 			continue

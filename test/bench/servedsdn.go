@@ -66,7 +66,8 @@ func serveSDN(ctx context.Context, dir string) (*servedSDN, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close(), store.Close())
 	}
-	served := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(everyHost{store, s}, neutronapi.Options{}))
+	handler := neutronapi.NewHandler(everyHost{store, s}, neutronapi.Options{})
+	served := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, handler)
 	s.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			s.takes(r.Context(), neutronOther)

@@ -86,7 +86,7 @@ type Reconcile struct {
 
 // Difference is one thing in the kernel that is not as the store wants it.
 type Difference struct {
-	Domain string `json:"domain"` // id of a router, or of a network without one; "" is the host
+	Router string `json:"domain"` // id of a router, or of a network without one; "" is the host
 	Object string `json:"object"`
 	Want   string `json:"want"` // "": it should not exist
 	Have   string `json:"have"` // "": it does not exist

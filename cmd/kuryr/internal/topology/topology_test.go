@@ -72,7 +72,9 @@ func sample() Objects {
 		},
 		Routers: []neutronapi.Router{
 			gw, {Common: common("r0", "")},
-			{Common: neutronapi.Common{ID: "r2", Name: "kuryr-router-shop", Description: "kuryr/inst/docker-shared-router/shop"}},
+			{Common: neutronapi.Common{
+				ID: "r2", Name: "kuryr-router-shop", Description: "kuryr/inst/docker-shared-router/shop",
+			}},
 			{Common: neutronapi.Common{
 				ID: "r3", Name: "kuryr-router-0123", Description: "kuryr/inst/docker-router/0123456789abcdef",
 			}},
@@ -319,7 +321,9 @@ func TestPublishedPortsAreSorted(t *testing.T) {
 			Common: neutronapi.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr",
 		}},
 		FloatingIPs: []neutronapi.FloatingIP{{Common: neutronapi.Common{ID: "f"}, FloatingIPAddress: "0.0.0.0"}},
-		Forwards:    map[string][]neutronapi.PortForwarding{"f": {forward("udp", 53), forward("tcp", 9001), forward("tcp", 80)}},
+		Forwards: map[string][]neutronapi.PortForwarding{
+			"f": {forward("udp", 53), forward("tcp", 9001), forward("tcp", 80)},
+		},
 	})
 	if got := strings.Join(g.Networks[0].Ports[0].Published, " "); got != "80→80/tcp 9001→9001/tcp 53→53/udp" {
 		t.Errorf("published %s", got)

@@ -119,7 +119,7 @@ func (f *filtered) forgetPackets() {
 	for _, set := range []string{"out4", "out6", "in4", "in6"} {
 		b.WriteString("nft flush set bridge kuryr_policy live_" + set + "\n")
 	}
-	f.sh(f.domain(f.d.ID), b.String())
+	f.sh(f.router(f.d.ID), b.String())
 }
 
 // redial makes a connection from a fixed port, and ends it with a reset so that the port
@@ -197,7 +197,7 @@ func TestFilterUndisturbed(t *testing.T) {
 	}
 	close(done)
 	all.Wait()
-	listing := f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy")
+	listing := f.sh(f.router(f.d.ID), "nft list table bridge kuryr_policy")
 	if !strings.Contains(listing, "counter packets 0 bytes 0 drop") {
 		t.Fatal("no rule that drops is counted")
 	}
@@ -408,7 +408,7 @@ func TestFilterMembers(t *testing.T) {
 	pair(&one, "client")
 	says("none has it any more", false)
 	if listing := f.sh(
-		f.domain(f.d.ID), "nft list table bridge kuryr_policy",
+		f.router(f.d.ID), "nft list table bridge kuryr_policy",
 	); !strings.Contains(listing, "kuryr_policy") {
 		t.Error(listing)
 	}
@@ -444,7 +444,8 @@ func TestFilterOutside(t *testing.T) {
 			To: netip.MustParseAddrPort("[fd00:a::5]:81"),
 		},
 	}))
-	f.group("server", append(anything(securitygroup.Egress), bothFamilies(ports(securitygroup.Ingress, unix.IPPROTO_TCP, 80, 80))...)...)
+	web := bothFamilies(ports(securitygroup.Ingress, unix.IPPROTO_TCP, 80, 80))
+	f.group("server", append(anything(securitygroup.Egress), web...)...)
 	f.join(&server, "server")
 	f.group("client", anything(securitygroup.Egress)...)
 	f.join(&near, "client")
@@ -515,12 +516,12 @@ func TestFilterReconcile(t *testing.T) {
 	}
 	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{server.port}, []Port{server.port}))
 	f.join(&client, "client")
-	state := State{Domains: []Domain{f.d}, Ports: map[string][]Port{f.d.ID: {server.port, client.port}},
+	state := State{Shapes: []Shape{f.d}, Ports: map[string][]Port{f.d.ID: {server.port, client.port}},
 		Groups: []securitygroup.Group{f.groups["server"], f.groups["client"], {ID: "unused"}},
 		Sets: []securitygroup.Set{{ID: "places", Revision: 1, Prefixes: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/16"),
 		}}}}
-	ns := f.domain(f.d.ID)
+	ns := f.router(f.d.ID)
 	static := func() string {
 		t.Helper()
 		var kept []string
@@ -634,7 +635,7 @@ func TestFilterMoved(t *testing.T) {
 	f.serve(server.ns, 80)
 	f.serve(server.ns, 81)
 	f.expect("before", client.ns, "tcp", "10.0.1.5:80", true)
-	other := Domain{ID: newID(), Bridges: []Bridge{f.d.Bridges[1]}}
+	other := Shape{ID: newID(), Bridges: []Bridge{f.d.Bridges[1]}}
 	f.d.Bridges = f.d.Bridges[:1]
 	f.apply(f.d)
 	f.apply(other)

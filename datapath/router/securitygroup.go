@@ -12,32 +12,34 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// UpdateGroups tells the domain's filter what these security groups and address groups
+// UpdateGroups tells the router's filter what these security groups and address groups
 // are now. Those that it knows at the revision given cost nothing. It must know a group
-// before a port has it. The error is os.ErrNotExist if the domain has no namespace.
-func (f *Fabric) UpdateGroups(ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set) error {
+// before a port has it. The error is os.ErrNotExist if the router has no namespace.
+func (k *Kernel) UpdateGroups(
+	ctx context.Context, router string, groups []securitygroup.Group, sets []securitygroup.Set,
+) error {
 	if err := ctx.Err(); err != nil || len(groups)+len(sets) == 0 {
 		return err
 	}
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(domain)()
-	s, err := f.openDomain(domain)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(router)()
+	s, err := k.openRouter(router)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		return fmt.Errorf("security groups of domain %s: %w", domain, os.ErrNotExist)
+		return fmt.Errorf("security groups of router %s: %w", router, os.ErrNotExist)
 	}
 	defer s.close()
-	return s.filtering(domain, func(p *securitygroup.Filter) error { return p.UpdateGroups(groups, sets) })
+	return s.filtering(router, func(p *securitygroup.Filter) error { return p.UpdateGroups(groups, sets) })
 }
 
 // filtering calls work with the namespace's filter.
-func (s *space) filtering(domain string, work func(*securitygroup.Filter) error) (err error) {
+func (s *space) filtering(router string, work func(*securitygroup.Filter) error) (err error) {
 	defer s.note(&err)
 	if err := work(securitygroup.In(s.nft)); err != nil {
-		return fmt.Errorf("filter of domain %s: %w", domain, err)
+		return fmt.Errorf("filter of router %s: %w", router, err)
 	}
 	return nil
 }
@@ -45,7 +47,7 @@ func (s *space) filtering(domain string, work func(*securitygroup.Filter) error)
 // filterPorts tells the filter about ports. With those of remove that are not filtered in
 // add it is not done until the guard has forgotten them, so that none of them can send
 // unfiltered: that is for the function it returns.
-func (s *space) filterPorts(domain string, remove, add []Port) (after func() error, err error) {
+func (s *space) filterPorts(router string, remove, add []Port) (after func() error, err error) {
 	var changed, gone, bare []Port
 	for _, p := range remove {
 		i := slices.IndexFunc(add, func(q Port) bool { return q.ID == p.ID })
@@ -58,11 +60,11 @@ func (s *space) filterPorts(domain string, remove, add []Port) (after func() err
 			gone = append(gone, p)
 		}
 	}
-	err = s.filtering(domain, func(p *securitygroup.Filter) error {
+	err = s.filtering(router, func(p *securitygroup.Filter) error {
 		return p.UpdatePorts(filteredPorts(changed), filteredPorts(add))
 	})
 	return func() error {
-		return s.filtering(domain, func(p *securitygroup.Filter) error {
+		return s.filtering(router, func(p *securitygroup.Filter) error {
 			return p.UpdatePorts(filteredPorts(gone), filteredPorts(bare))
 		})
 	}, err
@@ -87,12 +89,12 @@ func filteredPorts(ports []Port) []securitygroup.Port {
 	return list
 }
 
-// compareFilter is the domain's part of a comparison of everything.
+// compareFilter is the router's part of a comparison of everything.
 func (s *space) compareFilter(r *run, ports []Port, groups []securitygroup.Group, sets []securitygroup.Set) error {
 	want := securitygroup.State{Ports: filteredPorts(ports), Groups: groups, Sets: sets}
-	err := s.filtering(r.domain, func(p *securitygroup.Filter) error {
+	err := s.filtering(r.router, func(p *securitygroup.Filter) error {
 		return p.Reconcile(want, r.dry, func(object, want, have string) {
-			r.diffs = append(r.diffs, Difference{Domain: r.domain, Object: object, Want: want, Have: have})
+			r.diffs = append(r.diffs, Difference{Router: r.router, Object: object, Want: want, Have: have})
 		})
 	})
 	if r.dry {
@@ -109,9 +111,12 @@ func (s *space) moveFilter(r *run, from *space, taps []netlink.Link) error {
 		names = append(names, l.Attrs().Name)
 	}
 	var known securitygroup.Profiles
-	err := from.filtering(r.domain, func(p *securitygroup.Filter) (err error) { known, err = p.Profiles(names); return err })
+	err := from.filtering(r.router, func(p *securitygroup.Filter) (err error) {
+		known, err = p.Profiles(names)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	return s.filtering(r.domain, func(p *securitygroup.Filter) error { return p.Expect(known) })
+	return s.filtering(r.router, func(p *securitygroup.Filter) error { return p.Expect(known) })
 }

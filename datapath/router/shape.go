@@ -25,8 +25,8 @@ const (
 	fragmentSeconds = "5"
 )
 
-// domainSysctls are set before the first device is made, as devices copy "default".
-var domainSysctls = []sysctl{
+// routerSysctls are set before the first device is made, as devices copy "default".
+var routerSysctls = []sysctl{
 	{"ipv4/ip_forward", "1"}, // first: it resets others
 	// Nearly all packets are for others: no socket is looked for before the route.
 	{"ipv4/ip_early_demux", "0"},
@@ -63,35 +63,35 @@ var domainSysctls = []sysctl{
 	{"bridge/bridge-nf-call-arptables", "0"},
 }
 
-// ApplyDomain makes the domain's namespace as d says: bridges, uplink, translation,
+// ApplyShape makes the router's namespace as d says: bridges, uplink, translation,
 // routes. It costs by that shape, not by the number of ports. Ports and forwardings stay
-// as they are. A network that lies in another domain is fetched from there with its
+// as they are. A network that lies in another router is fetched from there with its
 // ports.
-func (f *Fabric) ApplyDomain(ctx context.Context, d Domain) (Result, error) {
-	if err := d.validate(f.config); err != nil {
+func (k *Kernel) ApplyShape(ctx context.Context, d Shape) (Result, error) {
+	if err := d.validate(k.options); err != nil {
 		return Result{}, err
 	}
-	d = f.feasible(d)
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	result, err := f.applyDomain(ctx, d)
+	d = k.feasible(d)
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	result, err := k.applyShape(ctx, d)
 	if err != nil {
-		return result, fmt.Errorf("apply domain %s: %w", d.ID, err)
+		return result, fmt.Errorf("apply router %s: %w", d.ID, err)
 	}
-	return result, f.fetch(ctx, d)
+	return result, k.fetch(ctx, d)
 }
 
-func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
-	defer f.lock(d.ID)()
-	host, err := f.openHost()
+func (k *Kernel) applyShape(ctx context.Context, d Shape) (Result, error) {
+	defer k.lock(d.ID)()
+	host, err := k.openHost()
 	if err != nil {
 		return Result{}, err
 	}
 	defer host.close()
-	r := &run{ctx: ctx, domain: d.ID}
-	c, err := f.converge(r, host, d)
+	r := &run{ctx: ctx, router: d.ID}
+	c, err := k.converge(r, host, d)
 	for _, diff := range r.diffs {
-		f.log.Debug("data path changed", "domain", diff.Domain, "object", diff.Object, "want", diff.Want, "have", diff.Have)
+		k.log.Debug("data path changed", "router", diff.Router, "object", diff.Object, "want", diff.Want, "have", diff.Have)
 	}
 	if c.space != nil {
 		defer c.space.close()
@@ -99,20 +99,20 @@ func (f *Fabric) applyDomain(ctx context.Context, d Domain) (Result, error) {
 	if err != nil {
 		return c.result, err
 	}
-	routes := f.convergeRoutes(r, c.space, d)
+	routes := k.convergeRoutes(r, c.space, d)
 	if d.Uplink == nil {
 		return c.result, routes
 	}
-	if !f.hostReady.Load() {
-		if err := f.host.converge(r, host); err != nil {
+	if !k.hostReady.Load() {
+		if err := k.host.converge(r, host); err != nil {
 			return c.result, errors.Join(routes, err)
 		}
-		f.hostReady.Store(true)
+		k.hostReady.Store(true)
 	}
-	return c.result, errors.Join(routes, f.host.updateOrMend(r, host, nil, c.elements))
+	return c.result, errors.Join(routes, k.host.updateOrMend(r, host, nil, c.elements))
 }
 
-// claims is what a domain has, or wants, outside its namespace.
+// claims is what a router has, or wants, outside its namespace.
 type claims struct {
 	space    *space // nil if there is no namespace yet
 	result   Result
@@ -121,23 +121,23 @@ type claims struct {
 }
 
 // converge makes the namespace and the host's end of the uplink as d says, but for the
-// routes. The caller holds the domain's lock, closes the space and puts the claims'
+// routes. The caller holds the router's lock, closes the space and puts the claims'
 // elements into the host's table; they are complete also with an error.
-func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
+func (k *Kernel) converge(r *run, host *space, d Shape) (c claims, err error) {
 	if d.Uplink != nil {
 		for _, fl := range d.Uplink.Floating {
 			c.elements = append(c.elements, floatingElement(fl.External))
 		}
 	}
-	c.space, err = f.openDomain(d.ID)
+	c.space, err = k.openRouter(d.ID)
 	if err != nil {
 		return c, err
 	}
 	if c.space == nil {
 		err = r.mend("namespace "+d.ID, "present", "", func() error {
-			ns, _, err := f.config.Namespaces.Create(d.ID)
+			ns, _, err := k.options.Namespaces.Create(d.ID)
 			if err == nil {
-				c.space, err = f.pool.openSpace(ns)
+				c.space, err = k.pool.openSpace(ns)
 			}
 			return err
 		})
@@ -147,11 +147,11 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 	}
 	failpoint.Here("router.apply.namespace")
 	if !r.dry {
-		if err := f.introduce(host, c.space); err != nil {
+		if err := k.introduce(host, c.space); err != nil {
 			return c, err
 		}
 	}
-	if err := c.space.sysctls(r, domainSysctls); err != nil {
+	if err := c.space.sysctls(r, routerSysctls); err != nil {
 		return c, fmt.Errorf("sysctls: %w", err)
 	}
 	if lo, err := c.space.rt.LinkByIndex(1); err != nil {
@@ -170,12 +170,12 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 	if err != nil {
 		return c, err
 	}
-	if err := f.convergeBridges(r, c.space, d, addrs); err != nil {
+	if err := k.convergeBridges(r, c.space, d, addrs); err != nil {
 		return c, err
 	}
 	failpoint.Here("router.apply.bridges")
 	if d.Uplink == nil {
-		if err := f.release(r, host, c.space, d.ID); err != nil {
+		if err := k.release(r, host, c.space, d.ID); err != nil {
 			return c, err
 		}
 		if err := routerTable(false).remove(r, c.space); err != nil {
@@ -194,7 +194,7 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 			return c, err
 		}
 		failpoint.Here("router.apply.nat")
-		if err := f.convergeUplink(r, host, d, addrs, &c); err != nil {
+		if err := k.convergeUplink(r, host, d, addrs, &c); err != nil {
 			return c, err
 		}
 	}
@@ -214,7 +214,7 @@ func (f *Fabric) converge(r *run, host *space, d Domain) (c claims, err error) {
 	return c, c.space.convergeShares(r, prefixes)
 }
 
-func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]string) error {
+func (k *Kernel) convergeBridges(r *run, s *space, d Shape, addrs map[int][]string) error {
 	bridges, err := s.links("bridge", 0)
 	if err != nil {
 		return err
@@ -233,8 +233,8 @@ func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]str
 		if link == nil {
 			continue
 		}
-		f.places.note(name, d.ID)
-		if !r.dry && f.balancers.get(d.ID, s.key) != nil {
+		k.places.note(name, d.ID)
+		if !r.dry && k.balancers.get(d.ID, s.key) != nil {
 			if err := lb.LeadUp(s.rt, link); err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]str
 			return err
 		}
 		if len(members) > 0 {
-			// Its network goes to another domain, whose application will fetch it with these
+			// Its network goes to another router, whose application will fetch it with these
 			// ports; here it is a gateway no more.
 			if err := s.syncAddrs(r, link, nil, addrs[link.Attrs().Index]); err != nil {
 				return err
@@ -259,7 +259,7 @@ func (f *Fabric) convergeBridges(r *run, s *space, d Domain, addrs map[int][]str
 			return err
 		}
 		if !r.dry {
-			f.places.forget(name, d.ID)
+			k.places.forget(name, d.ID)
 		}
 	}
 	return nil
@@ -346,7 +346,7 @@ func (s *space) convergeLink(r *run, link netlink.Link, mac net.HardwareAddr, mt
 // convergeRoutes makes the router's routes: its default ones and its static ones. One
 // that the kernel refuses hinders no other; nor must its error hinder what else the
 // caller does.
-func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
+func (k *Kernel) convergeRoutes(r *run, s *space, d Shape) error {
 	want := map[string]netlink.Route{}
 	note := func(dst netip.Prefix, via netip.Addr, link int, flags int) {
 		route := netlink.Route{Dst: ipNet(dst.Masked()), Gw: via.AsSlice(), LinkIndex: link, Protocol: protocol, Flags: flags}
@@ -360,7 +360,7 @@ func (f *Fabric) convergeRoutes(r *run, s *space, d Domain) error {
 		if up != nil {
 			if d.Uplink.addr(true).IsValid() {
 				note(
-					netip.PrefixFrom(netip.IPv4Unspecified(), 0), hostEnd(f.config.Uplink4), up.Attrs().Index,
+					netip.PrefixFrom(netip.IPv4Unspecified(), 0), hostEnd(k.options.Uplink4), up.Attrs().Index,
 					int(netlink.FLAG_ONLINK),
 				)
 			}
@@ -404,45 +404,45 @@ func routeKey(r netlink.Route) string {
 	return r.Dst.String() + " via " + r.Gw.String()
 }
 
-// DeleteDomain removes a domain and everything in it, and what it had in the host. An
+// DeleteRouter removes a router and everything in it, and what it had in the host. An
 // absent one is no error. The caller does not wait for the kernel to take the links down.
-func (f *Fabric) DeleteDomain(ctx context.Context, id string) error {
-	f.gate.RLock()
-	defer f.gate.RUnlock()
-	defer f.lock(id)()
-	host, err := f.openHost()
+func (k *Kernel) DeleteRouter(ctx context.Context, id string) error {
+	k.gate.RLock()
+	defer k.gate.RUnlock()
+	defer k.lock(id)()
+	host, err := k.openHost()
 	if err != nil {
 		return err
 	}
 	defer host.close()
-	return f.deleteDomain(&run{ctx: ctx, domain: id}, host, id)
+	return k.deleteRouter(&run{ctx: ctx, router: id}, host, id)
 }
 
-func (f *Fabric) deleteDomain(r *run, host *space, id string) error {
-	s, err := f.openDomain(id)
+func (k *Kernel) deleteRouter(r *run, host *space, id string) error {
+	s, err := k.openRouter(id)
 	if err != nil {
-		return fmt.Errorf("delete domain %s: %w", id, err)
+		return fmt.Errorf("delete router %s: %w", id, err)
 	}
 	if s != nil {
 		defer func() {
 			s.close()
 			if !r.dry {
-				f.pool.keep(func(key nsKey) bool { return key != s.key })
+				k.pool.keep(func(key nsKey) bool { return key != s.key })
 			}
 		}()
 	}
-	if err := f.release(r, host, s, id); err != nil {
-		return fmt.Errorf("delete domain %s: %w", id, err)
+	if err := k.release(r, host, s, id); err != nil {
+		return fmt.Errorf("delete router %s: %w", id, err)
 	}
 	failpoint.Here("router.delete.released")
 	if !r.dry {
-		f.balancers.forget(id)
+		k.balancers.forget(id)
 	}
-	err = r.mend("namespace "+id, "", "present", func() error { return f.config.Namespaces.Delete(id) })
+	err = r.mend("namespace "+id, "", "present", func() error { return k.options.Namespaces.Delete(id) })
 	if err == nil && !r.dry {
-		f.places.forgetDomain(id)
-		f.trunks.forgetDomain(id)
-		f.leftovers.forget(id)
+		k.places.forgetRouter(id)
+		k.trunks.forgetRouter(id)
+		k.leftovers.forget(id)
 	}
 	return err
 }

@@ -70,9 +70,9 @@ func BenchmarkFilterThroughput(b *testing.B) {
 				f.join(&server)
 				f.join(&client)
 				none := (first + send()) / 2
-				f.sh(f.domain(f.d.ID), "sysctl -qw net.bridge.bridge-nf-call-iptables=1; "+stateful)
+				f.sh(f.router(f.d.ID), "sysctl -qw net.bridge.bridge-nf-call-iptables=1; "+stateful)
 				other := send()
-				f.sh(f.domain(f.d.ID), "sysctl -qw net.bridge.bridge-nf-call-iptables=0; nft delete table inet t")
+				f.sh(f.router(f.d.ID), "sysctl -qw net.bridge.bridge-nf-call-iptables=0; nft delete table inet t")
 				ours, others = append(ours, with/none), append(others, other/none)
 			}
 			if median(rates) == 0 {
@@ -170,7 +170,7 @@ func BenchmarkFilterMember(b *testing.B) {
 	}
 }
 
-// crowd tells the fabric of so many ports with a group.
+// crowd tells the kernel of so many ports with a group.
 func (f *filtered) crowd(n int, group string) {
 	f.t.Helper()
 	list := benchPorts(f.d.Bridges[0].Network, n)

@@ -17,13 +17,13 @@ import (
 )
 
 // twoRouters have the same ranges behind them.
-func twoRouters() (a, b Domain) {
-	return Domain{
+func twoRouters() (a, b Shape) {
+	return Shape{
 			ID:      newID(),
 			Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")},
 			Uplink:  uplink("100.64.0.2", "fd00:6b75::2"),
 		},
-		Domain{
+		Shape{
 			ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")},
 			Uplink: uplink("100.64.0.3", "fd00:6b75::3"),
 		}
@@ -41,7 +41,7 @@ func TestApplyTwiceIsOnce(t *testing.T) {
 		!strings.Contains(result.Unreached[0].Reason, "ext0") {
 		t.Errorf("unreached: %v", result.Unreached)
 	}
-	host, inside := w.image(w.host), w.image(w.domain(a.ID))
+	host, inside := w.image(w.host), w.image(w.router(a.ID))
 	for _, want := range []string{
 		BridgeName(a.Bridges[0].Network), "10.0.0.1/24", "fd00:a::1/64", "192.0.2.0/24 via 10.0.0.7",
 		"default via 100.64.0.1 dev up0", "default via fe80::1 dev up0",
@@ -62,13 +62,13 @@ func TestApplyTwiceIsOnce(t *testing.T) {
 	if again := w.image(w.host); again != host {
 		t.Errorf("host changed by the second application:\n%s\nwas\n%s", again, host)
 	}
-	if again := w.image(w.domain(a.ID)); again != inside {
+	if again := w.image(w.router(a.ID)); again != inside {
 		t.Errorf("router changed by the second application:\n%s\nwas\n%s", again, inside)
 	}
 	if t.Failed() {
 		t.Log(host, inside)
 	}
-	diffs, err := w.f.Diff(context.Background(), State{Domains: []Domain{a}})
+	diffs, err := w.f.Diff(context.Background(), State{Shapes: []Shape{a}})
 	must(t, err)
 	if len(diffs) != 0 {
 		t.Errorf("differences: %v", diffs)
@@ -110,7 +110,7 @@ func TestTrafficAndDrops(t *testing.T) {
 		tries.Go(func() { w.reaches(b1.ns, to, false) })
 	}
 	tries.Wait()
-	w.sh(w.domain(b.ID), "ip route add 10.0.1.0/24 via 100.64.0.1 dev up0 onlink")
+	w.sh(w.router(b.ID), "ip route add 10.0.1.0/24 via 100.64.0.1 dev up0 onlink")
 	w.sh(w.host, "ip route add 10.0.1.0/24 via 100.64.0.2 dev "+UplinkName(a.ID)+" onlink")
 	w.reaches(w.host, "10.0.1.6", true) // the way is there
 	w.reaches(b1.ns, "10.0.1.6", false)
@@ -119,7 +119,7 @@ func TestTrafficAndDrops(t *testing.T) {
 func TestMTU(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
 	d.Bridges[0].MTU, d.Uplink.MTU = 1400, 1400
 	w.sh(w.host, "ip link set ext0 mtu 1400")
 	if mtu, err := w.f.UplinkMTU(context.Background()); err != nil || mtu != 1400 {
@@ -133,7 +133,7 @@ func TestMTU(t *testing.T) {
 	}
 	d.Bridges[0].MTU, d.Uplink.MTU = 1300, 1300
 	w.apply(d)
-	if out := w.sh(w.domain(d.ID), "ip link"); strings.Count(out, "mtu 1300") != 2 {
+	if out := w.sh(w.router(d.ID), "ip link"); strings.Count(out, "mtu 1300") != 2 {
 		t.Errorf("MTU not changed:\n%s", out)
 	}
 }
@@ -143,14 +143,14 @@ func TestMTU(t *testing.T) {
 func TestWithoutIPv6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := Domain{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
+	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
 	d.Uplink.MTU = 1200
 	w.apply(d)
 	first := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 	w.reaches(first.ns, neighbourAddr4, true)
 
 	w.sh(w.host, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
-	off := Domain{
+	off := Shape{
 		ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64")},
 		Uplink: uplink("100.64.0.3", "fd00:6b75::3"),
 	}
@@ -159,7 +159,7 @@ func TestWithoutIPv6(t *testing.T) {
 	w.reaches(c.ns, hostAddr4, true)
 	w.reaches(c.ns, hostEnd(netip.MustParsePrefix("fd00:6b75::/64")).String(), true)
 
-	must(t, w.f.DeleteDomain(context.Background(), off.ID))
+	must(t, w.f.DeleteRouter(context.Background(), off.ID))
 	w.f.ipv4Only = true // as with ipv6.disable=1
 	w.sh(w.host, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
 	lacking, _ := twoRouters()
@@ -178,7 +178,7 @@ func TestWithoutIPv6(t *testing.T) {
 	if w.call(w.neighbour, "tcp", hostAddr4+":8080") == "" {
 		t.Error("published IPv4 does not answer")
 	}
-	w.mustMatch(State{Domains: []Domain{d, lacking}, Forwards: map[string][]Forward{lacking.ID: forwards},
+	w.mustMatch(State{Shapes: []Shape{d, lacking}, Forwards: map[string][]Forward{lacking.ID: forwards},
 		Ports: map[string][]Port{d.ID: {first.port}, lacking.ID: {four.port}}})
 	if out := w.sh(
 		w.host,
@@ -268,8 +268,8 @@ func TestForwards(t *testing.T) {
 	if w.call(w.neighbour, "tcp", hostAddr4+":8080") != "" {
 		t.Error("still published after removal")
 	}
-	must(t, w.f.DeleteDomain(ctx, a.ID))
-	must(t, w.f.DeleteDomain(ctx, a.ID))
+	must(t, w.f.DeleteRouter(ctx, a.ID))
+	must(t, w.f.DeleteRouter(ctx, a.ID))
 	if out := w.sh(
 		w.host,
 		"nft list map inet kuryr published4; nft list map inet kuryr published6; nft list set inet "+
@@ -279,7 +279,7 @@ func TestForwards(t *testing.T) {
 		t.Errorf("left in the host:\n%s", out)
 	}
 	w.apply(a) // at once, under the same name
-	want := State{Domains: []Domain{a, b}, Ports: map[string][]Port{b.ID: {elsewhere.port}}}
+	want := State{Shapes: []Shape{a, b}, Ports: map[string][]Port{b.ID: {elsewhere.port}}}
 	if diffs, err := w.f.Diff(ctx, want); err != nil || len(diffs) != 0 {
 		t.Errorf("differences after re-creation: %v, %v", diffs, err)
 	}
@@ -375,7 +375,7 @@ func forwardMoves(t *testing.T, published Forward) {
 	// A killed run's change is found by a comparison: back to the first, to nowhere, and
 	// from there to the second.
 	state := State{
-		Domains: []Domain{d}, Ports: map[string][]Port{d.ID: {servers[0].port, servers[1].port}},
+		Shapes: []Shape{d}, Ports: map[string][]Port{d.ID: {servers[0].port, servers[1].port}},
 		Forwards: map[string][]Forward{d.ID: forward(0)},
 	}
 	for _, want := range []int{0, -1, 1} {

@@ -18,18 +18,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fabric makes domains, guards ports and forwards addresses in the kernel. It keeps no
+// Kernel makes routers, guards ports and forwards addresses in the kernel. It keeps no
 // state but what it can read back from there, which subports wait for their parents'
-// taps, and what domains balance.
-type Fabric struct {
-	config   Config
+// taps, and what routers balance.
+type Kernel struct {
+	options  Options
 	log      *slog.Logger
 	hostNS   netns.NsHandle
 	host     table
 	ipv4Only bool // the kernel has no IPv6
 
 	gate      sync.RWMutex   // held for reading by a change, for writing by what compares everything
-	domains   keymutex.Mutex // one change at a time per domain
+	routers   keymutex.Mutex // one change at a time per router
 	places    places
 	pool      pool
 	leftovers leftovers
@@ -43,12 +43,12 @@ type Fabric struct {
 }
 
 // New opens the host's namespace. It changes nothing in the kernel.
-func New(c Config) (*Fabric, error) {
+func New(c Options) (*Kernel, error) {
 	if c.Namespaces == nil {
-		return nil, errors.New("fabric: no namespace store")
+		return nil, errors.New("router: no namespace store")
 	}
 	if c.Uplink4.IsValid() && !c.Uplink4.Addr().Is4() || c.Uplink6.IsValid() && !c.Uplink6.Addr().Is6() {
-		return nil, fmt.Errorf("fabric: uplink ranges %s and %s: want IPv4 and IPv6", c.Uplink4, c.Uplink6)
+		return nil, fmt.Errorf("router: uplink ranges %s and %s: want IPv4 and IPv6", c.Uplink4, c.Uplink6)
 	}
 	path := c.HostNS
 	if path == "" {
@@ -56,10 +56,10 @@ func New(c Config) (*Fabric, error) {
 	}
 	host, err := netns.GetFromPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("fabric: host namespace: %w", err)
+		return nil, fmt.Errorf("router: host namespace: %w", err)
 	}
-	f := &Fabric{
-		config: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6),
+	f := &Kernel{
+		options: c, log: c.Logger, hostNS: host, host: hostTable(c.Uplink4, c.Uplink6),
 		ipv4Only: kernelLacksIPv6(), legs: vlanKind, watch: tapWatch{news: make(chan struct{}, 1)},
 	}
 	if f.log == nil {
@@ -70,27 +70,27 @@ func New(c Config) (*Fabric, error) {
 }
 
 // Close waits for links that are still being deleted. The kernel keeps all else.
-func (f *Fabric) Close() error {
-	f.watch.close()
-	f.balancers.close()
-	f.collector.Wait()
-	f.pool.keep(func(nsKey) bool { return false })
-	return f.hostNS.Close()
+func (k *Kernel) Close() error {
+	k.watch.close()
+	k.balancers.close()
+	k.collector.Wait()
+	k.pool.keep(func(nsKey) bool { return false })
+	return k.hostNS.Close()
 }
 
-// Location says where a port's host end goes: the file of the domain's namespace and the
+// Location says where a port's host end goes: the file of the router's namespace and the
 // name of the network's bridge. It is a function of the names alone.
-func (f *Fabric) Location(domain, network string) (nsPath, bridge string) {
-	return f.config.Namespaces.Path(domain), BridgeName(network)
+func (k *Kernel) Location(router, network string) (nsPath, bridge string) {
+	return k.options.Namespaces.Path(router), BridgeName(network)
 }
 
 // UplinkMTU is the MTU in bytes of the link that the host's default route (IPv4 before
 // IPv6) leaves by; 1500 if there is none.
-func (f *Fabric) UplinkMTU(ctx context.Context) (int, error) {
+func (k *Kernel) UplinkMTU(ctx context.Context) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	host, err := f.openHost()
+	host, err := k.openHost()
 	if err != nil {
 		return 0, err
 	}
@@ -122,28 +122,28 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0
 }
 
-func (f *Fabric) openHost() (*space, error) {
-	fd, err := unix.FcntlInt(uintptr(f.hostNS), unix.F_DUPFD_CLOEXEC, 0)
+func (k *Kernel) openHost() (*space, error) {
+	fd, err := unix.FcntlInt(uintptr(k.hostNS), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("host namespace: %w", err)
 	}
-	return f.pool.openSpace(netns.NsHandle(fd))
+	return k.pool.openSpace(netns.NsHandle(fd))
 }
 
-// openDomain returns nil if the domain has no namespace.
-func (f *Fabric) openDomain(id string) (*space, error) {
-	ns, err := f.config.Namespaces.Handle(id)
+// openRouter returns nil if the router has no namespace.
+func (k *Kernel) openRouter(id string) (*space, error) {
+	ns, err := k.options.Namespaces.Handle(id)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.pool.openSpace(ns)
+	return k.pool.openSpace(ns)
 }
 
-// lock waits for the domains' locks, however long, and returns what releases them.
-func (f *Fabric) lock(domains ...string) (unlock func()) {
-	unlock, _ = f.domains.LockAll(context.Background(), domains...) // never ends without them
+// lock waits for the routers' locks, however long, and returns what releases them.
+func (k *Kernel) lock(routers ...string) (unlock func()) {
+	unlock, _ = k.routers.LockAll(context.Background(), routers...) // never ends without them
 	return unlock
 }

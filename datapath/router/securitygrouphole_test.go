@@ -128,7 +128,7 @@ func TestFilterOneSided(t *testing.T) {
 	f.join(&client, "client")
 	expires := func(port uint16) time.Duration {
 		t.Helper()
-		s, err := f.f.openDomain(f.d.ID)
+		s, err := f.f.openRouter(f.d.ID)
 		must(t, err)
 		defer s.close()
 		list, err := s.nft.GetSetElements(&nftables.Set{
@@ -180,7 +180,7 @@ func TestFilterLeftovers(t *testing.T) {
 	f.join(&server, "server")
 	f.join(&client, "client")
 	f.serve(server.ns, 80)
-	chains := func() int { return strings.Count(f.sh(f.domain(f.d.ID), "nft list chains bridge"), "chain ") }
+	chains := func() int { return strings.Count(f.sh(f.router(f.d.ID), "nft list chains bridge"), "chain ") }
 	before := chains()
 	for i := range collectAfter + 1 {
 		id := fmt.Sprint("own", i)

@@ -21,18 +21,18 @@ import (
 // filtered is a router with two networks, with ports whose groups the tests change.
 type filtered struct {
 	*world
-	d         Domain
+	d         Shape
 	revisions int64
 	groups    map[string]securitygroup.Group
 }
 
 func newFiltered(t testing.TB) *filtered {
 	t.Helper()
-	if s := (&Fabric{}).Supports(); !s.Groups {
+	if s := (&Kernel{}).Supports(); !s.Groups {
 		t.Skip("this kernel cannot filter ports")
 	}
 	f := &filtered{world: newWorld(t), groups: map[string]securitygroup.Group{}}
-	f.d = Domain{
+	f.d = Shape{
 		ID:      newID(),
 		Bridges: []Bridge{bridge("10.0.0.1/24", "fd00:a::1/64"), bridge("10.0.1.1/24", "fd00:b::1/64")},
 		Uplink:  uplink("100.64.0.2", "fd00:6b75::2"),
@@ -235,7 +235,8 @@ func (f *filtered) raw(from netns.NsHandle, protocol, addr string, wait time.Dur
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	f := newFiltered(t)
-	f.group("web", append(anything(securitygroup.Egress), bothFamilies(ports(securitygroup.Ingress, unix.IPPROTO_TCP, 80, 81))...)...)
+	web := bothFamilies(ports(securitygroup.Ingress, unix.IPPROTO_TCP, 80, 81))
+	f.group("web", append(anything(securitygroup.Egress), web...)...)
 	f.group("client", anything(securitygroup.Egress)...)
 	server, client, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
 		f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6", "fd00:a::6"),
@@ -251,7 +252,7 @@ func TestFilter(t *testing.T) {
 	f.join(&client, "client")
 	f.join(&far, "client")
 	if testing.Verbose() {
-		t.Log(f.sh(f.domain(f.d.ID), "nft list table bridge kuryr_policy"))
+		t.Log(f.sh(f.router(f.d.ID), "nft list table bridge kuryr_policy"))
 	}
 	for _, from := range []container{client, far, free} {
 		for _, to := range []string{"10.0.0.5", "[fd00:a::5]"} {
@@ -350,13 +351,16 @@ func TestFilterRules(t *testing.T) {
 		},
 			[]try{{"b", "raw", 0, true}, {"c", "raw", 0, true},
 				{"b", "tcp", 1000, false}, {"c", "ping", 0, false}}},
-		{"another protocol's number", func(d securitygroup.Direction, _ int) securitygroup.Rule { return securitygroup.Rule{Protocol: 252} },
+		{"another protocol's number", func(securitygroup.Direction, int) securitygroup.Rule {
+			return securitygroup.Rule{Protocol: 252}
+		},
 			[]try{{"b", "raw", 0, false}}},
 		{"remote prefix", func(_ securitygroup.Direction, six int) securitygroup.Rule {
 			return securitygroup.Rule{Remote: netip.MustParsePrefix([2]string{"10.0.1.0/24", "fd00:b::/64"}[six])}
 		}, []try{{"c", "tcp", 1000, true}, {"c", "ping", 0, true}, {"b", "tcp", 1000, false}, {"out", "udp", 1000, false}}},
 		{"remote address", func(_ securitygroup.Direction, six int) securitygroup.Rule {
-			return securitygroup.Rule{Protocol: 17, Remote: netip.MustParsePrefix([2]string{"10.0.0.6/32", "fd00:a::6/128"}[six])}
+			remote := [2]string{"10.0.0.6/32", "fd00:a::6/128"}[six]
+			return securitygroup.Rule{Protocol: 17, Remote: netip.MustParsePrefix(remote)}
 		}, []try{{"b", "udp", 1000, true}, {"b", "tcp", 1000, false}, {"c", "udp", 1000, false}}},
 		{"any remote", func(_ securitygroup.Direction, six int) securitygroup.Rule {
 			return securitygroup.Rule{Remote: netip.MustParsePrefix([2]string{"0.0.0.0/0", "::/0"}[six])}
@@ -370,7 +374,9 @@ func TestFilterRules(t *testing.T) {
 			return securitygroup.Rule{RemoteGroup: "friends", Protocol: 6, First: 1005, Last: 1005}
 		},
 			[]try{{"c", "tcp", 1005, true}, {"c", "tcp", 1000, false}, {"b", "tcp", 1005, false}}},
-		{"address group", func(securitygroup.Direction, int) securitygroup.Rule { return securitygroup.Rule{RemoteSet: "places"} },
+		{"address group", func(securitygroup.Direction, int) securitygroup.Rule {
+			return securitygroup.Rule{RemoteSet: "places"}
+		},
 			[]try{{"c", "tcp", 1000, true}, {"out", "udp", 1000, true}, {"out", "ping", 0, true}, {"b", "tcp", 1000, false}}},
 		{"none", func(securitygroup.Direction, int) securitygroup.Rule {
 			return securitygroup.Rule{RemoteGroup: "nobody"}

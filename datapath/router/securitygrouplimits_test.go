@@ -93,14 +93,14 @@ func TestLimits(t *testing.T) {
 	limit(securitygroup.Limits{IngressKbps: 16, EgressKbps: 16}, "any")
 	expect("both, with groups", true, true)
 	state := State{
-		Domains: []Domain{f.d}, Ports: map[string][]Port{f.d.ID: {was, other.port}},
+		Shapes: []Shape{f.d}, Ports: map[string][]Port{f.d.ID: {was, other.port}},
 		Groups: []securitygroup.Group{f.groups["any"]},
 	}
 	for _, damage := range []string{"true", "nft flush ruleset",
 		"nft flush map bridge kuryr_policy limits_out; nft flush map bridge kuryr_policy limits_in",
 		"nft flush chain bridge kuryr_policy limit_out-" + TapName(was.ID) +
 			"; nft flush chain bridge kuryr_policy limit_in-" + TapName(was.ID)} {
-		f.sh(f.domain(f.d.ID), damage)
+		f.sh(f.router(f.d.ID), damage)
 		report, err := f.f.Reconcile(ctx, state)
 		must(t, err)
 		if (len(report.Changed) == 0) != (damage == "true") {
@@ -113,7 +113,7 @@ func TestLimits(t *testing.T) {
 	limit(securitygroup.Limits{}, "any")
 	expect("no limits, with groups", false, false)
 	if out := f.sh(
-		f.domain(f.d.ID), "nft list table bridge kuryr_policy",
+		f.router(f.d.ID), "nft list table bridge kuryr_policy",
 	); strings.Contains(out, "limit_out-") || strings.Contains(out, "too much") {
 		t.Errorf("left: %s", out)
 	}
