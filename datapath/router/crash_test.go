@@ -210,7 +210,7 @@ func makeTap(store *kuryrns.Store, l life) error {
 // the balancing and of the namespaces' store; then one reconcile makes everything right.
 func TestKilledAnywhere(t *testing.T) {
 	var points []string
-	for _, pattern := range []string{"*.go", "../policy/*.go", "../lb/*.go", "../../internal/netns/*.go"} {
+	for _, pattern := range []string{"*.go", "../securitygroup/*.go", "../lb/*.go", "../../internal/netns/*.go"} {
 		files, err := filepath.Glob(pattern)
 		must(t, err)
 		for _, file := range files {
