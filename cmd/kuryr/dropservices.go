@@ -11,13 +11,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/nftables"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr/kuryr/datapath/firewall"
 	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/config"
 )
 
@@ -102,10 +101,11 @@ func purgeServices(cfg config.Config) error {
 
 // hasTable tells whether the namespace has an nftables table of a name, in any family.
 func hasTable(name string) (bool, error) {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
-		return false, fmt.Errorf("nftables: %w", err)
+		return false, err
 	}
+	defer func() { _ = c.Close() }()
 	all, err := c.ListTables()
 	if err != nil {
 		return false, fmt.Errorf("nftables: %w", err)

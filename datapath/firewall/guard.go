@@ -3,8 +3,6 @@
 package firewall
 
 import (
-	"fmt"
-
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
@@ -25,10 +23,11 @@ var guardTable = nft.Table{Name: GuardTable, Family: nftables.TableFamilyINet}
 // machine's own traffic is not judged. When GuardLink returns, no other link is guarded.
 // It is idempotent.
 func GuardLink(link string) error {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
+	defer func() { _ = c.Close() }()
 	forward := nft.Chain{Name: "forward", Type: nftables.ChainTypeFilter,
 		Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter}
 	forward.Add("", through(link), nft.Protocol(unix.IPPROTO_TCP), nft.Reset)
@@ -43,10 +42,11 @@ func GuardLink(link string) error {
 
 // UnguardLink deletes the table; absent is fine.
 func UnguardLink() error {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
+	defer func() { _ = c.Close() }()
 	x := nft.Begin(c)
 	x.DeleteTable(guardTable)
 	if err := x.Commit(); err != nil && !nft.IsAbsent(err) {

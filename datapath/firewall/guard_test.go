@@ -5,8 +5,7 @@ package firewall
 import (
 	"testing"
 
-	"github.com/google/nftables"
-
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
@@ -16,10 +15,11 @@ func TestGuardLink(t *testing.T) {
 	nstest.Require(t)
 	nstest.Do(t, nstest.New(t), func() {
 		rules := func() int {
-			c, err := nftables.New()
+			c, err := nft.Dial(0)
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer func() { _ = c.Close() }()
 			tables, err := c.ListTables()
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // shutChain is a forward chain written with nft by someone we do not know, which drops by default.
@@ -22,10 +24,11 @@ type shutChain struct {
 // that drop what meets no rule and have no rules that accept our links' packets. A table
 // has no door for others here, so we only tell the operator.
 func (h *Host) shutChains(want func(*nftables.Chain) bool) ([]shutChain, error) {
-	conn, err := nftables.New()
+	conn, err := nft.Dial(0)
 	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
+		return nil, err
 	}
+	defer func() { _ = conn.Close() }()
 	chains, err := conn.ListChains()
 	if err != nil {
 		return nil, fmt.Errorf("nftables: list the chains: %w", err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // monitorBuffer is how much the kernel keeps of announcements that are not read yet, in
@@ -58,10 +60,11 @@ func WatchTable(ctx context.Context, name string, gone func()) error {
 
 // hasTable reports whether there is a table of the inet family with this name.
 func hasTable(name string) (bool, error) {
-	conn, err := nftables.New()
+	conn, err := nft.Dial(0)
 	if err != nil {
 		return false, fmt.Errorf("look for the table %s: %w", name, err)
 	}
+	defer func() { _ = conn.Close() }()
 	all, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return false, fmt.Errorf("look for the table %s: %w", name, err)

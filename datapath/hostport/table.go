@@ -3,8 +3,6 @@
 package hostport
 
 import (
-	"fmt"
-
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
@@ -53,10 +51,11 @@ func chains() []nft.Chain {
 
 // replace recreates the table with these mappings, or deletes it without any, in one transaction.
 func replace(all []Mapping) error {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
+	defer func() { _ = c.Close() }()
 	x := nft.Begin(c)
 	x.AddTable(table) // so that there is one to delete
 	x.DeleteTable(table)
@@ -76,10 +75,11 @@ func replace(all []Mapping) error {
 // change removes mappings and adds others in one transaction. It fails, and changes
 // nothing, where the table is not as it was left.
 func change(remove, add []Mapping) error {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = c.Close() }()
 	x := nft.Begin(c)
 	x.DeleteElements(table, elements(remove))
 	x.AddElements(table, elements(add))

@@ -17,10 +17,6 @@ import (
 	"github.com/kuryr/kuryr/datapath/nft"
 )
 
-// bufferSize limits how much one transaction, which is one message to the kernel, and its answers
-// may take. The kernel allocates memory only when it is used.
-const bufferSize = 256 << 20
-
 // kernel is the tables in one namespace.
 type kernel struct {
 	name   string
@@ -29,7 +25,7 @@ type kernel struct {
 	chains []nft.Chain
 	family map[string]nftables.TableFamily // by set
 	base   base
-	nft    *nftables.Conn
+	nft    *nft.Conn
 	flows  conntrack
 }
 
@@ -44,11 +40,8 @@ func openKernel(c Config) (*kernel, error) {
 		}
 	}
 	err := c.run(func() (err error) {
-		k.nft, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
-			return errors.Join(s.SetWriteBuffer(bufferSize), s.SetReadBuffer(bufferSize), longMessages(s))
-		}))
-		if err != nil {
-			return fmt.Errorf("nftables: %w", err)
+		if k.nft, err = nft.Dial(0); err != nil {
+			return err
 		}
 		if k.flows.Conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 			return fmt.Errorf("connection tracking: %w", err)
@@ -62,34 +55,9 @@ func openKernel(c Config) (*kernel, error) {
 	return k, nil
 }
 
-// longMessages has the kernel answer in messages as long as they may be: it makes them as
-// long as what was received was allowed to be at most. To go on with a listing it passes
-// all that was listed before, so that the fewer there are the better.
-func longMessages(c *netlink.Conn) error {
-	const longest = 32 << 10
-	const getGeneration = 16 // NFT_MSG_GETGEN, the smallest question (linux/netfilter/nf_tables.h)
-	_, err := c.Send(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | getGeneration,
-			Flags: netlink.Request},
-		Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}})
-	if err != nil {
-		return err
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var received error
-	err = raw.Read(func(fd uintptr) bool {
-		_, _, received = unix.Recvfrom(int(fd), make([]byte, longest), 0)
-		return !errors.Is(received, unix.EAGAIN)
-	})
-	return errors.Join(err, received)
-}
-
 func (k *kernel) close() {
 	if k.nft != nil {
-		_ = k.nft.CloseLasting() // there is nothing to lose
+		_ = k.nft.Close() // there is nothing to lose
 	}
 	if k.flows.Conn != nil {
 		_ = k.flows.Close()

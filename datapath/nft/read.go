@@ -6,22 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// IsAbsent reports whether an error is about a table, set, chain or element that is absent. The
-// library wraps errors of dumps with %v, so those are recognized by their text.
-func IsAbsent(err error) bool {
-	return err != nil && (errors.Is(err, unix.ENOENT) ||
-		strings.HasSuffix(err.Error(), "netlink receive: no such file or directory"))
-}
+// IsAbsent reports whether an error is about a table, set, chain or element that is absent.
+func IsAbsent(err error) bool { return errors.Is(err, unix.ENOENT) }
 
 // Exists reports whether the kernel has the table.
-func (t Table) Exists(c *nftables.Conn) (bool, error) {
+func (t Table) Exists(c *Conn) (bool, error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
 		return false, fmt.Errorf("list tables: %w", err)
@@ -32,7 +27,7 @@ func (t Table) Exists(c *nftables.Conn) (bool, error) {
 
 // Sets reads the table's sets by name. Anonymous ones come and go with their rules and are left
 // out.
-func (t Table) Sets(c *nftables.Conn) (map[string]*nftables.Set, error) {
+func (t Table) Sets(c *Conn) (map[string]*nftables.Set, error) {
 	list, err := c.GetSets(t.Ref())
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
@@ -47,7 +42,7 @@ func (t Table) Sets(c *nftables.Conn) (map[string]*nftables.Set, error) {
 }
 
 // Chains reads the table's chains by name.
-func (t Table) Chains(c *nftables.Conn) (map[string]*nftables.Chain, error) {
+func (t Table) Chains(c *Conn) (map[string]*nftables.Chain, error) {
 	list, err := c.ListChainsOfTableFamily(t.Family)
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
@@ -62,7 +57,7 @@ func (t Table) Chains(c *nftables.Conn) (map[string]*nftables.Chain, error) {
 }
 
 // Rules reads a chain's rules.
-func (t Table) Rules(c *nftables.Conn, chain string) ([]*nftables.Rule, error) {
+func (t Table) Rules(c *Conn, chain string) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(t.Ref(), t.chain(chain))
 	if err != nil {
 		return nil, fmt.Errorf("list rules of %s: %w", chain, err)
@@ -71,7 +66,7 @@ func (t Table) Rules(c *nftables.Conn, chain string) ([]*nftables.Rule, error) {
 }
 
 // HasRules reports whether a chain of the kernel has the rules that are wanted, in their order.
-func (t Table) HasRules(c *nftables.Conn, want Chain) (bool, error) {
+func (t Table) HasRules(c *Conn, want Chain) (bool, error) {
 	have, err := t.Rules(c, want.Name)
 	if err != nil || len(have) != len(want.Rules) {
 		return false, err
@@ -86,7 +81,7 @@ func (t Table) HasRules(c *nftables.Conn, want Chain) (bool, error) {
 }
 
 // Elements reads a set. Of a map of verdicts it reads the chains.
-func (t Table) Elements(c *nftables.Conn, set string, verdicts bool) ([]Element, error) {
+func (t Table) Elements(c *Conn, set string, verdicts bool) ([]Element, error) {
 	list, err := c.GetSetElements(&nftables.Set{Table: t.Ref(), Name: set})
 	if err != nil {
 		return nil, fmt.Errorf("read set %s: %w", set, err)
@@ -122,9 +117,6 @@ func verdictChain(attributes []byte) string {
 func SameSet(have *nftables.Set, want nftables.Set) bool {
 	if have.IsMap != want.IsMap || have.Interval != want.Interval {
 		return false
-	}
-	if want.DataType == nftables.TypeVerdict { // the library reads it as the type of the key
-		return have.KeyType == nftables.TypeVerdict
 	}
 	return have.KeyType.Bytes == want.KeyType.Bytes &&
 		have.KeyType.GetNFTMagic() == want.KeyType.GetNFTMagic() &&

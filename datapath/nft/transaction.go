@@ -3,7 +3,6 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,19 +12,12 @@ import (
 	"github.com/google/nftables/userdata"
 )
 
-// chunk is how many elements go into one message: an attribute's length has 16 bits.
-const chunk = 250
-
 // Transaction is a change that the kernel makes as a whole or not at all. Commit returns the
-// errors of all of it. After an error the connection may have something queued and must be given
-// up.
+// first error. After an error the connection may have something queued and must be given up.
 type Transaction struct {
 	// Changed reports whether anything was queued.
 	Changed bool
-	conn    *nftables.Conn
-	// nextID numbers new sets. The library would number them by a variable that all connections
-	// share.
-	nextID uint32
+	conn    *Conn
 	// failed is the first error of what was queued.
 	failed error
 	// tables are those that it changes, in the order in which they came.
@@ -39,7 +31,7 @@ type changed struct {
 }
 
 // Begin begins a transaction on a connection that has nothing queued.
-func Begin(c *nftables.Conn) *Transaction { return &Transaction{conn: c} }
+func Begin(c *Conn) *Transaction { return &Transaction{conn: c} }
 
 // change notes that a table changes, and sets of it.
 func (x *Transaction) change(t Table, sets ...string) {
@@ -69,8 +61,7 @@ func (x *Transaction) DeleteTable(t Table) {
 // AddSet adds a set or map.
 func (x *Transaction) AddSet(t Table, s nftables.Set) {
 	x.change(t)
-	x.nextID++
-	s.Table, s.ID = t.Ref(), x.nextID
+	s.Table = t.Ref()
 	if err := x.conn.AddSet(&s, nil); err != nil {
 		x.fail(t, fmt.Errorf("add set %s: %w", s.Name, err))
 	}
@@ -179,11 +170,9 @@ func (x *Transaction) elements(t Table, list []Element,
 	}
 	for _, name := range names {
 		x.change(t, name)
-		for part := range slices.Chunk(bySet[name], chunk) {
-			if err := call(&nftables.Set{Table: t.Ref(), Name: name}, part); err != nil {
-				x.fail(t, fmt.Errorf("elements of set %s: %w", name, err))
-				return
-			}
+		if err := call(&nftables.Set{Table: t.Ref(), Name: name}, bySet[name]); err != nil {
+			x.fail(t, fmt.Errorf("elements of set %s: %w", name, err))
+			return
 		}
 	}
 }
@@ -196,13 +185,13 @@ func (x *Transaction) fail(t Table, err error) {
 }
 
 // Commit makes the change in the kernel, unless some of it could not be queued. An error names
-// the tables, and the sets whose elements change: the kernel's answer does not say which message
-// of the transaction it refuses.
+// the tables, and the sets whose elements change: the kernel's answer names only the kind of the
+// message that it refuses.
 func (x *Transaction) Commit() error {
 	if x.failed != nil || !x.Changed {
 		return x.failed
 	}
-	err := once(x.conn.Flush())
+	err := x.conn.Flush()
 	if err == nil {
 		return nil
 	}
@@ -226,30 +215,4 @@ func some(sets map[string]bool) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesAtMost], ", "), more)
 	}
 	return strings.Join(names, ", ")
-}
-
-// once returns joined errors without those that repeat another one. The kernel reports one for
-// each message of a transaction.
-func once(err error) error {
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
-		return err
-	}
-	seen := map[string]bool{}
-	var list []error
-	var add func(error)
-	add = func(err error) {
-		if many, is := err.(interface{ Unwrap() []error }); is {
-			for _, one := range many.Unwrap() {
-				add(one)
-			}
-		} else if !seen[err.Error()] {
-			seen[err.Error()] = true
-			list = append(list, err)
-		}
-	}
-	for _, one := range joined.Unwrap() {
-		add(one)
-	}
-	return errors.Join(list...)
 }

@@ -41,15 +41,16 @@ func (t table) explain(refused error) error {
 			return refused
 		}
 		defer ns.Close()
-		c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+		c, err := nft.Dial(int(ns))
 		if err != nil {
 			return refused
 		}
+		defer func() { _ = c.Close() }()
 		return t.explainIn(c, refused)
 	})
 }
 
-func (t table) explainIn(c *nftables.Conn, refused error) error {
+func (t table) explainIn(c *nft.Conn, refused error) error {
 	probe := t.ref()
 	c.AddTable(probe)
 	if err := c.Flush(); err != nil {
@@ -65,7 +66,7 @@ func (t table) explainIn(c *nftables.Conn, refused error) error {
 }
 
 // missing tries each chain and then each rule by itself.
-func (t table) missing(c *nftables.Conn, probe *nftables.Table) error {
+func (t table) missing(c *nft.Conn, probe *nftables.Table) error {
 	for _, s := range t.sets {
 		x := nft.Begin(c)
 		x.AddSet(t.in(), s)

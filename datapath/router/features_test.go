@@ -39,8 +39,9 @@ func TestWhatTheKernelLacks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+			conn, err := nft.Dial(int(ns))
 			must(t, err)
+			defer func() { _ = conn.Close() }()
 			refused := c.table.create(conn, false)
 			if refused == nil {
 				t.Fatal("the kernel can do it")

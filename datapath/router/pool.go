@@ -3,19 +3,14 @@
 package router
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
-	"github.com/google/nftables"
-	mdnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-)
 
-// nftBuffer holds the acknowledgements of the largest transaction; the default buffer
-// overflows at some hundred messages.
-const nftBuffer = 16 << 20
+	"github.com/kuryr/kuryr/datapath/nft"
+)
 
 // nsKey is a namespace's identity; it is not given to another while a socket is open in it.
 type nsKey struct{ dev, ino uint64 }
@@ -33,10 +28,10 @@ func keyOf(ns netns.NsHandle) (nsKey, error) {
 // which no port can be added anywhere.
 type pool struct {
 	mu   sync.Mutex
-	free map[nsKey][]*nftables.Conn
+	free map[nsKey][]*nft.Conn
 }
 
-func (p *pool) get(ns netns.NsHandle, key nsKey) (*nftables.Conn, error) {
+func (p *pool) get(ns netns.NsHandle, key nsKey) (*nft.Conn, error) {
 	p.mu.Lock()
 	if list := p.free[key]; len(list) > 0 {
 		c := list[len(list)-1]
@@ -45,27 +40,15 @@ func (p *pool) get(ns netns.NsHandle, key nsKey) (*nftables.Conn, error) {
 		return c, nil
 	}
 	p.mu.Unlock()
-	return connect(ns)
-}
-
-// connect opens an nftables socket in a namespace.
-func connect(ns netns.NsHandle) (*nftables.Conn, error) {
-	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(),
-		nftables.WithSockOptions(func(c *mdnetlink.Conn) error {
-			return errors.Join(c.SetReadBuffer(nftBuffer), c.SetWriteBuffer(nftBuffer))
-		}))
-	if err != nil {
-		return nil, fmt.Errorf("nftables socket: %w", err)
-	}
-	return c, nil
+	return nft.Dial(int(ns))
 }
 
 // put takes a connection back that has nothing queued and no answer outstanding.
-func (p *pool) put(key nsKey, c *nftables.Conn) {
+func (p *pool) put(key nsKey, c *nft.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free == nil {
-		p.free = map[nsKey][]*nftables.Conn{}
+		p.free = map[nsKey][]*nft.Conn{}
 	}
 	p.free[key] = append(p.free[key], c)
 }
@@ -82,7 +65,7 @@ func (p *pool) keep(wanted func(nsKey) bool) {
 		delete(p.free, key)
 		go func() {
 			for _, c := range list {
-				_ = c.CloseLasting()
+				_ = c.Close()
 			}
 		}()
 	}

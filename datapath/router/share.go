@@ -194,11 +194,11 @@ func (s *space) removeShares(r *run) error {
 // probeShares tries the share table, in a temporary namespace.
 func probeShares(ns netns.NsHandle) (rates, connections bool) {
 	try := func(count bool) bool {
-		c, err := connect(ns)
+		c, err := nft.Dial(int(ns))
 		if err != nil {
 			return false
 		}
-		defer func() { _ = c.CloseLasting() }()
+		defer func() { _ = c.Close() }()
 		return shareTable(defaultMax, count).create(c, false) == nil
 	}
 	if try(true) {

@@ -10,9 +10,9 @@ import (
 	"os"
 	"strings"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 
-	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
@@ -26,7 +26,7 @@ type space struct {
 	ns  netns.NsHandle
 	rt  *netlink.Handle
 	raw map[int]*nl.SocketHandle // for messages the library has no call for
-	nft *nftables.Conn
+	nft *nft.Conn
 	bad bool // the nftables socket may have something queued or unanswered, so it is not to be used again
 
 	key  nsKey
@@ -66,7 +66,7 @@ func (s *space) close() {
 	switch {
 	case s.nft == nil:
 	case s.bad:
-		go func(c *nftables.Conn) { _ = c.CloseLasting() }(s.nft)
+		go func(c *nft.Conn) { _ = c.Close() }(s.nft)
 	default:
 		s.pool.put(s.key, s.nft)
 	}

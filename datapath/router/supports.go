@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netlink"
@@ -41,9 +42,9 @@ func probe() (can Support) {
 		return can
 	}
 	defer ns.Close()
-	if c, err := connect(ns); err == nil {
+	if c, err := nft.Dial(int(ns)); err == nil {
 		can.Support = securitygroup.In(c).Probe()
-		_ = c.CloseLasting()
+		_ = c.Close()
 	}
 	can.rates, can.connections = probeShares(ns)
 	can.VLANs = vlanKind.probe(ns) == nil

@@ -89,7 +89,7 @@ type kernelTable struct {
 	chains map[string]*nftables.Chain
 }
 
-func (t table) read(c *nftables.Conn) (have kernelTable, err error) {
+func (t table) read(c *nft.Conn) (have kernelTable, err error) {
 	if have.sets, err = t.in().Sets(c); err != nil {
 		return have, err
 	}
@@ -132,7 +132,7 @@ func (t table) unwanted(have kernelTable) []string {
 
 // change adds what is missing, replaces the rules of the stale chains, and deletes what
 // is unwanted, in one transaction.
-func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) error {
+func (t table) change(c *nft.Conn, have kernelTable, stale []nft.Chain) error {
 	x := nft.Begin(c)
 	for _, want := range t.sets {
 		if have.sets[want.Name] == nil {
@@ -161,7 +161,7 @@ func (t table) change(c *nftables.Conn, have kernelTable, stale []nft.Chain) err
 	return x.Commit()
 }
 
-func (t table) create(c *nftables.Conn, replace bool) error {
+func (t table) create(c *nft.Conn, replace bool) error {
 	x := nft.Begin(c)
 	if replace {
 		x.DeleteTable(t.in())

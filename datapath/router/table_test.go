@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/nstest"
 )
 
@@ -58,7 +59,7 @@ func TestRulesets(t *testing.T) {
 	}
 	for file, table := range tables {
 		ns := nstest.New(t)
-		c, err := connect(ns)
+		c, err := nft.Dial(int(ns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +67,6 @@ func TestRulesets(t *testing.T) {
 			t.Fatal(err)
 		}
 		nstest.WantRuleset(t, ns, "testdata/"+file+".ruleset")
-		_ = c.CloseLasting()
+		_ = c.Close()
 	}
 }

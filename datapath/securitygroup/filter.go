@@ -20,10 +20,10 @@ import (
 // Filter is the table in one namespace. It keeps no state but what it can read back from
 // there. Its methods must not be called concurrently; an error leaves the connection in
 // an unknown state.
-type Filter struct{ conn *nftables.Conn }
+type Filter struct{ conn *nft.Conn }
 
 // In is the filter of the namespace that the connection is open in.
-func In(conn *nftables.Conn) *Filter { return &Filter{conn} }
+func In(conn *nft.Conn) *Filter { return &Filter{conn} }
 
 // UpdateGroups makes security groups and address groups be these. Those at a revision
 // that is known cost nothing. A change costs what differs, and the number of the group's

@@ -15,10 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"pgregory.net/rapid"
 
@@ -35,12 +33,9 @@ func must(t interface{ Fatal(...any) }, err error) {
 
 func newFilter(t testing.TB, ns netns.NsHandle) *Filter {
 	t.Helper()
-	c, err := nftables.New(nftables.WithNetNSFd(int(ns)), nftables.AsLasting(),
-		nftables.WithSockOptions(func(c *netlink.Conn) error {
-			return errors.Join(c.SetReadBuffer(16<<20), c.SetWriteBuffer(16<<20))
-		}))
+	c, err := nft.Dial(int(ns))
 	must(t, err)
-	t.Cleanup(func() { _ = c.CloseLasting() })
+	t.Cleanup(func() { _ = c.Close() })
 	return In(c)
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/netns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -24,7 +25,7 @@ const tableName = "kuryr"
 type reader struct {
 	Site
 	links *netlink.Handle
-	nft   *nftables.Conn
+	nft   *nft.Conn
 }
 
 func newReader(s Site) (*reader, error) {
@@ -32,15 +33,18 @@ func newReader(s Site) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	nft, err := nftables.New(nftables.WithNetNSFd(int(s.NS)))
+	conn, err := nft.Dial(int(s.NS))
 	if err != nil {
 		links.Close()
-		return nil, fmt.Errorf("%s: nftables: %w", s.Name, err)
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return &reader{s, links, nft}, nil
+	return &reader{s, links, conn}, nil
 }
 
-func (r *reader) close() { r.links.Close() }
+func (r *reader) close() {
+	r.links.Close()
+	_ = r.nft.Close()
+}
 
 // way is a route as the kernel takes it.
 type way struct {

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 	"github.com/prometheus/procfs"
 	vns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -38,13 +37,9 @@ func tableNamed() string {
 // early is before whatever else looks at a packet, connection tracking and defragmenting among it.
 const early nftables.ChainPriority = -450
 
-// tableOwner is NFT_TABLE_F_OWNER: the table goes with the socket that made it (Linux 5.12).
-const tableOwner = 2
-
 // marks are the tables in one namespace that switch tracing on for the probe and its answer.
 type marks struct {
-	conn *nftables.Conn
-	sock *netlink.Conn
+	conn *nft.Conn
 	own  []nft.Table // those that do not go by themselves
 }
 
@@ -52,13 +47,8 @@ type marks struct {
 // frames are looked at too; "" elsewhere.
 func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
 	m := &marks{}
-	m.conn, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(int(ns)),
-		nftables.WithSockOptions(func(c *netlink.Conn) error {
-			m.sock = c
-			return nil
-		}))
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
+	if m.conn, err = nft.Dial(int(ns)); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -84,48 +74,20 @@ func setMarks(ns vns.NsHandle, p probe, tap string) (_ *marks, err error) {
 	return m, x.Commit()
 }
 
-// table makes a table that goes with the socket, which the library cannot ask for.
+// table makes a table that goes with the socket (Linux 5.12).
 func (m *marks) table(name string, family nftables.TableFamily) (nft.Table, error) {
 	t := nft.Table{Family: family, Name: name}
-	err := m.newTable(t, tableOwner)
+	add := func(flags nftables.TableFlags) error {
+		m.conn.CreateTable(&nftables.Table{Family: family, Name: name, Flags: flags})
+		return m.conn.Flush()
+	}
+	err := add(nftables.TableFlagOwner)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		if err = m.newTable(t, 0); err == nil {
+		if err = add(0); err == nil {
 			m.own = append(m.own, t)
 		}
 	}
 	return t, err
-}
-
-func (m *marks) newTable(t nft.Table, flags uint32) error {
-	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
-		{Type: unix.NFTA_TABLE_NAME, Data: []byte(t.Name + "\x00")},
-		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, flags)},
-	})
-	if err != nil {
-		return err
-	}
-	edge := func(kind uint16) netlink.Message {
-		return netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
-			Data:   []byte{0, 0, 0, unix.NFNL_SUBSYS_NFTABLES},
-		}
-	}
-	batch := []netlink.Message{
-		edge(unix.NFNL_MSG_BATCH_BEGIN),
-		{
-			Header: netlink.Header{
-				Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE,
-				Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl,
-			},
-			Data: append([]byte{byte(t.Family), 0, 0, 0}, attrs...),
-		},
-		edge(unix.NFNL_MSG_BATCH_END),
-	}
-	if _, err := m.sock.SendMessages(batch); err != nil {
-		return err
-	}
-	_, err = m.sock.Receive()
-	return err
 }
 
 // chains switch tracing on at hooks of a table.
@@ -172,16 +134,17 @@ func (m *marks) close() error {
 	for _, t := range m.own {
 		m.conn.DelTable(t.Ref())
 	}
-	return errors.Join(m.conn.Flush(), m.conn.CloseLasting())
+	return errors.Join(m.conn.Flush(), m.conn.Close())
 }
 
 // Sweep removes from a namespace the tables of runs that were killed on a kernel that
 // does not do it itself, and gives their names. Those of a process that lives stay.
 func Sweep(ns vns.NsHandle) ([]string, error) {
-	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	conn, err := nft.Dial(int(ns))
 	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
+		return nil, err
 	}
+	defer func() { _ = conn.Close() }()
 	tables, err := conn.ListTables()
 	if err != nil {
 		return nil, fmt.Errorf("nftables: list the tables: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/google/nftables/xt"
+	"github.com/kuryr/kuryr/datapath/nft"
 	"github.com/kuryr/kuryr/internal/netns"
 	vns "github.com/vishvananda/netns"
 )
@@ -38,7 +39,8 @@ func (s step) lookup(ns vns.NsHandle) (comment, text string) {
 		return "", ""
 	}
 	table := &nftables.Table{Name: s.table, Family: nftables.TableFamily(s.family)}
-	if conn, err := nftables.New(nftables.WithNetNSFd(int(ns))); err == nil {
+	if conn, err := nft.Dial(int(ns)); err == nil {
+		defer func() { _ = conn.Close() }()
 		rules, _ := conn.GetRules(table, &nftables.Chain{Name: s.chain, Table: table}) // one that is gone has no text
 		for _, rule := range rules {
 			if rule.Handle == s.handle {
@@ -94,10 +96,11 @@ func ruleText(listing string, handle uint64) string {
 // chainsOf are a namespace's chains by family, table and name.
 func chainsOf(ns vns.NsHandle) map[string]*nftables.Chain {
 	out := map[string]*nftables.Chain{}
-	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	conn, err := nft.Dial(int(ns))
 	if err != nil {
 		return out
 	}
+	defer func() { _ = conn.Close() }()
 	chains, _ := conn.ListChains()
 	for _, c := range chains {
 		out[chainKey(uint8(c.Table.Family), c.Table.Name, c.Name)] = c

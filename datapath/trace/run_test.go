@@ -465,7 +465,7 @@ func TestTablesGoWithTheirSocket(t *testing.T) {
 	if len(m.own) > 0 {
 		t.Skip("this kernel does not know tables with owners")
 	}
-	must(t, m.conn.CloseLasting()) // and nothing else, as at a kill
+	must(t, m.conn.Close()) // and nothing else, as at a kill
 	w.clean([]Site{{Name: "host", NS: w.host}})
 }
 

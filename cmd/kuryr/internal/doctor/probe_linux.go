@@ -9,9 +9,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/kuryr/datapath/nft"
 	kuryrns "github.com/kuryr/kuryr/internal/netns"
 )
 
@@ -79,23 +79,13 @@ func tryVLAN() error {
 	return tryLink(&netlink.Vlan{LinkAttrs: attrs, VlanId: 1, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
 }
 
-// here is a connection to the namespace of the calling thread.
-func here() (*nftables.Conn, func(), error) {
-	ns, err := netns.GetFromPath("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := nftables.New(nftables.WithNetNSFd(int(ns)))
-	return c, func() { _ = ns.Close() }, err
-}
-
 // try does something in a table of its own.
-func try(family nftables.TableFamily, do func(*nftables.Conn, *nftables.Table) error) error {
-	c, closed, err := here()
+func try(family nftables.TableFamily, do func(*nft.Conn, *nftables.Table) error) error {
+	c, err := nft.Dial(0)
 	if err != nil {
 		return err
 	}
-	defer closed()
+	defer func() { _ = c.Close() }()
 	table := c.AddTable(&nftables.Table{Family: family, Name: "kuryr-doctor"})
 	if err := do(c, table); err != nil {
 		return err
@@ -108,7 +98,7 @@ func try(family nftables.TableFamily, do func(*nftables.Conn, *nftables.Table) e
 }
 
 func tryRule(family nftables.TableFamily, exprs []expr.Any) error {
-	return try(family, func(c *nftables.Conn, table *nftables.Table) error {
+	return try(family, func(c *nft.Conn, table *nftables.Table) error {
 		chain := c.AddChain(&nftables.Chain{
 			Name: "c", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
 			Priority: nftables.ChainPriorityFilter,
@@ -119,7 +109,7 @@ func tryRule(family nftables.TableFamily, exprs []expr.Any) error {
 }
 
 func tryNAT() error {
-	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
+	return try(nftables.TableFamilyINet, func(c *nft.Conn, table *nftables.Table) error {
 		chain := c.AddChain(&nftables.Chain{
 			Name: "c", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
 			Priority: nftables.ChainPriorityNATSource,
@@ -130,7 +120,7 @@ func tryNAT() error {
 }
 
 func tryMap() error {
-	return try(nftables.TableFamilyINet, func(c *nftables.Conn, table *nftables.Table) error {
+	return try(nftables.TableFamilyINet, func(c *nft.Conn, table *nftables.Table) error {
 		return c.AddSet(
 			&nftables.Set{
 				Table: table, Name: "m", IsMap: true, KeyType: nftables.TypeIPAddr,

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"github.com/kuryr/kuryr/datapath/nft"
 )
 
 // ofProxy begin the names of kube-proxy's chains of iptables. The kubelet has others that
@@ -23,10 +25,11 @@ var ofProxy = []string{
 // caller. ours is the name of Kuryr's table. Rules of the legacy iptables it does not
 // see.
 func GatherServices(ours string) (f ServiceFacts) {
-	c, err := nftables.New()
+	c, err := nft.Dial(0)
 	if err != nil {
 		return ServiceFacts{Err: err}
 	}
+	defer func() { _ = c.Close() }()
 	tables, err := c.ListTables()
 	f.Err = err
 	for _, t := range tables {
