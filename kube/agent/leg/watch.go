@@ -47,10 +47,10 @@ func listen(ctx context.Context, name string, lost func()) error {
 	if err != nil {
 		return fmt.Errorf("listen for changes of links, addresses and routes: %w", err)
 	}
-	stop := context.AfterFunc(ctx, socket.Close)
+	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
 	defer func() {
 		if stop() {
-			socket.Close()
+			_ = socket.Close()
 		}
 	}()
 	i := iface{name: name}
