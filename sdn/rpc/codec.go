@@ -142,39 +142,39 @@ func fill(v reflect.Value) {
 }
 
 // decodeArgs returns the arguments of a function after the first, from the body of a
-// request.
+// request. Its error is the answer: fields and arguments that it does not know are those of
+// a later version.
 func decodeArgs(body []byte, function reflect.Type) ([]reflect.Value, error) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := expect(d, '['); err != nil {
-		return nil, err
+	var list []json.RawMessage
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, sdn.Invalid("request", "", "%v", err)
+	}
+	most := function.NumIn() - 1
+	switch n := len(list); {
+	case n < most:
+		return nil, sdn.Invalid("request", "", "%d arguments instead of %d", n, most)
+	case n > most:
+		return nil, earlier("the request has %d arguments instead of %d", n, most)
 	}
 	var args []reflect.Value
-	for i := 1; i < function.NumIn(); i++ {
-		arg := reflect.New(function.In(i))
+	for i, text := range list {
+		arg := reflect.New(function.In(i + 1))
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
 		if err := d.Decode(arg.Interface()); err != nil {
-			return nil, fmt.Errorf("argument %d: %w", i, err)
+			if json.Unmarshal(text, reflect.New(function.In(i+1)).Interface()) == nil {
+				return nil, earlier("argument %d of the request: %v", i+1, err)
+			}
+			return nil, sdn.Invalid("request", "", "argument %d: %v", i+1, err)
 		}
 		args = append(args, arg.Elem())
-	}
-	if err := expect(d, ']'); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("data follows the arguments")
 	}
 	return args, nil
 }
 
-func expect(d *json.Decoder, want json.Delim) error {
-	got, err := d.Token()
-	if err != nil {
-		return fmt.Errorf("arguments: %w", err)
-	}
-	if got != want {
-		return fmt.Errorf("arguments: %v instead of %v", got, want)
-	}
-	return nil
+// earlier returns the answer of a server to a client of a later version.
+func earlier(detail string, args ...any) error {
+	return sdn.Unavailable(unsent{ErrEarlier}, "the SDN", detail, args...)
 }
 
 // failure is an error in an answer. The text is the whole error's; the rest is what
@@ -191,11 +191,13 @@ type failure struct {
 	Cause      *failure      `json:"cause,omitempty"`
 	Bulk       []*failure    `json:"bulk,omitempty"` // by position, of a BulkError
 	OfHost     bool          `json:"of_host,omitempty"`
-	Ended      string        `json:"ended,omitempty"` // how a context ended: one of ends
+	Ended      string        `json:"ended,omitempty"` // why nothing was done: one of ends
 }
 
-// ends are the errors of contexts.
-var ends = map[string]error{"canceled": context.Canceled, "deadline": context.DeadlineExceeded}
+// ends are the errors of contexts, and of a server that does not know what is asked.
+var ends = map[string]error{
+	"canceled": context.Canceled, "deadline": context.DeadlineExceeded, "earlier": unsent{ErrEarlier},
+}
 
 // failureOf returns the form in which an error is sent, nil for nil.
 func failureOf(err error) *failure {

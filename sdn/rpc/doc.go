@@ -27,7 +27,8 @@
 //
 // # Versions
 //
-// A server refuses arguments with fields that it does not know. A client ignores such
-// fields in results. So the server is upgraded first. A change that this does not cover
-// needs a new [Version].
+// The server is upgraded first. A server refuses arguments and fields that it does not
+// know, and methods: the error says that `kuryr sdn` must be upgraded. A client ignores
+// fields of results that it does not know. A change that this does not cover needs a new
+// [Version]. A client calls only a server that has its version among [Peer.Versions].
 package rpc

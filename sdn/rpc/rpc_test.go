@@ -576,10 +576,18 @@ func TestRefused(t *testing.T) {
 	if err := c.do(t.Context(), "Dance", false); !sdn.IsUnsupported(err) {
 		t.Errorf("got error %v for an unknown method", err)
 	}
-	for _, args := range [][]any{
-		{}, {1}, {map[string]any{"NewField": 1}}, {sdn.NetworkSpec{}, 1}, {sdn.NetworkSpec{}, nil},
-	} {
+	for _, args := range [][]any{{}, {1}, {map[string]any{"NewField": 1, "MTU": "x"}}} {
 		if err := c.do(t.Context(), "EnsureNetwork", false, args...); !sdn.IsInvalid(err) {
+			t.Errorf("got error %v for %v", err, args)
+		}
+	}
+	// A later version has further fields and arguments.
+	for _, args := range [][]any{
+		{map[string]any{"NewField": 1}}, {sdn.NetworkSpec{}, 1}, {sdn.NetworkSpec{}, nil},
+	} {
+		err := c.do(t.Context(), "EnsureNetwork", false, args...)
+		if !sdn.IsUnavailable(err) || !errors.Is(err, ErrEarlier) || !errors.Is(err, sdn.ErrNotSent) ||
+			!strings.Contains(err.Error(), "upgrade and restart `kuryr sdn` first") {
 			t.Errorf("got error %v for %v", err, args)
 		}
 	}

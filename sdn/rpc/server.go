@@ -133,7 +133,7 @@ func (h *handler) invoke(a *answer, r *http.Request, method string) error {
 	a.begin() // not earlier: an answer that begins ends the reading of the request
 	args, err := decodeArgs(body, f.Type())
 	if err != nil {
-		return sdn.Invalid("request", "", "%v", err)
+		return err
 	}
 	ctx, cancel, err := contextOf(r)
 	if err != nil {
