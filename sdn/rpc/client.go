@@ -63,6 +63,9 @@ var dialBackoff = backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Mi
 // version than the client.
 var ErrEarlier = errors.New("upgrade and restart `kuryr sdn` first")
 
+// errLater is the cause if the server is of a later version, without this one's protocol.
+var errLater = errors.New("upgrade and restart this process")
+
 var errSilent = errors.New("the server is silent")
 
 // Client is the provider that a server serves. A call waits for a server that does not
@@ -111,7 +114,8 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 		if !logged {
 			o.Logger.InfoContext(ctx, "waiting for `kuryr sdn`", "socket", socket, "err", err)
 		}
-		if errors.Is(err, ErrEarlier) || wait.Wait(ctx) != nil {
+		isOther := errors.Is(err, ErrEarlier) || errors.Is(err, errLater)
+		if isOther || wait.Wait(ctx) != nil {
 			return nil, err
 		}
 	}
@@ -175,6 +179,9 @@ func (c *Client) greet(ctx context.Context) error {
 	if err := c.send(ctx, rq); err != nil {
 		return err
 	}
+	if err := c.checkVersion(peer.Versions); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	changed := !reflect.DeepEqual(peer, c.peer)
 	c.peer, c.instance = peer, rq.instance
@@ -183,6 +190,17 @@ func (c *Client) greet(ctx context.Context) error {
 		c.o.Learned(peer)
 	}
 	return nil
+}
+
+// checkVersion returns an error unless a server with these versions has the client's.
+func (c *Client) checkVersion(served []int) error {
+	switch {
+	case slices.Contains(served, Version):
+		return nil
+	case len(served) > 0 && slices.Min(served) > Version:
+		return c.unavailable(unsent{errLater}, "it is of a later version")
+	}
+	return c.unavailable(unsent{ErrEarlier}, "it is of an earlier version")
 }
 
 // forget makes the next call ask for the Peer, unless the instance is the one that the Peer
@@ -455,7 +473,7 @@ func (c *Client) attempt(ctx context.Context, rq *request) (how outcome, err err
 		return answered, nil
 	case http.StatusNotFound:
 		status = r.StatusCode
-		return answered, c.unavailable(unsent{ErrEarlier}, "it does not speak version "+strconv.Itoa(Version))
+		return answered, c.unavailable(unsent{ErrEarlier}, "it is of an earlier version")
 	}
 	status = r.StatusCode
 	return answered, c.unavailable(nil, "it answers "+r.Status)
