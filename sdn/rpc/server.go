@@ -60,10 +60,17 @@ func NewHandler(p sdn.Provider, o HandlerOptions) http.Handler {
 	return h
 }
 
+// endKey is the context value that is the context of Serve.
+type endKey struct{}
+
 // Serve answers with h at l until ctx ends, completes the calls in progress for a short
-// time, and returns nil. It closes l, which must be a Unix socket's.
+// time, and returns nil. The answer of a WaitPorts is lost then, and its client asks the
+// next server. It closes l, which must be a Unix socket's.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	return httpserve.Run(ctx, &http.Server{
+		ConnContext: func(conn context.Context, _ net.Conn) context.Context {
+			return context.WithValue(conn, endKey{}, ctx)
+		},
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -97,7 +104,18 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, method string) {
 	began := time.Now()
 	a := &answer{w: w, control: http.NewResponseController(w), alive: h.alive}
 	defer a.close()
+	end, _ := r.Context().Value(endKey{}).(context.Context)
+	isWait := end != nil && method == "WaitPorts"
+	if isWait {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(end, cancel)()
+		r = r.WithContext(ctx)
+	}
 	err := h.invoke(a, r, method)
+	if isWait && end.Err() != nil {
+		panic(http.ErrAbortHandler) // a lost answer makes the client ask the next server
+	}
 	_ = a.line(endSign, failureOf(err))
 	if !isRead(method) {
 		h.Logger.DebugContext(r.Context(), "sdn call",
