@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,10 @@ const (
 	idleConns       = 64
 )
 
+// maxCalls is how many calls of a client are in progress, and how many that may take long
+// (see isLong). The server has 512 connections, and the machine a few clients.
+const maxCalls = 64
+
 // dialBackoff is between attempts to reach a server that does not listen.
 var dialBackoff = backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 
@@ -76,6 +81,9 @@ type Client struct {
 	socket  string
 	http    *http.Transport
 	silence time.Duration
+	// A caller may make calls while it reads the results of a Find. So those have slots of
+	// their own.
+	calls, longCalls chan struct{}
 
 	mu       sync.Mutex
 	peer     Peer
@@ -93,7 +101,10 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	c := &Client{o: o, socket: socket, silence: silenceTimeout}
+	c := &Client{
+		o: o, socket: socket, silence: silenceTimeout,
+		calls: make(chan struct{}, maxCalls), longCalls: make(chan struct{}, maxCalls),
+	}
 	c.http = &http.Transport{
 		MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleConnTimeout,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -378,11 +389,26 @@ const (
 	lost                    // it was sent, and has no whole answer
 )
 
+// isLong reports whether a method may take as long as its caller likes.
+func isLong(method string) bool { return method == "WaitPorts" || strings.HasPrefix(method, "Find") }
+
 // send sends a request and reads the answer.
 func (c *Client) send(ctx context.Context, rq *request) error {
 	limit, bounded := ctx.Deadline()
 	if !bounded {
 		limit = time.Now().Add(c.o.Timeout)
+	}
+	patience, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	slots := c.calls
+	if isLong(rq.method) {
+		slots = c.longCalls
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-patience.Done():
+		return c.unavailable(unsent{context.Cause(patience)}, "too many calls are in progress")
 	}
 	wait := dialBackoff
 	earlier := 0
@@ -402,7 +428,7 @@ func (c *Client) send(ctx context.Context, rq *request) error {
 			if earlier >= sureOfEarlier {
 				return c.unavailable(unsent{ErrEarlier}, "it is of an earlier version")
 			}
-			if time.Now().Before(limit) && wait.Wait(ctx) == nil {
+			if wait.Wait(patience) == nil {
 				continue
 			}
 			if !isLost {
