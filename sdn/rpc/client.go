@@ -1,8 +1,8 @@
 package rpc
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -184,7 +184,7 @@ func (c *Client) greet(ctx context.Context) error {
 		return nil
 	}
 	var peer Peer
-	rq := &request{verb: http.MethodGet, path: Path, again: true, read: func(r *bufio.Reader) error {
+	rq := &request{verb: http.MethodGet, path: Path, again: true, read: func(r io.Reader) error {
 		return json.NewDecoder(io.LimitReader(r, maxLine)).Decode(&peer)
 	}}
 	if err := c.send(ctx, rq); err != nil {
@@ -226,87 +226,66 @@ func (c *Client) forget(instance string) bool {
 	return true
 }
 
-// call calls a method, which again says may be repeated, and decodes its result into out.
-// A nil out is for a method without.
-func (c *Client) call(ctx context.Context, method string, again bool, out any, args []any) error {
-	var line []byte
-	err := c.lines(ctx, &request{again: again}, method, args, func(result []byte) bool {
-		line = result
-		return true
+// call calls a method with a result.
+func call[T any](ctx context.Context, c *Client, method string, args ...any) (out T, err error) {
+	var failed error
+	err = c.lines(ctx, newRequest(method, args), func(line []byte) bool {
+		out, failed = decode[T](c, line)
+		return failed == nil
 	})
-	if line != nil && out != nil {
-		if failed := json.Unmarshal(line, out); failed != nil {
-			return c.unavailable(failed, "unexpected result of "+method)
-		}
-		c.judge(reflect.ValueOf(out).Elem())
-	}
-	return err
+	return out, cmp.Or(failed, err)
 }
 
-// judge makes the objects of other installations than the client's Foreign, and no others
-// that have a Key. The server has judged by its own installation.
-func (c *Client) judge(v reflect.Value) {
-	if c.o.Installation == "" {
-		return
-	}
-	switch v.Kind() {
-	case reflect.Slice:
-		for i := range v.Len() {
-			c.judge(v.Index(i))
-		}
-	case reflect.Struct:
-		f := v.FieldByName("Meta")
-		if !f.IsValid() {
-			return
-		}
-		if m, ok := f.Addr().Interface().(*sdn.Meta); ok && !m.Key.IsZero() {
-			m.Foreign = m.Key.Owner != c.o.Installation
-		}
-	}
+// do calls a method without a result.
+func (c *Client) do(ctx context.Context, method string, args ...any) error {
+	return c.lines(ctx, newRequest(method, args), func([]byte) bool { return true })
 }
 
-func unary[T any](
-	ctx context.Context, c *Client, method string, again bool, args ...any,
-) (out T, err error) {
-	err = c.call(ctx, method, again, &out, args)
-	return out, err
-}
-
-// do is for methods without a result.
-func (c *Client) do(ctx context.Context, method string, again bool, args ...any) error {
-	return c.call(ctx, method, again, nil, args)
-}
-
+// find calls a method with any number of results.
 func find[T any](ctx context.Context, c *Client, method string, query any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var failed error
 		stopped := false
-		rq := &request{again: true}
-		err := c.lines(ctx, rq, method, []any{query}, func(result []byte) bool {
+		rq := newRequest(method, []any{query})
+		err := c.lines(ctx, rq, func(line []byte) bool {
 			rq.again = false // each result is passed on once
 			var v T
-			if failed = json.Unmarshal(result, &v); failed != nil {
+			if v, failed = decode[T](c, line); failed != nil {
 				return false
 			}
-			c.judge(reflect.ValueOf(&v).Elem())
 			stopped = !yield(v, nil)
 			return !stopped
 		})
-		if failed != nil {
-			err = c.unavailable(failed, "unexpected result of "+method)
-		}
-		if err != nil && !stopped {
+		if err = cmp.Or(failed, err); err != nil && !stopped {
 			var none T
 			yield(none, err)
 		}
 	}
 }
 
-// lines calls a method and passes its results on until result returns false.
+// decode returns a result. The server has judged by its own installation which objects are
+// Foreign: those with a Key of another installation than the client's, and no others that
+// have a Key.
+func decode[T any](c *Client, line []byte) (out T, err error) {
+	if err := json.Unmarshal(line, &out); err != nil {
+		return out, c.unavailable(err, "unexpected result")
+	}
+	if c.o.Installation == "" {
+		return out, nil
+	}
+	each(reflect.ValueOf(&out).Elem(), func(v reflect.Value) {
+		if m, ok := field(v, "Meta").(sdn.Meta); ok && !m.Key.IsZero() {
+			v.FieldByName("Foreign").SetBool(m.Key.Owner != c.o.Installation)
+		}
+	})
+	return out, nil
+}
+
+// lines makes a call and passes its results on until result returns false.
 func (c *Client) lines(
-	ctx context.Context, rq *request, method string, args []any, result func([]byte) bool,
+	ctx context.Context, rq *request, result func([]byte) bool,
 ) (err error) {
-	if rq.body, err = encodeArgs(args); err != nil {
+	if rq.body, err = encodeArgs(rq.args); err != nil {
 		return sdn.Invalid("request", "", "%v", err)
 	}
 	if n := len(rq.body); n > maxRequest {
@@ -319,13 +298,12 @@ func (c *Client) lines(
 		return err
 	}
 	if _, served := sdn.ClientOf(ctx); !served {
-		for _, arg := range args {
-			c.name(reflect.ValueOf(arg))
+		for _, arg := range rq.args {
+			each(reflect.ValueOf(arg), c.name)
 		}
 	}
 	var failed *failure
-	rq.verb, rq.path, rq.method = http.MethodPost, versionPath+method, method
-	rq.read = func(r *bufio.Reader) (err error) {
+	rq.read = func(r io.Reader) (err error) {
 		failed, err = readAnswer(r, result)
 		return err
 	}
@@ -341,43 +319,34 @@ func (c *Client) lines(
 // name remembers the projects that an argument names. Each call tells them to the server,
 // which forgets them with its process.
 func (c *Client) name(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Slice:
-		for i := range v.Len() {
-			c.name(v.Index(i))
-		}
-	case reflect.Struct:
-		if f := v.FieldByName("Project"); f.IsValid() && f.Kind() == reflect.String {
-			c.addProject(f.String())
-		}
-		if f := v.FieldByName("Projects"); f.IsValid() {
-			projects, _ := f.Interface().([]string)
-			for _, project := range projects {
-				c.addProject(project)
-			}
-		}
-	}
-}
-
-func (c *Client) addProject(project string) {
+	project, _ := field(v, "Project").(string)
+	projects, _ := field(v, "Projects").([]string)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if project == "" || slices.Contains(c.projects, project) {
-		return
+	for _, p := range slices.Concat(projects, []string{project}) {
+		if p != "" && !slices.Contains(c.projects, p) {
+			c.projects = append(c.projects, p)
+			text, _ := json.Marshal(c.projects) // of strings, which have a form
+			c.named = string(text)
+		}
 	}
-	c.projects = append(c.projects, project)
-	text, _ := json.Marshal(c.projects) // of strings, which have a form
-	c.named = string(text)
 }
 
 // request is a request with what reads its answer.
 type request struct {
 	verb, path string
 	method     string // of the provider; "" for the greeting
+	args       []any
 	body       []byte
 	again      bool // it may be repeated if the answer is lost
-	read       func(*bufio.Reader) error
+	read       func(io.Reader) error
 	instance   string // of the server that answered
+}
+
+func newRequest(method string, args []any) *request {
+	return &request{
+		verb: http.MethodPost, path: versionPath + method, method: method, args: args, again: isRepeatable(args),
+	}
 }
 
 // outcome is how an attempt ended.
@@ -491,7 +460,7 @@ func (c *Client) attempt(ctx context.Context, rq *request) (how outcome, err err
 	rq.instance = r.Header.Get(instanceHeader)
 	switch r.StatusCode {
 	case http.StatusOK:
-		err := rq.read(bufio.NewReader(&watched{r.Body, silence, c.silence}))
+		err := rq.read(&watched{r.Body, silence, c.silence})
 		if err != nil {
 			return lost, err
 		}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,38 +50,17 @@ type Peer struct {
 	Capabilities sdn.Capabilities `json:"capabilities"`
 }
 
-var errLineTooLong = errors.New("a line of the answer is too long")
-
-// readLine returns the next line, of so many bytes at most, without its end. The error is
-// io.ErrUnexpectedEOF where none follows.
-func readLine(r *bufio.Reader, most int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		if len(line)+len(part) > most {
-			return nil, errLineTooLong
-		}
-		line = append(line, part...)
-		switch {
-		case err == nil:
-			return line[:len(line)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
-		default:
-			return nil, err
-		}
-	}
-}
-
 // readAnswer passes the results of an answer on until result returns false. It returns the
 // failure that the answer ends with, nil for none. The error says why there is no end.
-func readAnswer(r *bufio.Reader, result func([]byte) bool) (*failure, error) {
-	for {
-		line, err := readLine(r, maxLine)
+func readAnswer(r io.Reader, result func([]byte) bool) (*failure, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	lines.Split(func(data []byte, _ bool) (int, []byte, error) {
+		return bufio.ScanLines(data, false) // a line without its end is not whole
+	})
+	for lines.Scan() {
+		line := lines.Bytes()
 		switch {
-		case err != nil:
-			return nil, err
 		case len(line) == 0:
 		case line[0] == resultSign:
 			if !result(line[1:]) {
@@ -92,7 +72,7 @@ func readAnswer(r *bufio.Reader, result func([]byte) bool) (*failure, error) {
 				return nil, err
 			}
 			// The connection can be used again after the end of the body was read.
-			if _, err := r.ReadByte(); err == nil {
+			if lines.Scan() {
 				return nil, errors.New("data follows the end of the answer")
 			}
 			return f, nil
@@ -100,22 +80,60 @@ func readAnswer(r *bufio.Reader, result func([]byte) bool) (*failure, error) {
 			return nil, fmt.Errorf("a line of the answer begins with %q", line[0])
 		}
 	}
+	return nil, cmp.Or(lines.Err(), io.ErrUnexpectedEOF)
+}
+
+// each calls do with a struct, or with those of a list.
+func each(v reflect.Value, do func(reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			each(v.Index(i), do)
+		}
+	case reflect.Struct:
+		do(v)
+	}
+}
+
+// field returns the value of a field of a struct, nil if it has no such field.
+func field(v reflect.Value, name string) any {
+	if f := v.FieldByName(name); f.IsValid() {
+		return f.Interface()
+	}
+	return nil
+}
+
+// isRepeatable reports whether a call with these arguments can be repeated if its answer is
+// lost. An object without a Key and an id would be made again. A change at a revision may
+// itself have changed the revision.
+func isRepeatable(args []any) bool {
+	again := true
+	for _, arg := range args {
+		if revision, ok := arg.(int64); ok { // of DeletePort
+			again = revision == 0
+		}
+		each(reflect.ValueOf(arg), func(v reflect.Value) {
+			revision, _ := field(v, "IfRevision").(int64)
+			id, _ := field(v, "ID").(sdn.ID)
+			base, makes := field(v, "Base").(sdn.Base)
+			again = again && revision == 0 && (!makes || id != "" || !base.Key.IsZero())
+		})
+	}
+	return again
 }
 
 // encodeArgs returns arguments as the body of a request.
 func encodeArgs(args []any) ([]byte, error) {
+	sent := append([]any{}, args...)
 	for i, arg := range args {
 		if v := reflect.ValueOf(arg); v.Kind() == reflect.Struct {
 			filled := reflect.New(v.Type()).Elem()
 			filled.Set(v)
 			fill(filled)
-			args[i] = filled.Interface()
+			sent[i] = filled.Interface()
 		}
 	}
-	if len(args) == 0 {
-		return []byte("[]"), nil
-	}
-	return json.Marshal(args)
+	return json.Marshal(sent)
 }
 
 // fill makes the nil lists and maps that fields of a struct point to empty ones. In JSON a

@@ -5,34 +5,50 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-func failureReader(failed **failure) func(*bufio.Reader) error {
-	return func(r *bufio.Reader) (err error) {
+func failureReader(failed **failure) func(io.Reader) error {
+	return func(r io.Reader) (err error) {
 		*failed, err = readAnswer(r, func([]byte) bool { return true })
 		return err
 	}
 }
 
-func TestReadLine(t *testing.T) {
-	long := strings.Repeat("x", 1<<16)
-	for text, want := range map[string]string{
-		"": "", "x": "", "\n": "", "abc\nd": "abc", long + "\n": long,
+// A line without its end, and one that is too long, is not a line of the answer.
+func TestReadAnswer(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for text, want := range map[string][]string{
+		"": nil, "-null": nil, "+1\n+2": {"1"}, "\n+" + long + "\n\n-null\n": {long},
+		"+1\n-null\n+2\n": {"1"}, "1\n": nil, "+1\n-{\n": {"1"},
 	} {
-		line, err := readLine(bufio.NewReader(strings.NewReader(text)), 1<<17)
-		if string(line) != want || (err == nil) != strings.Contains(text, "\n") {
-			t.Errorf("%.9q: %.9q, %v", text, line, err)
+		var got []string
+		_, err := readAnswer(strings.NewReader(text), func(line []byte) bool {
+			got = append(got, string(line))
+			return true
+		})
+		if !slices.Equal(got, want) || (err == nil) != strings.HasSuffix(text, "\n\n-null\n") {
+			t.Errorf("%.9q: %.9q, %v", text, got, err)
 		}
 	}
-	_, err := readLine(bufio.NewReader(strings.NewReader(long)), 1<<15)
-	if !errors.Is(err, errLineTooLong) {
-		t.Errorf("a long line: %v", err)
+	endless := io.MultiReader(strings.NewReader("+"), zeros{})
+	_, err := readAnswer(endless, func([]byte) bool { return true })
+	if !errors.Is(err, bufio.ErrTooLong) {
+		t.Errorf("an endless line: %v", err)
 	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // FuzzRequest decodes arguments of each method: they are refused, or they are the same when
@@ -84,7 +100,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`-{"text":"2","bulk":[null,{"text":"y","ended":"deadline"}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var failed *failure
-		err := failureReader(&failed)(bufio.NewReader(bytes.NewReader(text)))
+		err := failureReader(&failed)(bytes.NewReader(text))
 		if err != nil || failed == nil {
 			return
 		}

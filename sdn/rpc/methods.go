@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -84,30 +83,28 @@ func methods(p sdn.Provider) map[string]any {
 	}
 }
 
-// applied reports whether applying a value again changes nothing more.
-func applied(b sdn.Base, id sdn.ID, ifRevision int64) bool {
-	return ifRevision == 0 && (id != "" || !b.Key.IsZero())
-}
-
-// allKeyed reports whether ensuring the ports again makes no further ones.
-func allKeyed(specs []sdn.PortSpec) bool {
-	return !slices.ContainsFunc(specs, func(s sdn.PortSpec) bool { return s.Key.IsZero() })
-}
-
-// The methods of Client are the contract's. What stands behind a method's name is whether
-// the call is repeated if its answer is lost: an Ensure without a Key would make another
-// object, and a change at a revision may itself have changed the revision.
+// The methods of Client are the contract's.
 
 // Ping asks the server, and the server its provider.
-func (c *Client) Ping(ctx context.Context) error { return c.do(ctx, "Ping", true) }
+func (c *Client) Ping(ctx context.Context) error { return c.do(ctx, "Ping") }
+
+// WaitPorts is as the contract says. Its error is that of the context's end, not that the
+// SDN did not answer.
+func (c *Client) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
+	err := c.do(ctx, "WaitPorts", ids, status)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
 
 func (c *Client) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
 	spec.New = false // a repeat must look for it
-	return unary[sdn.Network](ctx, c, "EnsureNetwork", !spec.Key.IsZero(), spec)
+	return call[sdn.Network](ctx, c, "EnsureNetwork", spec)
 }
 
 func (c *Client) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
-	return unary[sdn.Network](ctx, c, "Network", true, id)
+	return call[sdn.Network](ctx, c, "Network", id)
 }
 
 func (c *Client) FindNetworks(
@@ -119,19 +116,19 @@ func (c *Client) FindNetworks(
 func (c *Client) UpdateNetwork(
 	ctx context.Context, id sdn.ID, p sdn.NetworkPatch,
 ) (sdn.Network, error) {
-	return unary[sdn.Network](ctx, c, "UpdateNetwork", p.IfRevision == 0, id, p)
+	return call[sdn.Network](ctx, c, "UpdateNetwork", id, p)
 }
 
 func (c *Client) DeleteNetwork(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteNetwork", true, id)
+	return c.do(ctx, "DeleteNetwork", id)
 }
 
 func (c *Client) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
-	return unary[sdn.Subnet](ctx, c, "EnsureSubnet", !spec.Key.IsZero(), spec)
+	return call[sdn.Subnet](ctx, c, "EnsureSubnet", spec)
 }
 
 func (c *Client) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
-	return unary[sdn.Subnet](ctx, c, "Subnet", true, id)
+	return call[sdn.Subnet](ctx, c, "Subnet", id)
 }
 
 func (c *Client) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
@@ -141,26 +138,26 @@ func (c *Client) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[s
 func (c *Client) UpdateSubnet(
 	ctx context.Context, id sdn.ID, p sdn.SubnetPatch,
 ) (sdn.Subnet, error) {
-	return unary[sdn.Subnet](ctx, c, "UpdateSubnet", p.IfRevision == 0, id, p)
+	return call[sdn.Subnet](ctx, c, "UpdateSubnet", id, p)
 }
 
 func (c *Client) DeleteSubnet(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteSubnet", true, id)
+	return c.do(ctx, "DeleteSubnet", id)
 }
 
 func (c *Client) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage, error) {
-	return unary[sdn.SubnetUsage](ctx, c, "SubnetUsage", true, id)
+	return call[sdn.SubnetUsage](ctx, c, "SubnetUsage", id)
 }
 
 func (c *Client) EnsureSubnetPool(
 	ctx context.Context, spec sdn.SubnetPoolSpec,
 ) (sdn.SubnetPool, error) {
 	spec.New = false // a repeat must look for it
-	return unary[sdn.SubnetPool](ctx, c, "EnsureSubnetPool", !spec.Key.IsZero(), spec)
+	return call[sdn.SubnetPool](ctx, c, "EnsureSubnetPool", spec)
 }
 
 func (c *Client) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	return unary[sdn.SubnetPool](ctx, c, "SubnetPool", true, id)
+	return call[sdn.SubnetPool](ctx, c, "SubnetPool", id)
 }
 
 func (c *Client) FindSubnetPools(
@@ -172,19 +169,19 @@ func (c *Client) FindSubnetPools(
 func (c *Client) UpdateSubnetPool(
 	ctx context.Context, id sdn.ID, p sdn.SubnetPoolPatch,
 ) (sdn.SubnetPool, error) {
-	return unary[sdn.SubnetPool](ctx, c, "UpdateSubnetPool", p.IfRevision == 0, id, p)
+	return call[sdn.SubnetPool](ctx, c, "UpdateSubnetPool", id, p)
 }
 
 func (c *Client) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteSubnetPool", true, id)
+	return c.do(ctx, "DeleteSubnetPool", id)
 }
 
 func (c *Client) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
-	return unary[[]sdn.Port](ctx, c, "EnsurePorts", allKeyed(specs), specs)
+	return call[[]sdn.Port](ctx, c, "EnsurePorts", specs)
 }
 
 func (c *Client) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	return unary[sdn.Port](ctx, c, "Port", true, id)
+	return call[sdn.Port](ctx, c, "Port", id)
 }
 
 func (c *Client) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
@@ -192,39 +189,31 @@ func (c *Client) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.P
 }
 
 func (c *Client) UpdatePort(ctx context.Context, id sdn.ID, p sdn.PortPatch) (sdn.Port, error) {
-	return unary[sdn.Port](ctx, c, "UpdatePort", p.IfRevision == 0, id, p)
+	return call[sdn.Port](ctx, c, "UpdatePort", id, p)
 }
 
 func (c *Client) AddGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
-	return c.do(ctx, "AddGroups", true, id, groups)
+	return c.do(ctx, "AddGroups", id, groups)
 }
 
 func (c *Client) RemoveGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
-	return c.do(ctx, "RemoveGroups", true, id, groups)
+	return c.do(ctx, "RemoveGroups", id, groups)
 }
 
 func (c *Client) DeletePorts(ctx context.Context, ids []sdn.ID) error {
-	return c.do(ctx, "DeletePorts", true, ids)
+	return c.do(ctx, "DeletePorts", ids)
 }
 
 func (c *Client) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	return c.do(ctx, "DeletePort", ifRevision == 0, id, ifRevision)
-}
-
-func (c *Client) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
-	err := c.do(ctx, "WaitPorts", true, ids, status)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return c.do(ctx, "DeletePort", id, ifRevision)
 }
 
 func (c *Client) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
-	return unary[sdn.Trunk](ctx, c, "EnsureTrunk", !spec.Key.IsZero(), spec)
+	return call[sdn.Trunk](ctx, c, "EnsureTrunk", spec)
 }
 
 func (c *Client) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
-	return unary[sdn.Trunk](ctx, c, "Trunk", true, id)
+	return call[sdn.Trunk](ctx, c, "Trunk", id)
 }
 
 func (c *Client) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
@@ -232,30 +221,30 @@ func (c *Client) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn
 }
 
 func (c *Client) UpdateTrunk(ctx context.Context, id sdn.ID, p sdn.TrunkPatch) (sdn.Trunk, error) {
-	return unary[sdn.Trunk](ctx, c, "UpdateTrunk", p.IfRevision == 0, id, p)
+	return call[sdn.Trunk](ctx, c, "UpdateTrunk", id, p)
 }
 
 func (c *Client) AttachSubports(
 	ctx context.Context, trunk sdn.ID, subports []sdn.Subport,
 ) ([]sdn.Subport, error) {
-	return unary[[]sdn.Subport](ctx, c, "AttachSubports", true, trunk, subports)
+	return call[[]sdn.Subport](ctx, c, "AttachSubports", trunk, subports)
 }
 
 func (c *Client) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn.ID) error {
-	return c.do(ctx, "DetachSubports", true, trunk, ports)
+	return c.do(ctx, "DetachSubports", trunk, ports)
 }
 
 func (c *Client) DeleteTrunk(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteTrunk", true, id)
+	return c.do(ctx, "DeleteTrunk", id)
 }
 
 func (c *Client) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.Router, error) {
 	spec.New = false // a repeat must look for it
-	return unary[sdn.Router](ctx, c, "EnsureRouter", !spec.Key.IsZero(), spec)
+	return call[sdn.Router](ctx, c, "EnsureRouter", spec)
 }
 
 func (c *Client) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
-	return unary[sdn.Router](ctx, c, "Router", true, id)
+	return call[sdn.Router](ctx, c, "Router", id)
 }
 
 func (c *Client) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
@@ -265,29 +254,29 @@ func (c *Client) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[s
 func (c *Client) UpdateRouter(
 	ctx context.Context, id sdn.ID, p sdn.RouterPatch,
 ) (sdn.Router, error) {
-	return unary[sdn.Router](ctx, c, "UpdateRouter", p.IfRevision == 0, id, p)
+	return call[sdn.Router](ctx, c, "UpdateRouter", id, p)
 }
 
 func (c *Client) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr netip.Addr) error {
-	return c.do(ctx, "AttachSubnet", true, router, subnet, addr)
+	return c.do(ctx, "AttachSubnet", router, subnet, addr)
 }
 
 func (c *Client) DetachSubnet(ctx context.Context, router, subnet sdn.ID) error {
-	return c.do(ctx, "DetachSubnet", true, router, subnet)
+	return c.do(ctx, "DetachSubnet", router, subnet)
 }
 
 func (c *Client) DeleteRouter(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteRouter", true, id)
+	return c.do(ctx, "DeleteRouter", id)
 }
 
 func (c *Client) EnsureFloatingIP(
 	ctx context.Context, spec sdn.FloatingIPSpec,
 ) (sdn.FloatingIP, error) {
-	return unary[sdn.FloatingIP](ctx, c, "EnsureFloatingIP", !spec.Key.IsZero(), spec)
+	return call[sdn.FloatingIP](ctx, c, "EnsureFloatingIP", spec)
 }
 
 func (c *Client) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
-	return unary[sdn.FloatingIP](ctx, c, "FloatingIP", true, id)
+	return call[sdn.FloatingIP](ctx, c, "FloatingIP", id)
 }
 
 func (c *Client) FindFloatingIPs(
@@ -299,17 +288,17 @@ func (c *Client) FindFloatingIPs(
 func (c *Client) UpdateFloatingIP(
 	ctx context.Context, id sdn.ID, p sdn.FloatingIPPatch,
 ) (sdn.FloatingIP, error) {
-	return unary[sdn.FloatingIP](ctx, c, "UpdateFloatingIP", p.IfRevision == 0, id, p)
+	return call[sdn.FloatingIP](ctx, c, "UpdateFloatingIP", id, p)
 }
 
 func (c *Client) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteFloatingIP", true, id)
+	return c.do(ctx, "DeleteFloatingIP", id)
 }
 
 func (c *Client) EnsureForwards(
 	ctx context.Context, floatingIP sdn.ID, forwards []sdn.Forward,
 ) ([]sdn.Forward, error) {
-	return unary[[]sdn.Forward](ctx, c, "EnsureForwards", true, floatingIP, forwards)
+	return call[[]sdn.Forward](ctx, c, "EnsureForwards", floatingIP, forwards)
 }
 
 func (c *Client) FindForwards(
@@ -319,30 +308,29 @@ func (c *Client) FindForwards(
 }
 
 func (c *Client) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
-	return c.do(ctx, "DeleteForwards", true, floatingIP, ids)
+	return c.do(ctx, "DeleteForwards", floatingIP, ids)
 }
 
 func (c *Client) Publish(ctx context.Context, spec sdn.PublicationSpec) (sdn.Publication, error) {
-	return unary[sdn.Publication](ctx, c, "Publish", true, spec)
+	return call[sdn.Publication](ctx, c, "Publish", spec)
 }
 
 func (c *Client) Publication(ctx context.Context, key sdn.Key) (sdn.Publication, error) {
-	return unary[sdn.Publication](ctx, c, "Publication", true, key)
+	return call[sdn.Publication](ctx, c, "Publication", key)
 }
 
 func (c *Client) Unpublish(ctx context.Context, key sdn.Key) error {
-	return c.do(ctx, "Unpublish", true, key)
+	return c.do(ctx, "Unpublish", key)
 }
 
 func (c *Client) ApplySecurityGroup(
 	ctx context.Context, spec sdn.SecurityGroupSpec,
 ) (sdn.SecurityGroup, error) {
-	again := applied(spec.Base, spec.ID, spec.IfRevision)
-	return unary[sdn.SecurityGroup](ctx, c, "ApplySecurityGroup", again, spec)
+	return call[sdn.SecurityGroup](ctx, c, "ApplySecurityGroup", spec)
 }
 
 func (c *Client) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
-	return unary[sdn.SecurityGroup](ctx, c, "SecurityGroup", true, id)
+	return call[sdn.SecurityGroup](ctx, c, "SecurityGroup", id)
 }
 
 func (c *Client) FindSecurityGroups(
@@ -352,18 +340,17 @@ func (c *Client) FindSecurityGroups(
 }
 
 func (c *Client) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteSecurityGroup", true, id)
+	return c.do(ctx, "DeleteSecurityGroup", id)
 }
 
 func (c *Client) ApplyAddressGroup(
 	ctx context.Context, spec sdn.AddressGroupSpec,
 ) (sdn.AddressGroup, error) {
-	again := applied(spec.Base, spec.ID, spec.IfRevision)
-	return unary[sdn.AddressGroup](ctx, c, "ApplyAddressGroup", again, spec)
+	return call[sdn.AddressGroup](ctx, c, "ApplyAddressGroup", spec)
 }
 
 func (c *Client) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGroup, error) {
-	return unary[sdn.AddressGroup](ctx, c, "AddressGroup", true, id)
+	return call[sdn.AddressGroup](ctx, c, "AddressGroup", id)
 }
 
 func (c *Client) FindAddressGroups(
@@ -373,18 +360,17 @@ func (c *Client) FindAddressGroups(
 }
 
 func (c *Client) DeleteAddressGroup(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteAddressGroup", true, id)
+	return c.do(ctx, "DeleteAddressGroup", id)
 }
 
 func (c *Client) ApplyLoadBalancer(
 	ctx context.Context, spec sdn.LoadBalancerSpec,
 ) (sdn.LoadBalancer, error) {
-	again := applied(spec.Base, spec.ID, spec.IfRevision)
-	return unary[sdn.LoadBalancer](ctx, c, "ApplyLoadBalancer", again, spec)
+	return call[sdn.LoadBalancer](ctx, c, "ApplyLoadBalancer", spec)
 }
 
 func (c *Client) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalancer, error) {
-	return unary[sdn.LoadBalancer](ctx, c, "LoadBalancer", true, id)
+	return call[sdn.LoadBalancer](ctx, c, "LoadBalancer", id)
 }
 
 func (c *Client) FindLoadBalancers(
@@ -394,18 +380,15 @@ func (c *Client) FindLoadBalancers(
 }
 
 func (c *Client) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteLoadBalancer", true, id)
+	return c.do(ctx, "DeleteLoadBalancer", id)
 }
 
-func (c *Client) ApplyQoSPolicy(
-	ctx context.Context, spec sdn.QoSPolicySpec,
-) (sdn.QoSPolicy, error) {
-	again := applied(spec.Base, spec.ID, spec.IfRevision)
-	return unary[sdn.QoSPolicy](ctx, c, "ApplyQoSPolicy", again, spec)
+func (c *Client) ApplyQoSPolicy(ctx context.Context, s sdn.QoSPolicySpec) (sdn.QoSPolicy, error) {
+	return call[sdn.QoSPolicy](ctx, c, "ApplyQoSPolicy", s)
 }
 
 func (c *Client) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, error) {
-	return unary[sdn.QoSPolicy](ctx, c, "QoSPolicy", true, id)
+	return call[sdn.QoSPolicy](ctx, c, "QoSPolicy", id)
 }
 
 func (c *Client) FindQoSPolicies(
@@ -415,13 +398,13 @@ func (c *Client) FindQoSPolicies(
 }
 
 func (c *Client) DeleteQoSPolicy(ctx context.Context, id sdn.ID) error {
-	return c.do(ctx, "DeleteQoSPolicy", true, id)
+	return c.do(ctx, "DeleteQoSPolicy", id)
 }
 
 func (c *Client) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
-	return unary[map[sdn.Noun]sdn.Usage](ctx, c, "Usage", true, project)
+	return call[map[sdn.Noun]sdn.Usage](ctx, c, "Usage", project)
 }
 
 func (c *Client) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
-	return c.do(ctx, "SetQuota", true, project, limits)
+	return c.do(ctx, "SetQuota", project, limits)
 }

@@ -573,11 +573,11 @@ func TestRefused(t *testing.T) {
 		},
 	}
 	_, c := start(t, p)
-	if err := c.do(t.Context(), "Dance", false); !sdn.IsUnsupported(err) {
+	if err := c.do(t.Context(), "Dance"); !sdn.IsUnsupported(err) {
 		t.Errorf("got error %v for an unknown method", err)
 	}
 	for _, args := range [][]any{{}, {1}, {map[string]any{"NewField": 1, "MTU": "x"}}} {
-		if err := c.do(t.Context(), "EnsureNetwork", false, args...); !sdn.IsInvalid(err) {
+		if err := c.do(t.Context(), "EnsureNetwork", args...); !sdn.IsInvalid(err) {
 			t.Errorf("got error %v for %v", err, args)
 		}
 	}
@@ -585,7 +585,7 @@ func TestRefused(t *testing.T) {
 	for _, args := range [][]any{
 		{map[string]any{"NewField": 1}}, {sdn.NetworkSpec{}, 1}, {sdn.NetworkSpec{}, nil},
 	} {
-		err := c.do(t.Context(), "EnsureNetwork", false, args...)
+		err := c.do(t.Context(), "EnsureNetwork", args...)
 		if !sdn.IsUnavailable(err) || !errors.Is(err, ErrEarlier) || !errors.Is(err, sdn.ErrNotSent) ||
 			!strings.Contains(err.Error(), "upgrade and restart `kuryr sdn` first") {
 			t.Errorf("got error %v for %v", err, args)
