@@ -24,11 +24,11 @@ func (s *Service) Leave(ctx context.Context, id string) error {
 	}
 	port := s.knownPort(id)
 	_, plugged := s.plugs.Get(id)
-	err := s.plugs.RemoveTree(ctx, id)
+	errs := []error{s.plugs.RemoveTree(ctx, id)}
 	if !plugged { // an endpoint may publish without an interface
-		err = errors.Join(s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
+		errs = append(errs, s.publications.Remove(ctx, id), s.floating.Remove(ctx, id))
 	}
-	if err := s.removed(ctx, id, port, err); err != nil || !known || !row.Spec.Balancer {
+	if err := s.removed(ctx, id, port, worst(errs)); err != nil || !known || !row.Spec.Balancer {
 		return err
 	}
 	if _, err := s.allow(ctx, row, nil); err != nil {
@@ -85,6 +85,18 @@ func (s *Service) dropUnused(ctx context.Context, id string, p sdn.Port) (used b
 		return stale, err
 	})
 	return used, cmp.Or(s.removed(ctx, id, p, err), err)
+}
+
+// worst returns the error of several deletions. One that was not stored comes before those that
+// are pending: nothing repeats it, and the answer must not be a success.
+func worst(errs []error) (pending error) {
+	for _, err := range errs {
+		if err != nil && !reconcile.IsPending(err) {
+			return err
+		}
+		pending = cmp.Or(pending, err)
+	}
+	return pending
 }
 
 // removed returns the error of a deletion: nil if it is stored and will be repeated. Then it removes

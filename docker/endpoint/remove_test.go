@@ -95,6 +95,45 @@ func TestSetAgainIsPending(t *testing.T) {
 	}
 }
 
+// cutOff is an SDN during whose call the caller gives up.
+type cutOff struct {
+	ports
+	end func()
+}
+
+func (c *cutOff) DeleteSecurityGroup(context.Context, sdn.ID) error {
+	c.end()
+	return sdn.Unavailable(context.Canceled, "sdn", "no answer")
+}
+
+// A Leave that could not store one of its deletions does not succeed because another is pending.
+func TestLeaveCutOff(t *testing.T) {
+	t.Parallel()
+	s, _ := newService(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.SDN, s.Binder = &cutOff{end: cancel}, wires{}
+	importRow(t, s, "one", reconcile.Wanted)
+	o := reconcile.Object{Key: "one"}
+	err := s.publications.Import(t.Context(), []publicationRow{
+		{Object: o, Phase: reconcile.Wanted, Done: true, Last: PublicationLast{Group: "group"}},
+	})
+	if err == nil {
+		row := floatingRow{Object: o, Phase: reconcile.Wanted, Done: true, Last: FloatingLast{ID: "fip"}}
+		err = s.floating.Import(t.Context(), []floatingRow{row})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Leave(ctx, "one")
+	if row, _ := s.publications.Get("one"); row.Phase != reconcile.Deleting {
+		t.Errorf("the publication is %s", row.Phase)
+	}
+	if row, ok := s.floating.Get("one"); ok && row.Phase == reconcile.Wanted && err == nil {
+		t.Error("Leave succeeded, and nothing deletes the floating IP")
+	}
+}
+
 // joining is a Binder. A container gets the interface when a test says so.
 type joining struct {
 	wires
