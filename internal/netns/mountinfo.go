@@ -5,8 +5,10 @@ package netns
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
+	"github.com/kuryr/kuryr/internal/mounts"
 	"github.com/moby/sys/mountinfo"
 )
 
@@ -19,23 +21,21 @@ type mount struct {
 	Slave bool // it receives mounts from a master, which receives none from it
 }
 
-// holder finds the mount that holds path, which is absolute and clean.
-func holder(table io.Reader, path string) (mount, error) {
-	return deepest(path, func(f mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
-		return mountinfo.GetMountsFromReader(table, f)
-	})
+// holderHere is holder in the mount namespace of the calling thread, which may differ from
+// the process's.
+func holderHere(path string) (mount, error) {
+	table, err := os.Open(mounts.Here)
+	if err != nil {
+		return mount{}, err
+	}
+	defer table.Close()
+	return holder(table, path)
 }
 
-// holderHere reads the mount namespace of the calling thread, which may differ from the
-// process's.
-func holderHere(path string) (mount, error) { return deepest(path, mountinfo.GetMounts) }
-
-// deepest finds the mount that holds path. Of several mounts on one point the last covers the
-// others.
-func deepest(
-	path string, read func(mountinfo.FilterFunc) ([]*mountinfo.Info, error),
-) (found mount, _ error) {
-	holding, err := read(func(m *mountinfo.Info) (skip, stop bool) {
+// holder finds the mount that holds path, which is absolute and clean. Of several mounts on
+// one point the last covers the others.
+func holder(table io.Reader, path string) (found mount, _ error) {
+	holding, err := mounts.ReadFrom(table, func(m *mountinfo.Info) (skip, stop bool) {
 		return !within(path, m.Mountpoint), false
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func deepest(
 
 // hasPeers reports whether one of the mounts is in the group of peers.
 func hasPeers(table io.Reader, peers string) (bool, error) {
-	all, err := mountinfo.GetMountsFromReader(table, func(m *mountinfo.Info) (skip, stop bool) {
+	all, err := mounts.ReadFrom(table, func(m *mountinfo.Info) (skip, stop bool) {
 		group, _ := propagation(m)
 		return group != peers, group == peers
 	})

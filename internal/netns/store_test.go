@@ -264,7 +264,9 @@ func TestThreadsComeHome(t *testing.T) {
 
 func TestHolder(t *testing.T) {
 	t.Parallel()
-	const table = `21 1 8:1 / / rw shared:1 - ext4 /dev/root rw
+	// The line of an overlay with many layers may be longer than 64 KiB.
+	layers := "20 1 0:19 / /layers rw - overlay overlay rw,lowerdir=" + strings.Repeat("/a:", 1<<15) + "\n"
+	table := layers + `21 1 8:1 / / rw shared:1 - ext4 /dev/root rw
 22 21 0:20 / /run rw,nosuid shared:5 master:2 - tmpfs tmpfs rw
 23 22 0:20 /k /run/kuryr rw master:9 - tmpfs tmpfs rw
 24 22 0:21 / /run/a\040b rw - tmpfs tmpfs rw

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/mounts"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
@@ -66,11 +67,11 @@ func openCgroups(run string, log *slog.Logger) (*cgroups, error) {
 
 // cgroup2Mount returns where a cgroup2 hierarchy can be written to, "" if nowhere.
 func cgroup2Mount() (string, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	all, err := mounts.Read(mounts.Here, mountinfo.FSTypeFilter("cgroup2"))
 	if err != nil {
 		return "", fmt.Errorf("mounts: %w", err)
 	}
-	for _, m := range mounts {
+	for _, m := range all {
 		if unix.Access(m.Mountpoint, unix.W_OK) == nil && !strings.HasPrefix(m.Options, "ro") {
 			return m.Mountpoint, nil
 		}

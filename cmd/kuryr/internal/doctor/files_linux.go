@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/mounts"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
@@ -66,18 +67,13 @@ func Changed(path string) time.Time {
 // CountPins counts the namespaces that are pinned in a folder, and those of them that the
 // first process sees.
 func CountPins(folder string) (here, seen int) {
-	mine, err := mountinfo.GetMounts(nil)
+	mine, err := mounts.Read(mounts.Here, nil)
 	if err != nil {
 		return 0, 0
 	}
-	table, err := os.Open("/proc/1/mountinfo")
+	firsts, err := mounts.Read("/proc/1/mountinfo", nil)
 	if err != nil {
 		return 0, 0 // without the right to look
-	}
-	defer table.Close()
-	firsts, err := mountinfo.GetMountsFromReader(table, nil)
-	if err != nil {
-		return 0, 0
 	}
 	own, first := pointsIn(folder, mine), pointsIn(folder, firsts)
 	for point := range own {
@@ -89,9 +85,9 @@ func CountPins(folder string) (here, seen int) {
 }
 
 // pointsIn returns the mount points directly in the folder.
-func pointsIn(folder string, mounts []*mountinfo.Info) map[string]bool {
+func pointsIn(folder string, all []*mountinfo.Info) map[string]bool {
 	points := map[string]bool{}
-	for _, m := range mounts {
+	for _, m := range all {
 		if filepath.Dir(m.Mountpoint) == folder {
 			points[m.Mountpoint] = true
 		}
