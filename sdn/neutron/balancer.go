@@ -24,7 +24,7 @@ const (
 )
 
 // ApplyLoadBalancer asks for the load balancer by one request, and for what is below it where it has changed since it was read last; then it sends the one
-// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go. Kuryr's own API is told all of it at once.
+// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go.
 func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	if err := checkBalancer(spec); err != nil {
@@ -39,67 +39,47 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 		return none, err
 	}
 	defer unlock()
-	if p.appliesWhole(spec) {
-		// What is refused is asked for step by step, which finds out what of it, in the contract's words.
-		if b, err := p.applyWhole(ctx, spec); err == nil || sdn.IsUnavailable(err) {
-			return b, err
-		}
-	}
-	for n := 1; ; n++ {
-		b, did, err := p.stepBalancer(ctx, spec)
-		if err != nil || b.Status.Ready || !did || p.extensions.served() == nil || n == maxSteps {
-			return b, err
-		}
-		// Kuryr's own API has done what it has answered: the next step can be done now.
-		if spec.Key.IsZero() {
-			spec.ID = b.ID
-		}
-	}
+	return p.stepBalancer(ctx, spec)
 }
 
-// maxSteps bounds the steps that are done at once.
-const maxSteps = 1000
-
-// stepBalancer does the one thing that is next; did tells that there was one and it was done. The caller has the lock.
-func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (b sdn.LoadBalancer, did bool, err error) {
+// stepBalancer does the one thing that is next. The caller has the lock.
+func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	w, said, err := p.findBalancer(ctx, spec)
 	switch {
 	case err != nil:
-		return none, false, err
+		return none, err
 	case w == nil:
-		b, err := p.makeBalancer(ctx, spec)
-		return b, true, err
+		return p.makeBalancer(ctx, spec)
 	case said != "":
 		since, _ := p.octavia.memory.see(w)
-		return p.pending(w, said, lookAfter(p.octavia.memory.now().Sub(since))), false, nil
+		return p.pending(w, said, lookAfter(p.octavia.memory.now().Sub(since))), nil
 	}
 	maker := balancerMaker{can: p.octavia.capabilities(w.Provider), spec: spec, owner: spec.Key, isOVN: w.Provider == ovn, isAmphora: isAmphora(w.Provider), subnet: w.VIPSubnet, usual: &p.octavia.usual}
 	if maker.owner.IsZero() {
 		maker.owner = w.decode(nil).Key
 	}
 	if err := unchangeable(w, spec); err != nil {
-		return none, false, err
+		return none, err
 	}
 	if err := lacking(w.Provider, maker.can, spec); err != nil {
-		return none, false, err
+		return none, err
 	}
 	if err := valid.FamilyOfMembers(spec, w.vips()); err != nil {
-		return none, false, err
+		return none, err
 	}
 	since, _ := p.octavia.memory.see(w)
 	switch {
 	case strings.HasPrefix(w.Provisioning, pendingPrefix):
-		return p.busy(w, since), false, nil
+		return p.busy(w, since), nil
 	case w.Provisioning == stateError && spec.Shared:
-		return none, false, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
+		return none, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
 	case w.Provisioning == stateError:
-		b, err := p.makeAnew(ctx, w, spec)
-		return b, false, err
+		return p.makeAnew(ctx, w, spec)
 	}
 	below, err := p.below(ctx, w)
 	if err != nil {
-		return none, false, err
+		return none, err
 	}
 	key := first(string(spec.ID), spec.Key.String())
 	quiet := p.octavia.memory.now().Sub(since)
@@ -108,23 +88,23 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if forgotten != nil && wait == 0 {
 		p.octavia.memory.anew(key, todo.part)
 	} else if todo, err = maker.next(w, below); err != nil {
-		return none, false, err
+		return none, err
 	}
-	b = p.balancer(w, below)
+	b := p.balancer(w, below)
 	if todo == nil && forgotten != nil {
 		b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: forgotten.what + " later"}
-		return b, false, nil
+		return b, nil
 	}
 	if todo == nil {
 		p.octavia.memory.well(key)
 		b.Status.Ready = true
-		return b, false, nil
+		return b, nil
 	}
 	if todo.repair != "" {
 		if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
 			b.Status = sdn.LoadBalancerStatus{RetryAfter: wait, Message: fmt.Sprintf(
 				"%s is in ERROR after %d repairs, the next one follows: %s", todo.repair, times, todo.what)}
-			return b, false, nil
+			return b, nil
 		}
 		p.octavia.memory.anew(key, "")
 	}
@@ -134,13 +114,13 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		b.Status = sdn.LoadBalancerStatus{
 			RetryAfter: lookAfter(quiet), Message: fmt.Sprintf("%s: %v", todo.what, err),
 		}
-		return b, false, nil
+		return b, nil
 	case sdn.IsNotFound(err): // another was faster: the next step sees what there is
 	case err != nil:
-		return none, false, err
+		return none, err
 	}
 	b.Status = sdn.LoadBalancerStatus{RetryAfter: firstLook, Message: todo.what}
-	return b, err == nil, nil
+	return b, nil
 }
 
 // pending is a load balancer that is not ready.

@@ -40,7 +40,6 @@ func ensure[W wire](
 		return w, false, err
 	}
 	defer unlock()
-	twins = twins && p.extensions.served() == nil // Kuryr's own API keeps a second from being made
 	for n := 1; ; n++ {
 		w, made, err = findOrMake(ctx, p, k, b, make)
 		if err != nil || !made || !twins || b.Key.IsZero() {

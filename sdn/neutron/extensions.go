@@ -31,8 +31,7 @@ type extensions struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	aliases map[string]bool   // nil until asked
-	kuryr   *sdn.Capabilities // of who serves, where that is Kuryr; nil where it is a Neutron
+	aliases map[string]bool // nil until asked
 	fresh   bool
 	asking  locks
 }
@@ -93,16 +92,9 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 			return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "Neutron", Detail: "it lacks the extension " + m.alias + ": " + m.why}
 		}
 	}
-	kuryr, err := askKuryr(ctx, c, aliases)
-	if err != nil {
-		return err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.aliases, e.kuryr, e.fresh = aliases, kuryr, true
-	if kuryr != nil {
-		return nil // its capabilities say all, and what is usual of a Neutron is not of it
-	}
+	e.aliases, e.fresh = aliases, true
 	if lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] }); len(lacking) > 0 {
 		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered", "extensions", strings.Join(lacking, " "))
 	}
@@ -113,9 +105,6 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 // Before Neutron was first asked they are what is usual.
 func (p *Provider) Capabilities() sdn.Capabilities {
 	has := p.extensions.has
-	if served := p.extensions.served(); served != nil {
-		return throughREST(*served)
-	}
 	tagLen := 0
 	if p.extensions.hasTags() {
 		tagLen = maxTagLen

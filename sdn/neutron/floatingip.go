@@ -2,7 +2,6 @@ package neutron
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -79,14 +78,10 @@ func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 	if err := valid.Base("floating IP", spec.Base); err != nil {
 		return err
 	}
-	host, v6 := p.extensions.hostAddresses()
-	ofHost := spec.OfHost || spec.Address.IsValid() && spec.Address.IsUnspecified()
 	switch {
-	case !host && ofHost:
+	case spec.OfHost || spec.Address.IsValid() && spec.Address.IsUnspecified():
 		return sdn.Unsupported("floating IP", "Neutron has none that are the host's own addresses")
-	case ofHost && spec.Subnet != "":
-		return sdn.Invalid("floating IP", "subnet", "must be empty: an address of the host is of none")
-	case !v6 && spec.Address.Is6():
+	case spec.Address.Is6():
 		return sdn.Invalid("floating IP", "address", "%v: Neutron has floating IPs of IPv4 only", spec.Address)
 	}
 	return checkFloatingName(spec.Name)
@@ -98,7 +93,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 	if err := p.checkFloatingIP(spec); err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	w, made, err := p.findFloatingIP(ctx, spec, func(ctx context.Context) (*floatingIPWire, error) {
+	w, made, err := ensure(ctx, p, floatingIPs, spec.Base, true, func(ctx context.Context) (*floatingIPWire, error) {
 		if spec.Network == "" {
 			return nil, sdn.Invalid("floating IP", "network", "is missing")
 		}
@@ -110,9 +105,6 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		}
 		if spec.Subnet != "" {
 			body["subnet_id"] = spec.Subnet
-		}
-		if spec.OfHost {
-			body["kuryr:of_host"] = true
 		}
 		return p.aim(ctx, spec.Target, body, func(body map[string]any) (*floatingIPWire, error) {
 			return floatingIPs.create(ctx, p.client, body)
@@ -138,19 +130,6 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		return sdn.FloatingIP{}, err
 	}
 	return w.decode(p.owner), nil
-}
-
-// findFloatingIP gives the floating IP of a spec, and whether it is what the spec says. Kuryr's own API has the contract's Ensure for its POST, and alone knows
-// of one that is there whether it is the host's.
-func (p *Provider) findFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec, make func(context.Context) (*floatingIPWire, error)) (w *floatingIPWire, whole bool, err error) {
-	if host, _ := p.extensions.hostAddresses(); !host || spec.Network == "" {
-		return ensure(ctx, p, floatingIPs, spec.Base, true, make)
-	}
-	w, err = make(ctx)
-	if sdn.IsUnavailable(err) && !errors.Is(err, errNotSent) && !spec.Key.IsZero() {
-		w, err = make(ctx) // twice is as once
-	}
-	return w, err == nil, err
 }
 
 // adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
@@ -229,17 +208,17 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 	if errRead != nil {
 		return nil, err
 	}
-	if addr := firstOf(port, netip.Addr.Is4); addr.IsValid() {
+	if addr := firstV4(port); addr.IsValid() {
 		body["fixed_ip_address"] = addr
 		return send(body)
 	}
 	return nil, err
 }
 
-// firstOf is a port's first address of a family.
-func firstOf(port *legWire, family func(netip.Addr) bool) netip.Addr {
+// firstV4 returns a port's first IPv4 address, the zero value if it has none.
+func firstV4(port *legWire) netip.Addr {
 	for _, a := range decodeAddresses(port.Addresses) {
-		if family(a.Addr) {
+		if a.Addr.Is4() {
 			return a.Addr
 		}
 	}

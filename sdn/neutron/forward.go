@@ -144,33 +144,16 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 	var have []sdn.Forward
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { have, err = p.forwards(both, floatingIP, nil); return err })
-	group.Go(func() error {
-		family, err := p.familyOf(both, floatingIP)
-		if err != nil {
-			return err
-		}
-		return p.resolve(both, full, family)
-	})
+	group.Go(func() error { return p.resolve(both, full) })
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	return p.addForwards(ctx, floatingIP, have, full)
 }
 
-// familyOf tells the family of the addresses that a floating IP leads to. Neutron has but one.
-func (p *Provider) familyOf(ctx context.Context, floatingIP sdn.ID) (func(netip.Addr) bool, error) {
-	if _, v6 := p.extensions.hostAddresses(); !v6 {
-		return netip.Addr.Is4, nil
-	}
-	w, err := floatingIPs.read(ctx, p.client, floatingIP)
-	if err == nil && w.Address.Is6() {
-		return netip.Addr.Is6, nil
-	}
-	return netip.Addr.Is4, err
-}
-
-// resolve gives targets without an address the first of their port of the family, and refuses addresses that the port does not have.
-func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward, family func(netip.Addr) bool) error {
+// resolve sets the address of targets without one to the first IPv4 address of their port. It refuses
+// addresses that the port does not have, and those of IPv6.
+func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 	q := url.Values{"fields": {"id", "fixed_ips"}}
 	for _, f := range wanted {
 		if port := string(f.Target.Port); !slices.Contains(q["id"], port) {
@@ -195,14 +178,15 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward, family fun
 		}
 		addrs := decodeAddresses(port.Addresses)
 		if !target.Addr.IsValid() {
-			target.Addr = firstOf(port, family)
+			target.Addr = firstV4(port)
 		}
 		has := false
 		for _, a := range addrs {
 			has = has || a.Addr == target.Addr
 		}
-		if !has || !family(target.Addr) {
-			return sdn.Invalid("port forwarding", "target.addr", "%v is no address of the port %s, or not of the floating IP's family", target.Addr, target.Port)
+		if !has || !target.Addr.Is4() {
+			return sdn.Invalid("port forwarding", "target.addr",
+				"%v is no IPv4 address of the port %s", target.Addr, target.Port)
 		}
 	}
 	return nil

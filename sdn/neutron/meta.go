@@ -70,9 +70,6 @@ func (p *Provider) body(b sdn.Base) map[string]any {
 	if project := first(b.Project, p.config.Project); project != "" {
 		body["project_id"] = project
 	}
-	if b.Tags != nil && p.extensions.tagsAtCreate() {
-		body["tags"] = valid.TagSet(b.Tags)
-	}
 	return body
 }
 

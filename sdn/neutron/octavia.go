@@ -34,9 +34,6 @@ type octavia struct {
 // octaviaPath is where version 2 is below Octavia's address.
 const octaviaPath = "/v2/lbaas"
 
-// servedOctavia is where Kuryr's own API has Octavia's, below its own address.
-const servedOctavia = "/load-balancer"
-
 // octaviaRoot is Octavia's address as the catalogue and people have it, without version and slash.
 func octaviaRoot(endpoint string) string {
 	endpoint = strings.TrimRight(endpoint, "/")
@@ -54,9 +51,6 @@ func newOctavia(c Config, neutron *client, extensions *extensions, now func() ti
 		made.before = func(context.Context) error { return nil }
 		made.hasTags = func() bool { return true }
 		made.of = &service{name: "Octavia", judge: judgeOctavia, endpoint: func(s *session) (string, error) {
-			if served := extensions.served(); s.octavia == "" && served != nil && len(served.LoadBalancer.Protocols) > 0 {
-				return strings.TrimSuffix(s.endpoint, "/v2.0") + servedOctavia + path, nil
-			}
 			if s.octavia == "" {
 				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has no load-balancer service, and load_balancer_endpoint does not say where one is")
 			}

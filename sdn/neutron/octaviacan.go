@@ -47,9 +47,6 @@ var backends = map[string]sdn.LoadBalancerCapabilities{
 
 // capabilities are what the provider can do by this Octavia. One that is not known here is taken for as able as amphora: it answers itself what it cannot.
 func (o *octavia) capabilities(backend string) sdn.LoadBalancerCapabilities {
-	if served := o.extensions.served(); served != nil {
-		return balancersThroughREST(served.LoadBalancer)
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	can, ok := backends[backend]

@@ -17,14 +17,14 @@ const (
 	portsATime = 5 // ports of a bulk that one deadline is for
 )
 
-// bulk is how many ports one request may ask for, of as many as whoever serves takes at the most.
-func (p *pace) bulk(timeout time.Duration, most int) int {
+// bulk returns how many ports one request may ask for.
+func (p *pace) bulk(timeout time.Duration) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.each <= 0 {
-		return most
+		return bulkSize
 	}
-	return int(min(max(timeout/bulkShare/p.each, 1), time.Duration(most)))
+	return int(min(max(timeout/bulkShare/p.each, 1), time.Duration(bulkSize)))
 }
 
 // took tells how long a request for n ports took. A Neutron that is fast again is believed by and by.
@@ -41,8 +41,7 @@ func (p *pace) lost(n int, timeout time.Duration) {
 	p.each = max(p.each, timeout/bulkShare/time.Duration(max(n/2, 1)))
 }
 
-// patient is the client with the deadline that a request for n ports has: to give up earlier would leave Neutron making them for nobody. Who takes more than a
-// Neutron does makes them faster.
+// patient is the client with the deadline that a request for n ports has: to give up earlier would leave Neutron making them for nobody.
 func (c *client) patient(n int) *client {
 	p := *c
 	p.timeout = max(c.timeout, c.timeout*time.Duration(min(n, bulkSize))/portsATime)

@@ -205,7 +205,7 @@ func (b *portBatch) make(ctx context.Context, made []*portWire) {
 			single = append(single, at...)
 			continue
 		}
-		jobs = slices.AppendSeq(jobs, slices.Chunk(at, b.p.pace.bulk(b.p.client.timeout, b.p.extensions.bulk())))
+		jobs = slices.AppendSeq(jobs, slices.Chunk(at, b.p.pace.bulk(b.p.client.timeout)))
 	}
 	atOnce(2, 2, func(half int) {
 		if half == 0 {

@@ -18,7 +18,7 @@ func (p *Provider) quotaPath(ctx context.Context, project string) (string, error
 	if project = first(project, p.config.Project); project != "" {
 		return path + url.PathEscape(project), nil
 	}
-	// Neutron knows whose the token is. Root at the socket of "kuryr sdn" is of no project, which has another path there.
+	// Neutron knows whose the token is.
 	const own = path + "tenant"
 	var answer struct {
 		Tenant struct {
@@ -42,7 +42,6 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 			Used     int64 `json:"used"`
 			Reserved int64 `json:"reserved"`
 			Limit    int64 `json:"limit"`
-			Default  bool  `json:"kuryr:default"` // Kuryr's own API limits its administrators by limits that were set alone
 		} `json:"quota"`
 	}
 	if err := p.client.get(ctx, path+"/details.json", nil, &answer); err != nil {
@@ -52,9 +51,6 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 	for _, noun := range quotaNouns {
 		if q, counted := answer.Quota[noun]; counted {
 			out[noun] = sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}
-			if q.Default {
-				out[noun] = sdn.Usage{Used: q.Used, Limit: -1}
-			}
 		}
 	}
 	return out, nil

@@ -228,12 +228,6 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 	if g := spec.Gateway; g.None && now.Gateway.IsValid() || g.Addr.IsValid() && g.Addr != now.Gateway {
 		change.Gateway = &g
 	}
-	holes := spec.Reserved
-	if p.extensions.keepsReserved() {
-		if holes = nil; spec.Reserved != nil && !slices.Equal(sortedAddrs(spec.Reserved), sortedAddrs(now.Reserved)) {
-			change.Reserved = &spec.Reserved
-		}
-	}
 	if spec.WithoutRanges {
 		change.WithoutRanges = !now.WithoutRanges
 	} else if len(spec.Ranges) > 0 {
@@ -241,10 +235,10 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 		if change.Gateway != nil {
 			gateway = change.Gateway.Addr
 		}
-		if want := allocatable(now.CIDR, gateway, spec.Ranges, holes); !slices.Equal(want, now.Ranges) {
+		if want := allocatable(now.CIDR, gateway, spec.Ranges, spec.Reserved); !slices.Equal(want, now.Ranges) {
 			change.Ranges, change.Reserved = &spec.Ranges, &spec.Reserved
 		}
-	} else if slices.ContainsFunc(holes, func(a netip.Addr) bool { return inRanges(now.Ranges, a) }) {
+	} else if slices.ContainsFunc(spec.Reserved, func(a netip.Addr) bool { return inRanges(now.Ranges, a) }) {
 		change.Reserved = &spec.Reserved
 	}
 	if err := p.repool(ctx, w, change, body); err != nil {
@@ -255,10 +249,6 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 		return w, nil
 	}
 	return p.cache.subnets.changing(now.ID, func() (*subnetWire, error) { return subnets.update(ctx, p.client, now.ID, 0, body) })
-}
-
-func sortedAddrs(addrs []netip.Addr) []netip.Addr {
-	return slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)
 }
 
 // Neutron keeps no order of routes.
@@ -308,10 +298,7 @@ func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetP
 		ranges = append(slices.Clone(ranges), sdn.AddressRange{First: now.Gateway, Last: now.Gateway})
 	}
 	var reserved []netip.Addr
-	switch {
-	case change.Reserved != nil && p.extensions.keepsReserved():
-		body[reservedAttribute] = texts(*change.Reserved)
-	case change.Reserved != nil:
+	if change.Reserved != nil {
 		reserved = *change.Reserved
 	}
 	if change.Gateway != nil {

@@ -27,7 +27,6 @@ type subnetWire struct {
 	DHCP        bool        `json:"enable_dhcp"`
 	Nameservers []string    `json:"dns_nameservers"`
 	HostRoutes  []routeWire `json:"host_routes"`
-	Reserved    []string    `json:"kuryr:reserved_addresses"` // not a Neutron's
 }
 
 type rangeWire struct {
@@ -54,7 +53,6 @@ func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
 			s.Nameservers = append(s.Nameservers, a)
 		}
 	}
-	s.Reserved = w.reserved()
 	for _, r := range w.HostRoutes {
 		destination, err := netip.ParsePrefix(r.Destination)
 		hop, errHop := netip.ParseAddr(r.NextHop)
@@ -73,16 +71,6 @@ func (w *subnetWire) cidr() netip.Prefix {
 func (w *subnetWire) gateway() netip.Addr {
 	a, _ := netip.ParseAddr(w.Gateway)
 	return a
-}
-
-func (w *subnetWire) reserved() []netip.Addr {
-	var out []netip.Addr
-	for _, r := range w.Reserved {
-		if a, err := netip.ParseAddr(r); err == nil {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 func (w *subnetWire) ranges() []sdn.AddressRange {
@@ -142,15 +130,12 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	if spec.CIDR.IsSingleIP() {
 		return body // of an IPv6 range of one Neutron refuses every pool, and makes the right one itself
 	}
-	holes := spec.Reserved
-	if p.extensions.keepsReserved() && len(holes) > 0 {
-		body[reservedAttribute], holes = texts(holes), nil
-	}
 	switch {
 	case spec.WithoutRanges:
 		body["allocation_pools"] = []rangeWire{}
-	case len(spec.Ranges) > 0 || len(holes) > 0:
-		body["allocation_pools"] = rangeBodies(allocatable(spec.CIDR, gateway, spec.Ranges, holes))
+	case len(spec.Ranges) > 0 || len(spec.Reserved) > 0:
+		pools := allocatable(spec.CIDR, gateway, spec.Ranges, spec.Reserved)
+		body["allocation_pools"] = rangeBodies(pools)
 	}
 	return body
 }
@@ -348,9 +333,6 @@ func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage,
 		return p.availability(ctx, w)
 	}
 	ranges := w.ranges()
-	if reserved := w.reserved(); len(reserved) > 0 {
-		ranges = allocatable(w.cidr(), w.gateway(), ranges, reserved)
-	}
 	used := 0
 	for port, err := range list[*addressesWire](ctx, p.client, "/ports", url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}) {
 		if err != nil {
