@@ -14,6 +14,7 @@ import (
 // A host end that was taken off its bridge, or put down, is seen and put back; one that
 // is not there is not made.
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ctx := context.Background()
 	a := nstest.New(t)

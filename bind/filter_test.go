@@ -20,6 +20,7 @@ import (
 // agent and with Open vSwitch's hybrid plug, and also after the port was plugged again:
 // they are by its name.
 func TestAgentFilters(t *testing.T) {
+	t.Parallel()
 	for name, kind := range map[string]func(*world) sdn.Port{
 		"bridge": func(w *world) sdn.Port {
 			p := w.port()

@@ -25,6 +25,7 @@ import (
 )
 
 func TestPlugIntoNamespace(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := nstest.New(t), nstest.New(t)
 	nstest.Do(t, a, func() {
@@ -126,6 +127,7 @@ func gateways(t *testing.T, ns netns.NsHandle) string {
 // families, and stay when the second leaves. The second has the routes that the first has
 // not.
 func TestSecondNetwork(t *testing.T) {
+	t.Parallel()
 	const first = "0.0.0.0/0>10.1.0.1>eth0 192.0.2.0/24>10.1.0.9>eth0 " +
 		"2001:db8::/32>fd00:1::9>eth0 ::/0>fd00:1::1>eth0"
 	addr, cidr := netip.MustParseAddr, netip.MustParsePrefix
@@ -188,6 +190,7 @@ func TestSecondNetwork(t *testing.T) {
 // TestNetworkAfterAnother plugs a network right after the first has left, whose interface
 // is not yet deleted: its routes do not count.
 func TestNetworkAfterAnother(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	old := w.in(w.port(), a)
@@ -211,6 +214,7 @@ func TestNetworkAfterAnother(t *testing.T) {
 // TestRemove removes a port's interface by its name, with the host end, and leaves
 // another one of that name.
 func TestRemove(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	w.plug(w.in(w.port(), a))
@@ -230,6 +234,7 @@ func TestRemove(t *testing.T) {
 }
 
 func TestPlugWhereIPv6IsOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	nstest.Do(t, a, func() { must(t, writeSysctl("ipv6", "default", "disable_ipv6", "1")) })
@@ -239,6 +244,7 @@ func TestPlugWhereIPv6IsOff(t *testing.T) {
 
 // TestPlugForEngine does what Docker does with the interface that Join names.
 func TestPlugForEngine(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	box := nstest.New(t)
 	p := w.port()
@@ -289,6 +295,7 @@ func TestPlugForEngine(t *testing.T) {
 }
 
 func TestPlugTwiceLeavesAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	p := w.port()
@@ -344,6 +351,7 @@ func TestPlugTwiceLeavesAlone(t *testing.T) {
 }
 
 func TestPlugElsewhereMoves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := nstest.New(t), nstest.New(t)
 	p := w.port()
@@ -363,6 +371,7 @@ func TestPlugElsewhereMoves(t *testing.T) {
 
 // TestReplug: a freed port is usable immediately, whatever waits to be collected.
 func TestReplug(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := nstest.New(t), nstest.New(t)
 	p := w.port()
@@ -392,6 +401,7 @@ func TestReplug(t *testing.T) {
 // TestHalfMade brings a port into each state that a killed call leaves, then plugs, or
 // unplugs, again.
 func TestHalfMade(t *testing.T) {
+	t.Parallel()
 	addressed := func(p *pair) error {
 		if err := p.configureHost(); err != nil {
 			return err
@@ -462,6 +472,7 @@ func TestHalfMade(t *testing.T) {
 }
 
 func TestPlugRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	taken := w.port()
@@ -534,6 +545,7 @@ func TestPlugRefuses(t *testing.T) {
 }
 
 func TestFullBridge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	box := nstest.New(t)
 	nstest.Do(t, w.router, func() {
@@ -569,6 +581,7 @@ func TestFullBridge(t *testing.T) {
 // TestRaces plugs, plugs at the same time again, unplugs and plugs again from forty
 // goroutines, while the collector runs.
 func TestRaces(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	stop := w.run()
 	box := nstest.New(t)
@@ -627,6 +640,7 @@ func TestRaces(t *testing.T) {
 }
 
 func TestNothingLeft(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	box := nstest.New(t)
 	stop := w.run()
@@ -659,6 +673,7 @@ func TestNothingLeft(t *testing.T) {
 // TestCollector: what is unplugged goes by itself, and what a killed process has left
 // goes with the first call in its namespace.
 func TestCollector(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	p := w.port()
@@ -687,6 +702,7 @@ func TestCollector(t *testing.T) {
 }
 
 func TestVIFInOwnNamespace(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	nstest.Do(t, w.host, func() {
 		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
@@ -708,6 +724,7 @@ func TestVIFInOwnNamespace(t *testing.T) {
 // TestSettleElsewhere: a namespace that cannot be opened is no hindrance to who needs
 // another one flushed.
 func TestSettleElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	loop := t.TempDir() + "/loop"
 	must(t, os.Symlink(loop, loop))

@@ -80,6 +80,7 @@ func (w *world) kill(at string, v victim) {
 
 // TestKilledOVS is TestKilled with Open vSwitch, whose database another process has changed or not.
 func TestKilledOVS(t *testing.T) {
+	t.Parallel()
 	points := []struct {
 		op, at string
 		hybrid bool
@@ -137,6 +138,7 @@ func TestKilledOVS(t *testing.T) {
 // TestKilled kills Plug and Unplug at every failpoint, then repeats the call, or takes
 // the port, in another process.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	points := []struct{ op, at string }{
 		{"plug", "bind.plug.created"},
 		{"plug", "bind.plug.hosted"},
@@ -175,6 +177,7 @@ func TestKilled(t *testing.T) {
 
 // TestKilledNested is TestKilled of a nested port, waiting for an engine or in its container.
 func TestKilledNested(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"bind.nested.created", "bind.nested.marked"} {
 		t.Run(at, func(t *testing.T) {
 			w := newMachine(t)

@@ -32,6 +32,7 @@ func bucket(t testing.TB, ns netns.NsHandle, name string) (rate uint64) {
 // A limit holds at the end that sends, may be plugged again with other
 // limits, and the next interface of the port has none of it.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p, ns := w.port(), nstest.New(t)
 	i := w.in(p, ns)

@@ -69,6 +69,7 @@ func (w *world) engineMoves(from, to netns.NsHandle, was, is string) {
 // TestMacvlan: containers of a virtual machine reach its network and one another through
 // the machine's own interface.
 func TestMacvlan(t *testing.T) {
+	t.Parallel()
 	w := newMachine(t)
 	a, b := nstest.New(t), nstest.New(t)
 	p, q := w.nestedPort(sdn.VIFMacvlan), w.nestedPort(sdn.VIFMacvlan)
@@ -113,6 +114,7 @@ func TestMacvlan(t *testing.T) {
 
 // TestMacvlanWaits: an engine takes the link from the binder's namespace, and brings it back.
 func TestMacvlanWaits(t *testing.T) {
+	t.Parallel()
 	w := newMachine(t)
 	a := nstest.New(t)
 	p := w.nestedPort(sdn.VIFMacvlan)
@@ -151,6 +153,7 @@ func TestMacvlanWaits(t *testing.T) {
 // TestNestedParent: the parent is told by its MAC, or by its name; a name that others
 // have is theirs.
 func TestNestedParent(t *testing.T) {
+	t.Parallel()
 	w := newMachine(t)
 	a := nstest.New(t)
 	p := w.nestedPort(sdn.VIFMacvlan)
@@ -189,6 +192,7 @@ func TestNestedParent(t *testing.T) {
 // TestVLAN: where the kernel has VLAN links containers get one; this says what is missing
 // where it has none.
 func TestVLAN(t *testing.T) {
+	t.Parallel()
 	w := newMachine(t)
 	a := nstest.New(t)
 	p := w.nestedPort(sdn.VIFVLAN)
@@ -217,6 +221,7 @@ func TestVLAN(t *testing.T) {
 
 // TestPeerB15VLANOfThePort: the VLAN is what the port says, and no other.
 func TestPeerB15VLANOfThePort(t *testing.T) {
+	t.Parallel()
 	w := newMachine(t)
 	a := nstest.New(t)
 	p := w.nestedPort(sdn.VIFVLAN)
@@ -230,6 +235,7 @@ func TestPeerB15VLANOfThePort(t *testing.T) {
 
 // TestNestedMessages: the messages that make links, as the kernel's headers have them.
 func TestNestedMessages(t *testing.T) {
+	t.Parallel()
 	n := nestedLink{
 		Interface: Interface{
 			Port: sdn.Port{MAC: net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}}, Name: "eth0", MTU: 1400,

@@ -167,6 +167,7 @@ func (w *world) wantHost(want ...string) {
 }
 
 func TestOVS(t *testing.T) {
+	t.Parallel()
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -310,6 +311,7 @@ func talk(t testing.TB, from, to netns.NsHandle, addr netip.Addr) {
 // TestOVSKilled: the switch's daemons are killed and come back. A plugged port stays so,
 // and the next port is plugged as ever.
 func TestOVSKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	v := newSwitch(w, true)
 	w.binder(v.db)
@@ -337,6 +339,7 @@ func TestOVSKilled(t *testing.T) {
 
 // TestOVSParallel plugs and unplugs thirty ports concurrently, two calls at each.
 func TestOVSParallel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	v := newSwitch(w, true)
 	w.binder(v.db)
@@ -386,6 +389,7 @@ func TestOVSParallel(t *testing.T) {
 // TestOVSOthers: what is another's in the switch stays, and a port that is on the wrong
 // bridge, or has lost its ids, is put right.
 func TestOVSOthers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	v := newSwitch(w, false)
 	w.binder(v.db)
@@ -481,6 +485,7 @@ func TestOVSOthers(t *testing.T) {
 // TestOVSChecksums: only who plugs into a switch in user space loses the offload, which
 // does not come back in the container.
 func TestOVSChecksums(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	v := newSwitch(w, false)
 	w.binder(v.db)
@@ -517,6 +522,7 @@ func TestOVSChecksums(t *testing.T) {
 
 // TestOVSWait: OVN's controller is played by who sets its external id.
 func TestOVSWait(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	v := newSwitch(w, false)
 	w.binder(v.db)

@@ -137,6 +137,7 @@ func answer(client, db net.Conn, faults <-chan fault) {
 // TestOVSFaults does every fault to every request of a Plug and an Unplug: the call
 // succeeds, or leaves nothing, and the next one succeeds.
 func TestOVSFaults(t *testing.T) {
+	t.Parallel()
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -200,6 +201,7 @@ func TestOVSFaults(t *testing.T) {
 // TestOVSGone: a switch that ended leaves no link of a Plug, and lets an Unplug take
 // the links at least.
 func TestOVSGone(t *testing.T) {
+	t.Parallel()
 	for name, kind := range map[string]func(*world) sdn.Port{"native": (*world).ovsPort, "hybrid": (*world).hybridPort} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -49,6 +49,7 @@ func functionPort(slot string) sdn.Port {
 }
 
 func TestFindFunction(t *testing.T) {
+	t.Parallel()
 	d := &functionDriver{sys: card(t, "pf0", "vf1")}
 	got, err := d.find(functionPort("0000:3b:02.1"))
 	if want := (function{
@@ -79,6 +80,7 @@ func TestFindFunction(t *testing.T) {
 
 // TestFunctionMessages: what the card is told, as linux/if_link.h has it.
 func TestFunctionMessages(t *testing.T) {
+	t.Parallel()
 	fn := function{physical: "pf0", number: 1, name: "vf1"}
 	wantMessage(t, "MAC and VLAN", fn.addressed(7, functionPort(""), 101), `
 		60000000 1300 0100 00000000 00000000
@@ -112,6 +114,7 @@ func TestFunctionMessages(t *testing.T) {
 // TestFunctionMAC: what the kernel says of a card that has a MAC for the second and the
 // third of its functions.
 func TestFunctionMAC(t *testing.T) {
+	t.Parallel()
 	wantMessage(t, "ask", function{physical: "pf0"}.asked(7), `
 		28000000 1200 0100 00000000 00000000
 		00000000 07000000 00000000 00000000
@@ -147,6 +150,7 @@ func TestFunctionMAC(t *testing.T) {
 // A function is connected while its interface is in another namespace, not while it is
 // here or there is none. The card, a veth, does not say whose it is.
 func TestFunctionConnected(t *testing.T) {
+	t.Parallel()
 	host := nstest.New(t)
 	sys := card(t, "pf0", "vf1")
 	device := filepath.Join(sys, "bus/pci/devices/0000:3b:02.1")
@@ -183,6 +187,7 @@ func TestFunctionConnected(t *testing.T) {
 // TestFunctionWithoutHardware: an interface whose driver has no virtual functions stands
 // for the card. All but what only such a driver can do is done.
 func TestFunctionWithoutHardware(t *testing.T) {
+	t.Parallel()
 	host, a := nstest.New(t), nstest.New(t)
 	sys := card(t, "pf0", "vf1")
 	var b *Binder

@@ -18,6 +18,7 @@ import (
 // TestAgentBridge: ports as Neutron's Linux bridge agent expects them, whose bridge the
 // first of them finds missing.
 func TestAgentBridge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const network = sdn.ID("1d2e3f4a-5b6c-4d7e-8f90-a1b2c3d4e5f6")
 	const bridge = "brq1d2e3f4a-5b"
@@ -109,6 +110,7 @@ func TestAgentBridge(t *testing.T) {
 // TestHidden: a port that the SDN tells a part of alone is not plugged by guess, and can
 // be unplugged all the same.
 func TestHidden(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.port()
 	p.VIF = sdn.VIF{Type: sdn.VIFTap, Hidden: []string{"binding:vif_details"}}
@@ -122,6 +124,7 @@ func TestHidden(t *testing.T) {
 // TestTap: the host reaches the container by way of the host end, as an agent's routes
 // would have it.
 func TestTap(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	p := w.port()
@@ -165,6 +168,7 @@ func TestTap(t *testing.T) {
 
 // TestNowhere: VIF types by which nothing is made.
 func TestNowhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := nstest.New(t)
 	p := w.port()

@@ -31,6 +31,7 @@ func (w wirer) Wait(ctx context.Context, _ sdn.Port) error {
 
 // TestWaiting: a Plug ends with the SDN's wiring, and not before.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.port()
 	p.VIF = sdn.VIF{Type: "wired"}

@@ -31,6 +31,7 @@ func crash(t *testing.T, ns netns.NsHandle, dir, op, at string) {
 }
 
 func TestForwardingKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}
@@ -104,6 +105,7 @@ func (s site) checkAfterCrash(t *testing.T, h *Host, before map[string]string) {
 }
 
 func TestDoorsKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}
@@ -121,6 +123,7 @@ func TestDoorsKilledAnywhere(t *testing.T) {
 }
 
 func TestZoneKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}

@@ -22,6 +22,7 @@ func forwardingSite(t *testing.T) (site, *Host) {
 }
 
 func TestDoorsBesideDocker(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	likeDocker(t, s.host, "20.10")
 	before := saved(t, s.host)
@@ -77,6 +78,7 @@ func TestDoorsBesideDocker(t *testing.T) {
 // The doors of routers and of a node's own port are apart: each looks after its own, and
 // closing one leaves the other's in force.
 func TestDoorsOfTwoHosts(t *testing.T) {
+	t.Parallel()
 	s, routers := forwardingSite(t)
 	sh(t, s.host, "iptables -P FORWARD DROP; ip6tables -P FORWARD DROP")
 	node := New(Config{Dir: t.TempDir(), Link: "kuryr-node0", Logger: routers.log})
@@ -108,6 +110,7 @@ func TestDoorsOfTwoHosts(t *testing.T) {
 }
 
 func TestWatchPutsBackAfterFlush(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	h.watchIn(t, s.host)
 	// Docker comes while we watch.
@@ -147,6 +150,7 @@ func TestWatchPutsBackAfterFlush(t *testing.T) {
 
 // TestWatchComesToRest: our own changes are announced too, and must not keep us busy.
 func TestWatchComesToRest(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	likeDocker(t, s.host, "20.10")
 	h.watchIn(t, s.host)
@@ -168,6 +172,7 @@ func TestWatchComesToRest(t *testing.T) {
 }
 
 func TestDoorsBesidePolicy(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, rules string }{
 		{"policy", "iptables -P FORWARD DROP; ip6tables -P FORWARD DROP"},
 		{"last rule", "iptables -A FORWARD -i lo -j ACCEPT; iptables -A FORWARD -j REJECT; ip6tables -A FORWARD -j DROP"},
@@ -195,6 +200,7 @@ func TestDoorsBesidePolicy(t *testing.T) {
 }
 
 func TestNothingFilters(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	if got := h.openIn(t, s.host); got != "" {
 		t.Errorf("doors %q, want none", got)
@@ -210,6 +216,7 @@ func TestNothingFilters(t *testing.T) {
 
 // A firewall written with nft has no door; the operator is told, and the advice works.
 func TestForeignNftables(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, table string
 		drops       bool
@@ -279,6 +286,7 @@ func TestForeignNftables(t *testing.T) {
 // Native rules in iptables' table make it unreadable for iptables: we must say so, not
 // make it worse.
 func TestUnreadableTable(t *testing.T) {
+	t.Parallel()
 	needs(t, "nft")
 	s, h := forwardingSite(t)
 	sh(t, s.host, `iptables -P FORWARD DROP; nft add rule ip filter FORWARD iifname '"x*"' fib daddr type local accept`)
@@ -300,6 +308,7 @@ func TestUnreadableTable(t *testing.T) {
 }
 
 func TestOpenDoorsKeepsDeadline(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	in(t, s.host, func() error {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -314,6 +323,7 @@ func TestOpenDoorsKeepsDeadline(t *testing.T) {
 // TestWatchTellsOfItsTable: a flush of everything takes Kuryr's own table along, and
 // its keeper is told.
 func TestWatchTellsOfItsTable(t *testing.T) {
+	t.Parallel()
 	s, h := forwardingSite(t)
 	needs(t, "nft")
 	told := make(chan struct{}, 100)

@@ -117,6 +117,7 @@ func differences(before, after map[string]string) map[string]string {
 }
 
 func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	h := quietHost(t)
 	// A link that someone has made a router's, and one whose owner wants no advertisements.
@@ -169,6 +170,7 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 // TestPlainSwitchLosesRoutes shows that the kernel does what turn6 works around; when
 // this fails, turn6 can go.
 func TestPlainSwitchLosesRoutes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	learn(t, s, "2001:db8:a::")
 	sh(t, s.host, `echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`)
@@ -178,6 +180,7 @@ func TestPlainSwitchLosesRoutes(t *testing.T) {
 }
 
 func TestForwardingOfOthersStays(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	h := quietHost(t)
 	sh(t, s.host, `echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`)
@@ -190,6 +193,7 @@ func TestForwardingOfOthersStays(t *testing.T) {
 }
 
 func TestForwardingTurnedOffBehindOurBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	h := quietHost(t)
 	before := sysctls(t, s.host)
@@ -207,6 +211,7 @@ func TestForwardingTurnedOffBehindOurBack(t *testing.T) {
 }
 
 func TestOneFamilyOnly(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	h := quietHost(t)
 	before := sysctls(t, s.host)
@@ -228,6 +233,7 @@ func (h *Host) restored(t *testing.T) error {
 
 // A switch that another user found on stays on until that user has left.
 func TestForwardingOfLaterUsersStays(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, come, leave, users string }{
 		{"bridge of both families", `ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0
 			ip addr add fd17::1/64 dev docker0 nodad`, "ip link del docker0",
@@ -309,6 +315,7 @@ func TestSysctlConfig(t *testing.T) {
 // A switch that is turned off while Kuryr runs is turned on again, without any event of a
 // firewall. It stays another program's if it was on before.
 func TestForwardingTurnedOffWhileWatching(t *testing.T) {
+	t.Parallel()
 	for _, before := range []string{"0", "1"} {
 		s, h := newSite(t), quietHost(t)
 		sh(t, s.host, "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do echo "+before+" > /proc/sys/net/$f; done")
@@ -330,6 +337,7 @@ func TestForwardingTurnedOffWhileWatching(t *testing.T) {
 }
 
 func TestRecordOfAnotherNamespaceIsVoid(t *testing.T) {
+	t.Parallel()
 	a, b := newSite(t), newSite(t)
 	h := quietHost(t)
 	in(t, a.host, func() error { return h.EnableForwarding(t.Context(), true, true) })
@@ -342,6 +350,7 @@ func TestRecordOfAnotherNamespaceIsVoid(t *testing.T) {
 }
 
 func TestRecordDamaged(t *testing.T) {
+	t.Parallel()
 	nstest.Require(t)
 	for _, c := range []struct{ text, want string }{
 		{"{", "damaged"},

@@ -12,6 +12,7 @@ import (
 // TestGuardLink checks that the table exists once, however often it is set, and that it can be
 // removed. Tests of kube/proxy check what it refuses.
 func TestGuardLink(t *testing.T) {
+	t.Parallel()
 	nstest.Require(t)
 	nstest.Do(t, nstest.New(t), func() {
 		rules := func() int {
@@ -47,6 +48,7 @@ func TestGuardLink(t *testing.T) {
 
 // TestRuleset compares the table with a dump of it.
 func TestGuardRuleset(t *testing.T) {
+	t.Parallel()
 	ns := nstest.New(t)
 	nstest.Do(t, ns, func() {
 		if err := GuardLink("kuryr-node0"); err != nil {

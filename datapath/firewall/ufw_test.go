@@ -26,6 +26,7 @@ func private(t *testing.T, path string) {
 
 // The real ufw, on copies of its configuration.
 func TestDoorsBesideUFW(t *testing.T) {
+	t.Parallel()
 	needs(t, "ufw")
 	if _, err := os.ReadFile("/etc/ufw/user.rules"); err != nil {
 		t.Skipf("needs to read ufw's configuration: %v", err)

@@ -36,6 +36,7 @@ func TestDeletes(t *testing.T) {
 }
 
 func TestWatchTable(t *testing.T) {
+	t.Parallel()
 	nstest.Require(t)
 	ns := nstest.New(t)
 	gone, ended := make(chan struct{}, 8), make(chan error, 1)
