@@ -101,18 +101,15 @@ func (s *Service) undoJoin(ctx context.Context, id, call string) {
 	}
 }
 
-// subnetsOf returns the subnets that a port has addresses of.
+// subnetsOf returns the subnets that a port has addresses of: the same list if that is all of them.
 func subnetsOf(port sdn.Port, all []sdn.Subnet) []sdn.Subnet {
-	var list []sdn.Subnet
-	for _, s := range all {
-		for _, a := range port.Addresses {
-			if a.Subnet == s.ID {
-				list = append(list, s)
-				break
-			}
-		}
+	isOther := func(s sdn.Subnet) bool {
+		return !slices.ContainsFunc(port.Addresses, func(a sdn.Address) bool { return a.Subnet == s.ID })
 	}
-	return list
+	if !slices.ContainsFunc(all, isOther) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), isOther)
 }
 
 func exposedTexts(ports []api.ExposedPort) []string {

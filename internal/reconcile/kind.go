@@ -247,15 +247,15 @@ func (k *Kind[S, T]) Holder(claim string) (Row[S, T], bool) {
 
 // Rows yields a snapshot of the rows, in no order.
 func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
-	return k.each(func(t *table) map[string]*row { return t.rows })
+	return k.each(func(t *table) iter.Seq2[string, *row] { return maps.All(t.rows) })
 }
 
 // ByIndex yields the rows whose Spec is Indexed by the value, in no order.
 func (k *Kind[S, T]) ByIndex(value string) iter.Seq[Row[S, T]] {
-	return k.each(func(t *table) map[string]*row { return t.indexed[value] })
+	return k.each(func(t *table) iter.Seq2[string, *row] { return t.indexed.of(value) })
 }
 
-func (k *Kind[S, T]) each(of func(*table) map[string]*row) iter.Seq[Row[S, T]] {
+func (k *Kind[S, T]) each(of func(*table) iter.Seq2[string, *row]) iter.Seq[Row[S, T]] {
 	return func(yield func(Row[S, T]) bool) {
 		for _, r := range k.snapshot(of) {
 			if !yield(typed[S, T](r)) {

@@ -362,7 +362,12 @@ func (s *Store) all() map[string]*row {
 func (s *Store) children(ref string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.owned[ref]))
+	var refs []string
+	for name := range s.owned.of(ref) {
+		refs = append(refs, name)
+	}
+	slices.Sort(refs)
+	return refs
 }
 
 // touchedClaim begins the entries of touched that are of claims: the row of a claim can be about an
@@ -414,7 +419,8 @@ func (s *Store) put(name string, r *row) {
 func (s *Store) hasEarlier(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.earlier[name]) > 0
+	_, ok := s.earlier[name]
+	return ok
 }
 
 // nextGen returns a number that no earlier Set or Remove had.

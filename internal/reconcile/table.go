@@ -1,8 +1,8 @@
 package reconcile
 
 import (
+	"iter"
 	"maps"
-	"slices"
 )
 
 // table has the rows of a kind by their refs, so that no call reads those of other kinds. Store.put
@@ -13,25 +13,48 @@ type table struct {
 	indexed    index           // by what Indexed returns
 }
 
-// index has rows by a value that several may share, and by their refs.
-type index map[string]map[string]*row
+// index has rows by a value that several may share.
+type index map[string]members
+
+// members are rows by their refs. Most values have one row, which needs no map.
+type members struct {
+	name string
+	row  *row
+	more map[string]*row // nil: there is the one row
+}
 
 func (x index) add(value, name string, r *row) {
-	if x[value] == nil {
-		x[value] = map[string]*row{}
+	m, ok := x[value]
+	switch {
+	case m.more != nil:
+		m.more[name] = r
+	case !ok || m.name == name:
+		x[value] = members{name: name, row: r}
+	default:
+		x[value] = members{more: map[string]*row{m.name: m.row, name: r}}
 	}
-	x[value][name] = r
 }
 
 func (x index) remove(value, name string) {
-	if delete(x[value], name); len(x[value]) == 0 {
+	m := x[value]
+	delete(m.more, name)
+	if m.more == nil && m.name == name || m.more != nil && len(m.more) == 0 {
 		delete(x, value)
 	}
 }
 
+// of yields the rows that have a value, by their refs.
+func (x index) of(value string) iter.Seq2[string, *row] {
+	m, ok := x[value]
+	if !ok || m.more != nil {
+		return maps.All(m.more)
+	}
+	return func(yield func(string, *row) bool) { yield(m.name, m.row) }
+}
+
 func newTable() table { return table{map[string]*row{}, map[string]*row{}, index{}} }
 
-func unfinished(t *table) map[string]*row { return t.unfinished }
+func unfinished(t *table) iter.Seq2[string, *row] { return maps.All(t.unfinished) }
 
 // isUnfinished reports whether Run deletes the row or ensures its spec again.
 func (r *row) isUnfinished() bool { return r.Phase == Deleting || r.Redo }
@@ -61,11 +84,14 @@ func (r *row) index() []string {
 	return nil
 }
 
-// snapshot returns the rows of a map of a kind's table.
-func (k *kind) snapshot(of func(*table) map[string]*row) []*row {
+// snapshot returns rows of a kind's table.
+func (k *kind) snapshot(of func(*table) iter.Seq2[string, *row]) (rows []*row) {
 	k.store.mu.Lock()
 	defer k.store.mu.Unlock()
-	return slices.Collect(maps.Values(of(&k.table)))
+	for _, r := range of(&k.table) {
+		rows = append(rows, r)
+	}
+	return rows
 }
 
 // counts are those of a kind's rows.
