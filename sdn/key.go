@@ -75,26 +75,26 @@ func (k Key) Validate() error {
 
 // Base is what the caller says of any object it asks for.
 type Base struct {
-	Key  Key
-	Name string // at most 255 bytes; not unique; changeable
+	Key  Key    `json:",omitzero"`
+	Name string `json:",omitzero"` // at most 255 bytes; not unique; changeable
 	// Description is free text of at most 255 bytes. An SDN may have no other place for the Key, so a Spec that has a Key
 	// must leave it empty (IsInvalid).
-	Description string
-	Project     string // "" is the provider's own project
+	Description string `json:",omitzero"`
+	Project     string `json:",omitzero"` // "" is the provider's own project
 	// Tags are for people, for compatibility and for notes; a set, order is not kept; no commas (IsInvalid). Where
 	// Capabilities.TagsAtCreate is false they are written after the object: a provider that dies in between leaves one without
 	// them, which its Key still finds, and the repeated Ensure tags it.
-	Tags []string
+	Tags []string `json:",omitzero"`
 }
 
 // Meta is what an SDN tells of any object.
 type Meta struct {
-	ID       ID
-	Base           // Key is zero for what carries none
-	Foreign  bool  // without a Key of this installation in a project of ours: never to be changed or deleted on Kuryr's own initiative
-	Revision int64 // another one after each change; 0 everywhere where the SDN has none, so that a condition on it is none
-	Created  time.Time
-	Updated  time.Time
+	ID       ID        `json:",omitzero"`
+	Base               // Key is zero for what carries none
+	Foreign  bool      `json:",omitzero"` // without a Key of this installation in a project of ours: never to be changed or deleted on Kuryr's own initiative
+	Revision int64     `json:",omitzero"` // another one after each change; 0 everywhere where the SDN has none, so that a condition on it is none
+	Created  time.Time `json:",omitzero"`
+	Updated  time.Time `json:",omitzero"`
 }
 
 // Match selects objects by what they have in common. All conditions must hold; those left zero do not select. Within

@@ -9,8 +9,8 @@ import (
 
 // Address is one address of a port.
 type Address struct {
-	Subnet ID
-	Addr   netip.Addr
+	Subnet ID         `json:",omitzero"`
+	Addr   netip.Addr `json:",omitzero"`
 }
 
 // AllowedPair is a further source that a port may send as: a prefix, and a MAC, which if nil is the port's own.
@@ -95,8 +95,8 @@ const (
 
 // VIF tells a binding how to plug a port (Neutron: binding:vif_type and binding:vif_details).
 type VIF struct {
-	Type    string            // VIFBridge, VIFOVS, …; VIFUnbound while the port has no host
-	Details map[string]string // by the Detail constants and whatever else the SDN says
+	Type    string            `json:",omitzero"` // VIFBridge, VIFOVS, …; VIFUnbound while the port has no host
+	Details map[string]string `json:",omitzero"` // by the Detail constants and whatever else the SDN says
 	// Hidden is what the SDN keeps from these credentials of how the port is bound, by the SDN's own names. Where there is any, the port is
 	// not to be plugged. The embedded SDN hides nothing, and does not store it.
 	Hidden []string `json:",omitempty"`
@@ -126,21 +126,21 @@ const (
 // Port is one interface's place on a network. Network is fixed at creation, MAC wherever Capabilities do not allow its choice.
 type Port struct {
 	Meta
-	Network        ID
-	MAC            net.HardwareAddr
-	Addresses      []Address // at least those asked for; SLAAC subnets add theirs
-	DeviceID       string
-	DeviceOwner    string
-	Host           string
-	VNICType       VNICType
-	Profile        map[string]string
-	Groups         []ID
-	NoPortSecurity bool
-	AllowedPairs   []AllowedPair
-	QoSPolicy      ID
-	Disabled       bool
-	Status         PortStatus
-	VIF            VIF
+	Network        ID                `json:",omitzero"`
+	MAC            net.HardwareAddr  `json:",omitzero"`
+	Addresses      []Address         `json:",omitzero"` // at least those asked for; SLAAC subnets add theirs
+	DeviceID       string            `json:",omitzero"`
+	DeviceOwner    string            `json:",omitzero"`
+	Host           string            `json:",omitzero"`
+	VNICType       VNICType          `json:",omitzero"`
+	Profile        map[string]string `json:",omitzero"`
+	Groups         []ID              `json:",omitzero"`
+	NoPortSecurity bool              `json:",omitzero"`
+	AllowedPairs   []AllowedPair     `json:",omitzero"`
+	QoSPolicy      ID                `json:",omitzero"`
+	Disabled       bool              `json:",omitzero"`
+	Status         PortStatus        `json:",omitzero"`
+	VIF            VIF               `json:",omitzero"`
 }
 
 // PortPatch changes a port.

@@ -67,16 +67,16 @@ type SubnetSpec struct {
 // Subnet is a range of addresses on a network. Network, CIDR, Pool and Mode are fixed at creation.
 type Subnet struct {
 	Meta
-	Network     ID
-	CIDR        netip.Prefix
-	Pool        ID
-	Gateway     netip.Addr // invalid: none
-	Ranges      []AddressRange
-	Reserved    []netip.Addr
-	Mode        AddressMode
-	NoDHCP      bool
-	Nameservers []netip.Addr
-	HostRoutes  []HostRoute
+	Network     ID             `json:",omitzero"`
+	CIDR        netip.Prefix   `json:",omitzero"`
+	Pool        ID             `json:",omitzero"`
+	Gateway     netip.Addr     `json:",omitzero"` // invalid: none
+	Ranges      []AddressRange `json:",omitzero"`
+	Reserved    []netip.Addr   `json:",omitzero"`
+	Mode        AddressMode    `json:",omitzero"`
+	NoDHCP      bool           `json:",omitzero"`
+	Nameservers []netip.Addr   `json:",omitzero"`
+	HostRoutes  []HostRoute    `json:",omitzero"`
 
 	WithoutRanges bool `json:",omitempty"`
 }
