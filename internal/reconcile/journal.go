@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,8 +57,9 @@ var (
 
 // boltJournal is a journal in a bbolt file.
 type boltJournal struct {
-	db   *bbolt.DB
-	file *os.File // the same file, to allocate its blocks
+	db       *bbolt.DB
+	file     *os.File     // the same file, to allocate its blocks
+	reserved atomic.Int64 // the size of the file when the blocks behind its end were allocated
 }
 
 // openBolt opens the file, and creates it if it is missing. A damaged file is renamed to
@@ -238,21 +240,22 @@ func (j *boltJournal) commit(changes map[string][]byte, gen uint64) error {
 	return err
 }
 
-// reserve allocates the blocks of the file and of what deletions need behind its end. It does
-// nothing on file systems that cannot allocate.
+// reserve allocates the blocks of the file and of what deletions need behind its end, once for each
+// size of the file. It does nothing on file systems that cannot allocate.
 func (j *boltJournal) reserve() error {
 	info, err := j.file.Stat()
-	if err != nil {
+	if err != nil || info.Size() == j.reserved.Load() {
 		return err
 	}
 	err = unix.EINTR
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size()+reserved)
 	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		return nil
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+		return err
 	}
-	return err
+	j.reserved.Store(info.Size())
+	return nil
 }
 
 func (j *boltJournal) close() error { return errors.Join(j.file.Close(), j.db.Close()) }
