@@ -127,7 +127,7 @@ func (b *collector) check(ctx context.Context, w io.Writer) error {
 	return writeJSON(w, found)
 }
 
-// doctor looks without mending. What Docker says of a container that did not start may quote its command, and is left out.
+// doctor looks without repairs. What Docker says of a container that did not start may quote its command, and is left out.
 func (b *collector) doctor(ctx context.Context, w io.Writer) error {
 	if b.cfgError != nil {
 		return errNoConfig

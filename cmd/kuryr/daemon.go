@@ -156,7 +156,7 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 	if seen, err := d.parts.namespaces.Seen(); err == nil && !seen {
 		out = append(out, admin.Finding{
 			What: "network namespaces are pinned in " + namespaceDir(d.cfg) + " of kuryr's own mount namespace: nobody else sees them, and they go with it",
-			Mend: "run kuryr in the host's mount namespace, or in one whose mounts propagate (not private); for Docker's managed plugin the host's /run " +
+			Remediation: "run kuryr in the host's mount namespace, or in one whose mounts propagate (not private); for Docker's managed plugin the host's /run " +
 				"must be a shared mount: `mount --make-rshared /run`, then disable and enable the plugin",
 		})
 	}
@@ -166,7 +166,7 @@ func (d *daemon) findings(ctx context.Context) ([]admin.Finding, error) {
 func findingsOf(found []firewall.Finding) []admin.Finding {
 	out := []admin.Finding{}
 	for _, f := range found {
-		out = append(out, admin.Finding{What: f.What, Mend: f.Mend, Note: f.Note})
+		out = append(out, admin.Finding{What: f.What, Remediation: f.Mend, Note: f.Note})
 	}
 	return out
 }

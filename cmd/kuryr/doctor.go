@@ -55,9 +55,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	var output string
 	var o doctorOptions
 	c := &cobra.Command{
-		Use: "doctor", Short: "Find out what is not well, and mend it", Args: noArgs,
+		Use: "doctor", Short: "Find out what is not well, and repair it", Args: noArgs,
 		Long: `Look at the kernel, the host, its firewall and limits, Docker, the pods of a cluster's node, and at the store against the kernel and against Docker. Each finding
-names its mend. It works also while kuryr is not running, with fewer checks. "kuryr doctor cluster" looks at a whole cluster. The exit code is 1 if there are problems; warnings are none.`,
+names its remedy. It works also while kuryr is not running, with fewer checks. "kuryr doctor cluster" looks at a whole cluster. The exit code is 1 if there are problems; warnings are none.`,
 		Example: "  kuryr doctor\n  kuryr doctor --fix\n  kuryr doctor -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			format, err := table.ParseFormat(output)
@@ -81,7 +81,7 @@ names its mend. It works also while kuryr is not running, with fewer checks. "ku
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&o.fix, "fix", false, "mend what can be mended without harm, and look again")
+	c.Flags().BoolVar(&o.fix, "fix", false, "repair what can be repaired without harm, and look again")
 	c.Flags().BoolVar(&o.now, "now", false, "with --fix: remove what Docker has forgotten without waiting for docker.forget_after")
 	c.Flags().StringVar(&o.engine, "forget-engine", "", "with --fix: remove also what the Docker engine of this `id` had, which is gone for good; unknown is what none has listed, swarm what other nodes may have")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the single differences of a finding")
@@ -110,10 +110,10 @@ var doctorColumns = []table.Column[doctor.Finding]{
 	{Name: "verdict", Value: func(f doctor.Finding) string { return string(f.Verdict) }},
 	{Name: "check", Value: func(f doctor.Finding) string { return f.Check }},
 	{Name: "what", Value: func(f doctor.Finding) string {
-		if f.Mend == "" {
+		if f.Remediation == "" {
 			return f.What
 		}
-		return f.What + "\nto mend it: " + f.Mend
+		return f.What + "\nto repair it: " + f.Remediation
 	}},
 }
 
@@ -227,7 +227,7 @@ func (e *examination) daemonFacts(ctx context.Context, status admin.Status, err 
 	d.CheckErr, d.Differences = err, check.Differences
 	d.Kernel = e.named(ctx, check.Kernel)
 	for _, f := range check.Findings {
-		d.Host = append(d.Host, doctor.Host{What: f.What, Mend: f.Mend, Note: f.Note})
+		d.Host = append(d.Host, doctor.Host{What: f.What, Remediation: f.Remediation, Note: f.Note})
 	}
 	return d
 }
@@ -433,14 +433,14 @@ func stopped(ctx context.Context, api *engine.Client, names []string) ([]doctor.
 	return all, nil
 }
 
-// fix mends what can be mended without harm.
+// fix repairs what can be repaired without harm.
 func (e *examination) fix(ctx context.Context, o doctorOptions) (done, details, failed []string) {
 	removed, err := e.plugin().Remove()
 	done = append(done, removed...)
 	if err != nil {
 		failed = append(failed, oneLine(err))
 	}
-	take := func(m admin.Mended, err error) {
+	take := func(m admin.Repairs, err error) {
 		for _, g := range doctor.GroupDifferences(e.named(ctx, m.Kernel)) {
 			done, details = append(done, g.Fixed()), append(details, g.Details...)
 		}
@@ -449,9 +449,9 @@ func (e *examination) fix(ctx context.Context, o doctorOptions) (done, details, 
 			failed = append(failed, oneLine(err))
 		}
 	}
-	take(e.daemon.Mend(ctx))
+	take(e.daemon.Repair(ctx))
 	if frontSocket(e.cfg, duties{docker: true}) != e.cfg.Admin.Socket {
-		take(e.front.Mend(ctx))
+		take(e.front.Repair(ctx))
 	}
 	if found, err := e.front.Orphans(ctx); err == nil && found.Off == "" && found.Error == "" {
 		take(e.front.Purge(ctx, admin.PurgeOptions{Now: o.now, Engine: o.engine}))

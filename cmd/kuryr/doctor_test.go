@@ -31,7 +31,7 @@ func TestDoctorOutput(t *testing.T) {
 	report := doctorReport{
 		Verdict: doctor.Problem, Fixed: []string{"removed a\x1b[1m network"}, Failed: []string{"the kernel: busy"},
 		Findings: []doctor.Finding{
-			{Check: "store and kernel", Verdict: doctor.Problem, What: "route is missing", Mend: "`kuryr doctor --fix`"},
+			{Check: "store and kernel", Verdict: doctor.Problem, What: "route is missing", Remediation: "`kuryr doctor --fix`"},
 			{Check: "kuryr", Verdict: doctor.OK, What: "it runs"},
 		},
 	}
@@ -39,7 +39,7 @@ func TestDoctorOutput(t *testing.T) {
 		table.Table: "fixed: removed a�[1m network\n" + `failed: the kernel: busy
 VERDICT   CHECK              WHAT
 problem   store and kernel   route is missing
-                             to mend it: ` + "`kuryr doctor --fix`" + `
+                             to repair it: ` + "`kuryr doctor --fix`" + `
 ok        kuryr              it runs
 1 fixed, 1 needs you: kuryr doctor --fix
 `,

@@ -36,7 +36,7 @@ func (e *examination) pods(ctx context.Context) doctor.PodFacts {
 	}
 	f.Version, f.Reasons = status.Version, status.Reasons
 	for _, i := range status.Findings {
-		f.Host = append(f.Host, doctor.Host{What: i.What, Mend: i.Mend, Note: i.Note})
+		f.Host = append(f.Host, doctor.Host{What: i.What, Remediation: i.Remediation, Note: i.Note})
 	}
 	check, err := daemon.Check(ctx)
 	f.Differences, f.CheckErr = check.Differences, err

@@ -81,7 +81,7 @@ func keptInstallation(dir string) (string, error) {
 	if err == nil {
 		id := strings.TrimSpace(string(text))
 		if err := (sdn.Key{Owner: cmp.Or(id, "?"), Kind: "k", Name: "n"}).Validate(); err != nil || len(id) > 64 {
-			return "", fmt.Errorf("%s holds %.40q, which is no installation's name: mend the file, or name the installation in the configuration", path, id)
+			return "", fmt.Errorf("%s holds %.40q, which is no installation's name: repair the file, or name the installation in the configuration", path, id)
 		}
 		return id, nil
 	}

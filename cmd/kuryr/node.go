@@ -148,8 +148,8 @@ func pendingFindings(s *agent.Server) []admin.Finding {
 		return []admin.Finding{}
 	}
 	return []admin.Finding{{
-		What: fmt.Sprintf("the deletion of %d interfaces of containers has failed and is repeated", n),
-		Mend: "see the log for the reason, such as an SDN or a switch that is unavailable",
+		What:        fmt.Sprintf("the deletion of %d interfaces of containers has failed and is repeated", n),
+		Remediation: "see the log for the reason, such as an SDN or a switch that is unavailable",
 	}}
 }
 

@@ -41,7 +41,7 @@ func (n *clusterNode) idle(ctx context.Context) []admin.Finding {
 	if err == nil {
 		return []admin.Finding{}
 	}
-	return []admin.Finding{{What: "this daemon gives no ports: " + oneLine(err), Mend: "take the label away, if it is to", Note: true}}
+	return []admin.Finding{{What: "this daemon gives no ports: " + oneLine(err), Remediation: "take the label away, if it is to", Note: true}}
 }
 
 // findings are what stops, or may stop, what a node is for.
@@ -84,12 +84,12 @@ func (n *clusterNode) Orphans(context.Context) (admin.Orphans, error) {
 	return admin.Orphans{Off: "this process does not serve Docker", Orphans: []admin.Orphan{}, Unknown: []admin.UnknownNetwork{}, Broken: []admin.Broken{}}, nil
 }
 
-func (n *clusterNode) Purge(context.Context, admin.PurgeOptions) (admin.Mended, error) {
-	return admin.Mended{}, errOfCluster
+func (n *clusterNode) Purge(context.Context, admin.PurgeOptions) (admin.Repairs, error) {
+	return admin.Repairs{}, errOfCluster
 }
 
-func (n *clusterNode) Mend(context.Context) (admin.Mended, error) {
-	return admin.Mended{}, errOfCluster
+func (n *clusterNode) Repair(context.Context) (admin.Repairs, error) {
+	return admin.Repairs{}, errOfCluster
 }
 
 func (n *clusterNode) Down(context.Context, admin.DownOptions) (admin.DownReport, error) {

@@ -162,7 +162,7 @@ func (s *nodeServices) findings() (out []admin.Finding) {
 	for _, p := range s.Problems() {
 		out = append(out, admin.Finding{
 			What: oneLine(errors.New(p)), Note: true,
-			Mend: "change the Service, or node.external_ips or node.load_balancer_ips of the node's daemon",
+			Remediation: "change the Service, or node.external_ips or node.load_balancer_ips of the node's daemon",
 		})
 	}
 	return out

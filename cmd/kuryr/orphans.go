@@ -69,7 +69,7 @@ func (d *daemon) notCompared() string {
 	return ""
 }
 
-// Orphans implements admin.Mender.
+// Orphans implements admin.Repairer.
 func (d *daemon) Orphans(ctx context.Context) (admin.Orphans, error) {
 	out := admin.Orphans{
 		Off: d.notCompared(), After: d.cfg.Docker.ForgetAfter.String(),
@@ -162,9 +162,9 @@ func (d *daemon) attach(ctx context.Context) (done []string, err error) {
 // wall removes the monotonic clock from a time.
 func wall(t time.Time) time.Time { return t.Round(0) }
 
-// Purge implements admin.Mender.
-func (d *daemon) Purge(ctx context.Context, o admin.PurgeOptions) (admin.Mended, error) {
-	out := admin.Mended{Done: []string{}, Failed: []string{}}
+// Purge implements admin.Repairer.
+func (d *daemon) Purge(ctx context.Context, o admin.PurgeOptions) (admin.Repairs, error) {
+	out := admin.Repairs{Done: []string{}, Failed: []string{}}
 	if off := d.notCompared(); off != "" {
 		return out, errors.New(off)
 	}
@@ -182,9 +182,9 @@ func (d *daemon) Purge(ctx context.Context, o admin.PurgeOptions) (admin.Mended,
 	return out, err
 }
 
-// Mend repairs what the start sets up: forwarding, doors through the firewall, and the kernel.
-func (d *daemon) Mend(ctx context.Context) (admin.Mended, error) {
-	out := admin.Mended{Done: []string{}, Failed: []string{}}
+// Repair repairs what the start sets up: forwarding, doors through the firewall, and the kernel.
+func (d *daemon) Repair(ctx context.Context) (admin.Repairs, error) {
+	out := admin.Repairs{Done: []string{}, Failed: []string{}}
 	before, err := d.findings(ctx)
 	if err != nil {
 		return out, err

@@ -125,7 +125,7 @@ func nameRouters(all []admin.Unreached, names map[string]string) {
 	}
 }
 
-func findingText(f admin.Finding) string { return f.What + "; to mend it: " + f.Mend }
+func findingText(f admin.Finding) string { return f.What + "; to repair it: " + f.Remediation }
 
 func reconcileText(r admin.Reconcile) string {
 	if r.At.IsZero() {

@@ -172,7 +172,7 @@ func (a *app) printTrace(format table.Format, r traceReport) error {
 	_, _ = fmt.Fprintln(a.out, "\nplan, by the tables:")
 	a.printHops(r.Plan)
 	for _, d := range r.Differences {
-		say("  ! differs from the store: %s; to mend it: kuryr sdn reconcile", d)
+		say("  ! differs from the store: %s; to repair it: kuryr sdn reconcile", d)
 	}
 	for _, f := range r.Findings {
 		say("  ! host: %s", findingText(f))
@@ -208,7 +208,7 @@ func (a *app) printHops(hops []trace.Hop) {
 			_, _ = fmt.Fprintln(a.out, table.Printable("      rule: "+h.Rule))
 		}
 		if h.Mend != "" {
-			_, _ = fmt.Fprintln(a.out, table.Printable("      to mend it: "+h.Mend))
+			_, _ = fmt.Fprintln(a.out, table.Printable("      to repair it: "+h.Mend))
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (t *tracer) router(p neutronapi.Port) (trace.Site, error) {
 	}
 	s, err := t.open(name, path)
 	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("%w; to mend it: kuryr sdn reconcile", err)
+		err = fmt.Errorf("%w; to repair it: kuryr sdn reconcile", err)
 	}
 	return s, err
 }

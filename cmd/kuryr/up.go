@@ -268,7 +268,7 @@ func (d *daemon) beginEmbedded(ctx context.Context, work *errgroup.Group) {
 	}
 	if findings, err := d.findings(ctx); err == nil {
 		for _, f := range findings {
-			d.log.Warn("the host stands in the way", "what", f.What, "mend", f.Mend)
+			d.log.Warn("the host stands in the way", "what", f.What, "remediation", f.Remediation)
 		}
 	}
 	d.parts.datapath.onLoss(func(ctx context.Context) { _, _ = d.Reconcile(ctx) })

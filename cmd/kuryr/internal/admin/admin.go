@@ -10,8 +10,8 @@
 //	GET  /admin/check       Check: what differs, changing nothing
 //	GET  /admin/backup      the store's file
 //	GET  /admin/forgotten   Orphans: what Docker does not have, changing nothing
-//	POST /admin/forget      PurgeOptions → Mended: deletes it
-//	POST /admin/mend        Mended: the host's switches, doors through its firewall, and the kernel
+//	POST /admin/forget      PurgeOptions → Repairs: deletes it
+//	POST /admin/mend        Repairs: the host's switches, doors through its firewall, and the kernel
 //	GET  /admin/intents     the rows of the daemon's database, by kind and key; without one 404
 //	GET  /admin/pods        Pods: those of a cluster's node with their ports; elsewhere 404
 //	POST /admin/down        DownOptions → DownReport: takes everything out of the kernel and ends the process
@@ -39,7 +39,7 @@ type Daemon interface {
 	Check(ctx context.Context) (Check, error)
 	// Backup writes the store.
 	Backup(ctx context.Context, w io.Writer) error
-	Mender
+	Repairer
 	// Down takes everything of Kuryr's out of the kernel; the process ends when it has returned nil.
 	Down(ctx context.Context, o DownOptions) (DownReport, error)
 	// Stop ends the process, as a signal does.
@@ -101,9 +101,9 @@ type Check struct {
 
 // Finding is something about the host that stops, or may stop, Kuryr's packets.
 type Finding struct {
-	What string `json:"what"`
-	Mend string `json:"mend"`
-	Note bool   `json:"note,omitempty"` // packets pass all the same
+	What        string `json:"what"`
+	Remediation string `json:"mend"`
+	Note        bool   `json:"note,omitempty"` // packets pass all the same
 }
 
 // Unreached is a range behind a router that the host cannot lead to.

@@ -30,7 +30,7 @@ type fake struct {
 
 	orphans Orphans
 	purge   PurgeOptions
-	mended  Mended
+	repairs Repairs
 }
 
 func (f *fake) Unready() []string                            { return f.unready }
@@ -39,10 +39,10 @@ func (f *fake) Reconcile(context.Context) (Reconcile, error) { return f.reconcil
 func (f *fake) Check(context.Context) (Check, error)         { return f.check, f.err }
 func (f *fake) Backup(_ context.Context, w io.Writer) error  { return f.backup(w) }
 func (f *fake) Orphans(context.Context) (Orphans, error)     { return f.orphans, f.err }
-func (f *fake) Mend(context.Context) (Mended, error)         { return f.mended, f.err }
-func (f *fake) Purge(_ context.Context, o PurgeOptions) (Mended, error) {
+func (f *fake) Repair(context.Context) (Repairs, error)      { return f.repairs, f.err }
+func (f *fake) Purge(_ context.Context, o PurgeOptions) (Repairs, error) {
 	f.purge = o
-	return f.mended, f.err
+	return f.repairs, f.err
 }
 func (f *fake) Stop(context.Context) error { return f.err }
 func (f *fake) Down(_ context.Context, o DownOptions) (DownReport, error) {
@@ -206,7 +206,7 @@ func FuzzDownBody(f *testing.F) {
 	})
 }
 
-func TestMending(t *testing.T) {
+func TestRepairs(t *testing.T) {
 	t.Parallel()
 	d := &fake{
 		orphans: Orphans{
@@ -214,28 +214,38 @@ func TestMending(t *testing.T) {
 			Orphans: []Orphan{{Noun: "network", Name: "n", Why: "w", Due: time.Unix(100, 0).UTC()}},
 			Unknown: []UnknownNetwork{{"i", "blue"}},
 		},
-		mended: Mended{Done: []string{"a"}, Failed: []string{"b"}},
+		repairs: Repairs{Done: []string{"a"}, Failed: []string{"b"}},
 	}
 	c := start(t, d)
 	if got, err := c.Orphans(t.Context()); err != nil || !reflect.DeepEqual(got, d.orphans) {
 		t.Errorf("orphans %+v, %v", got, err)
 	}
-	if got, err := c.Mend(t.Context()); err != nil || !reflect.DeepEqual(got, d.mended) {
-		t.Errorf("mended %+v, %v", got, err)
+	if got, err := c.Repair(t.Context()); err != nil || !reflect.DeepEqual(got, d.repairs) {
+		t.Errorf("repaired %+v, %v", got, err)
 	}
 	want := PurgeOptions{Now: true, Engine: "x"}
-	if got, err := c.Purge(t.Context(), want); err != nil || !reflect.DeepEqual(got, d.mended) || d.purge != want {
+	if got, err := c.Purge(t.Context(), want); err != nil || !reflect.DeepEqual(got, d.repairs) || d.purge != want {
 		t.Errorf("purged %+v, %v, asked %+v", got, err, d.purge)
 	}
 	d.err = errors.New("no")
 	for _, path := range []string{"/admin/forget", "/admin/mend"} {
-		if err := c.call(t.Context(), http.MethodPost, path, nil, new(Mended)); err == nil || err.Error() != "no" {
+		if err := c.call(t.Context(), http.MethodPost, path, nil, new(Repairs)); err == nil || err.Error() != "no" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	if err := c.call(
-		t.Context(), http.MethodPost, "/admin/forget", map[string]any{"nwo": true}, new(Mended),
+		t.Context(), http.MethodPost, "/admin/forget", map[string]any{"nwo": true}, new(Repairs),
 	); err == nil || !strings.Contains(err.Error(), "nwo") {
 		t.Errorf("a misspelt option: %v", err)
+	}
+	for _, path := range []string{"/admin/forget", "/admin/down"} {
+		r, err := c.http.Post(base+path, "application/json", strings.NewReader("{} {}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		if r.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s answers data after its options with %s", path, r.Status)
+		}
 	}
 }

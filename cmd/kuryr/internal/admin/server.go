@@ -64,13 +64,8 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("POST /admin/down", answer(s, workTimeout,
 		func(ctx context.Context, r *http.Request) (DownReport, error) {
 			var o DownOptions
-			decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
-			decoder.DisallowUnknownFields()
-			if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
-				return DownReport{}, badRequest{err}
-			}
-			if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-				return DownReport{}, badRequest{errors.New("something follows the JSON object")}
+			if err := decode(r, &o); err != nil {
+				return DownReport{}, err
 			}
 			// A caller that disconnects must not leave half of it standing.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
@@ -81,7 +76,7 @@ func Handler(c Config) http.Handler {
 		return struct{}{}, c.Daemon.Stop(context.WithoutCancel(ctx))
 	}))
 	mux.HandleFunc("GET /admin/backup", s.backup)
-	mending(mux, s)
+	handleRepairs(mux, s)
 	podding(mux, s, c.Pods)
 	if c.Intents != nil {
 		mux.HandleFunc("GET /admin/intents", answer(s, askTimeout,
@@ -116,6 +111,19 @@ type server struct {
 }
 
 type badRequest struct{ error }
+
+// decode reads the options of a request. Without a body they stay as they are.
+func decode(r *http.Request, options any) error {
+	decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(options); err != nil && !errors.Is(err, io.EOF) {
+		return badRequest{err}
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return badRequest{errors.New("data follows the JSON object")}
+	}
+	return nil
+}
 
 func answer[T any](
 	s server, timeout time.Duration, do func(context.Context, *http.Request) (T, error),

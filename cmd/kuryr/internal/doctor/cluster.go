@@ -64,7 +64,7 @@ func Cluster(c ClusterFacts) []Finding {
 	if c.Err != nil {
 		return []Finding{{
 			Check: "cluster", Verdict: Problem, What: "the API server does not tell: " + c.Err.Error(),
-			Mend: "a kubeconfig of who may look at everything; `kuryr install kubernetes --apply`, " +
+			Remediation: "a kubeconfig of who may look at everything; `kuryr install kubernetes --apply`, " +
 				"where Kuryr is not installed",
 		}}
 	}
@@ -93,23 +93,23 @@ func (c ClusterFacts) pods(name string) string {
 }
 
 func raven(c ClusterFacts) []Finding {
-	l, mend := c.Lease, c.pods("kuryr-controller")+", and its log"
+	l, remedy := c.Lease, c.pods("kuryr-controller")+", and its log"
 	f := findings{check: "raven"}
 	switch {
 	case !l.There:
-		f.add(Warning, "there is no Lease "+l.Name+": Raven has not led yet, or runs without", mend)
+		f.add(Warning, "there is no Lease "+l.Name+": Raven has not led yet, or runs without", remedy)
 	case !l.Held && l.Holder == "":
 		f.add(
 			Problem,
 			"nobody holds the Lease "+l.Name+": Raven does not work; pods get what their pools have, and nothing more",
-			mend,
+			remedy,
 		)
 	case !l.Held:
 		f.add(
 			Problem,
 			"the Lease "+l.Name+" was not renewed by "+l.Holder+
 				", which held it: Raven does not work; pods get what their pools have, and nothing more",
-			mend,
+			remedy,
 		)
 	}
 	return f.orOK("it works: " + l.Holder + " leads")
@@ -201,7 +201,7 @@ func balancers(c ClusterFacts) []Finding {
 // balancing tells who balances ClusterIPs and what says so, and judges that Raven and the
 // nodes are told the same.
 func balancing(c ClusterFacts) []Finding {
-	const node, mend = "node", "`kuryr install kubernetes --apply --set loadBalancers=…`, which is " +
+	const node, remedy = "node", "`kuryr install kubernetes --apply --set loadBalancers=…`, which is " +
 		"the setting of both, or controller.load_balancers and node.load_balancers alike"
 	f := findings{check: "who balances"}
 	switch b := c.Balancing; {
@@ -217,7 +217,7 @@ func balancing(c ClusterFacts) []Finding {
 			Problem,
 			"controller.load_balancers is node, and node.load_balancers is "+b.Nodes+
 				": ClusterIPs lead to nodes, which refuse them",
-			mend,
+			remedy,
 		)
 	case b.Nodes == node && b.Raven == "":
 		f.add(
@@ -231,7 +231,7 @@ func balancing(c ClusterFacts) []Finding {
 			Warning,
 			"node.load_balancers is node, and controller.load_balancers is "+b.Raven+
 				": pods' connections are balanced by the SDN, and nodes' own by the nodes",
-			mend,
+			remedy,
 		)
 	case b.Raven == node:
 		return f.orOK(

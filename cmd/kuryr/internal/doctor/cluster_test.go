@@ -116,13 +116,13 @@ func TestCluster(t *testing.T) {
 		row.change(&c)
 		all := Cluster(c)
 		if Worst(all) != row.want || !slices.ContainsFunc(all, func(f Finding) bool {
-			return f.Verdict == row.want && strings.Contains(f.What, row.says) && (f.Mend != "") == (row.want != OK)
+			return f.Verdict == row.want && strings.Contains(f.What, row.says) && (f.Remediation != "") == (row.want != OK)
 		}) {
 			t.Errorf("%s: %+v", name, all)
 		}
 		for _, f := range all {
-			if strings.Contains(f.Mend, "-n ") && !strings.Contains(f.Mend, "-n blue ") {
-				t.Errorf("%s: %q is in another namespace", name, f.Mend)
+			if strings.Contains(f.Remediation, "-n ") && !strings.Contains(f.Remediation, "-n blue ") {
+				t.Errorf("%s: %q is in another namespace", name, f.Remediation)
 			}
 		}
 	}

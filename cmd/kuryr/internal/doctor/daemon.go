@@ -8,8 +8,8 @@ import (
 
 // Host is what the running Kuryr finds about the host.
 type Host struct {
-	What, Mend string
-	Note       bool // packets pass all the same
+	What, Remediation string
+	Note              bool // packets pass all the same
 }
 
 // DaemonFacts are what the running Kuryr tells of itself.
@@ -27,7 +27,7 @@ type DaemonFacts struct {
 	StoreOnly   bool  // there is the store and no kernel state to it
 }
 
-// fix is the mend for what --fix mends.
+// fix is the remedy for what --fix repairs.
 const fix = "`kuryr doctor --fix`"
 
 // Daemon judges the running Kuryr, its kernel state and the host's firewall.
@@ -90,7 +90,7 @@ func firewall(d DaemonFacts) []Finding {
 		if h.Note {
 			verdict = Warning
 		}
-		f.add(verdict, h.What, h.Mend)
+		f.add(verdict, h.What, h.Remediation)
 	}
 	return f.orOK("packets pass the host")
 }

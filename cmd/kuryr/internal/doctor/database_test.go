@@ -35,7 +35,7 @@ func TestDatabase(t *testing.T) {
 		case test.verdict == "" && len(found) == 0:
 		case len(found) != 1 || found[0].Verdict != test.verdict || !strings.Contains(found[0].What, test.what):
 			t.Errorf("%s: %+v", name, found)
-		case found[0].Verdict != OK && found[0].Mend == "":
+		case found[0].Verdict != OK && found[0].Remediation == "":
 			t.Errorf("%s: there is no remedy", name)
 		}
 	}

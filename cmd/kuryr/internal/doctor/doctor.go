@@ -1,10 +1,10 @@
 // Package doctor judges facts about a host, its Docker engine and a Kuryr: what is well,
-// what is not, and what mends it.
+// what is not, and what repairs it.
 //
 // It owns the judging, and the gathering of facts that need no other program: files, the
 // kernel, routes. Each area has a file with a struct of facts and a function that judges
 // them, which touches nothing, so that it can be tested with facts made up. The package
-// must not mend anything but what PluginFacts.Remove removes, and must not speak with
+// must not repair anything but what PluginFacts.Remove removes, and must not speak with
 // Docker or a running Kuryr: their answers are given to it.
 package doctor
 
@@ -22,10 +22,10 @@ const (
 
 // Finding is what a check has found.
 type Finding struct {
-	Check   string  `json:"check"`
-	Verdict Verdict `json:"verdict"`
-	What    string  `json:"what"`
-	Mend    string  `json:"mend,omitempty"` // what the operator can do; "" where all is well
+	Check       string  `json:"check"`
+	Verdict     Verdict `json:"verdict"`
+	What        string  `json:"what"`
+	Remediation string  `json:"mend,omitempty"` // what the operator can do; "" where all is well
 	// Details are the single things that What sums up.
 	Details []string `json:"details,omitempty"`
 }
@@ -36,8 +36,8 @@ type findings struct {
 	list  []Finding
 }
 
-func (f *findings) add(v Verdict, what, mend string) {
-	f.list = append(f.list, Finding{Check: f.check, Verdict: v, What: what, Mend: mend})
+func (f *findings) add(v Verdict, what, remedy string) {
+	f.list = append(f.list, Finding{Check: f.check, Verdict: v, What: what, Remediation: remedy})
 }
 
 // orOK gives what was found, or that all is well in these words.

@@ -206,13 +206,13 @@ func TestChecks(t *testing.T) {
 		{"kernel not compared", daemon(func(d *DaemonFacts) { d.CheckErr = errors.New("busy") }), Problem, "busy"},
 		{
 			"firewall",
-			daemon(func(d *DaemonFacts) { d.Host = []Host{{What: "it drops", Mend: "open it"}} }), Problem,
+			daemon(func(d *DaemonFacts) { d.Host = []Host{{What: "it drops", Remediation: "open it"}} }), Problem,
 			"it drops",
 		},
 		{
 			"note of the firewall",
 			daemon(func(d *DaemonFacts) {
-				d.Host = []Host{{What: "it is legacy", Mend: "use another", Note: true}}
+				d.Host = []Host{{What: "it is legacy", Remediation: "use another", Note: true}}
 			}),
 			Warning, "it is legacy",
 		},
@@ -262,8 +262,8 @@ func TestChecks(t *testing.T) {
 			t.Fatalf("%s: no finding at all", tc.name)
 		}
 		first := tc.found[0]
-		if !strings.Contains(first.What, tc.says) || first.Check == "" || (first.Verdict == OK) != (first.Mend == "") {
-			t.Errorf("%s: %+v, want one that says %q and has a mend", tc.name, first, tc.says)
+		if !strings.Contains(first.What, tc.says) || first.Check == "" || (first.Verdict == OK) != (first.Remediation == "") {
+			t.Errorf("%s: %+v, want one that says %q and has a remediation", tc.name, first, tc.says)
 		}
 	}
 }
@@ -272,8 +272,8 @@ func TestForgetEngineIsNamed(t *testing.T) {
 	t.Parallel()
 	for engine, want := range map[string]string{"abc": "--forget-engine abc`", "": "--forget-engine unknown`"} {
 		found := Orphans(OrphanFacts{Now: noon, Orphans: []Orphan{{Kept: "k", Engine: engine}}})
-		if !strings.Contains(found[0].Mend, want) {
-			t.Errorf("mend %q", found[0].Mend)
+		if !strings.Contains(found[0].Remediation, want) {
+			t.Errorf("remediation %q", found[0].Remediation)
 		}
 	}
 }

@@ -79,10 +79,10 @@ func Summary(all []Finding, fixed, failed int) string {
 		switch f.Verdict {
 		case Problem:
 			problems++
-			if f.Mend == fix {
+			if f.Remediation == fix {
 				repairable++
 			}
-			remedy := strings.Trim(f.Mend, "`")
+			remedy := strings.Trim(f.Remediation, "`")
 			if remedy != "" && !slices.Contains(remedies, remedy) {
 				remedies = append(remedies, remedy)
 			}

@@ -38,9 +38,9 @@ func TestGroupDifferences(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	restart := Finding{Verdict: Problem, Mend: "`docker restart fe`"}
-	kernel := Finding{Verdict: Problem, Mend: fix}
-	well, warned := Finding{Verdict: OK}, Finding{Verdict: Warning, Mend: "wait"}
+	restart := Finding{Verdict: Problem, Remediation: "`docker restart fe`"}
+	kernel := Finding{Verdict: Problem, Remediation: fix}
+	well, warned := Finding{Verdict: OK}, Finding{Verdict: Warning, Remediation: "wait"}
 	for _, c := range []struct {
 		all           []Finding
 		fixed, failed int

@@ -27,7 +27,7 @@ func Limits(l LimitFacts) []Finding {
 	f := findings{check: "limits"}
 	for _, t := range []struct {
 		share      Share
-		what, mend string
+		what, remedy string
 	}{
 		{l.Conntrack, "tracked connections: when they are full new ones are dropped", "raise net.netfilter.nf_conntrack_max"},
 		{
@@ -44,9 +44,9 @@ func Limits(l LimitFacts) []Finding {
 	} {
 		switch {
 		case t.share.over(95):
-			f.add(Problem, t.share.String()+" "+t.what, t.mend)
+			f.add(Problem, t.share.String()+" "+t.what, t.remedy)
 		case t.share.over(80):
-			f.add(Warning, t.share.String()+" "+t.what, t.mend)
+			f.add(Warning, t.share.String()+" "+t.what, t.remedy)
 		}
 	}
 	if l.Strict != "" {

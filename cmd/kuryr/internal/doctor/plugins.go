@@ -109,11 +109,11 @@ func (p PluginFacts) judge(f *findings, name string, files []PluginFile) {
 	_, unix := first.unix()
 	switch {
 	case unix && !first.Alive:
-		mend := "start `kuryr up`"
+		remedy := "start `kuryr up`"
 		if !p.leadsHere(first) {
-			mend = p.removeOr(first, name, "remove "+first.Path)
+			remedy = p.removeOr(first, name, "remove "+first.Path)
 		}
-		f.add(Problem, fmt.Sprintf("Docker takes %s for the plugin, and nobody listens at it", first.Path), mend)
+		f.add(Problem, fmt.Sprintf("Docker takes %s for the plugin, and nobody listens at it", first.Path), remedy)
 	case !p.leadsHere(first):
 		f.add(Problem, fmt.Sprintf(
 			"Docker takes %s for the plugin, which leads to %s and not to kuryr's %s", first.Path,
@@ -173,7 +173,7 @@ func (p PluginFacts) own() string {
 	return strings.Join(all, " or ")
 }
 
-// removeOr is the mend of a file that stands in the way.
+// removeOr is the remedy for a file that stands in the way.
 func (p PluginFacts) removeOr(file PluginFile, name, other string) string {
 	if p.removable(file, name) {
 		return "`kuryr doctor --fix` removes it"

@@ -51,7 +51,7 @@ func Pods(p PodFacts) []Finding {
 		f.add(Problem, "the daemon of the node is not ready: "+r, "see its log; it needs the API server once")
 	}
 	for _, h := range p.Host {
-		f.add(Warning, h.What, h.Mend)
+		f.add(Warning, h.What, h.Remediation)
 	}
 	if p.Version != p.Here {
 		f.add(

@@ -24,7 +24,7 @@ func TestPods(t *testing.T) {
 		"not ready": {func(p *PodFacts) { p.Reasons = []string{"no API"} }, Problem, "no API"},
 		"Raven's node": {
 			func(p *PodFacts) {
-				p.Host = []Host{{What: "Raven claims its ports", Mend: "take the label away"}}
+				p.Host = []Host{{What: "Raven claims its ports", Remediation: "take the label away"}}
 			},
 			Warning, "Raven claims",
 		},
@@ -63,7 +63,7 @@ func TestPods(t *testing.T) {
 		row.change(&p)
 		all := Pods(p)
 		if Worst(all) != row.want || !slices.ContainsFunc(all, func(f Finding) bool {
-			return f.Verdict == row.want && strings.Contains(f.What, row.says) && (f.Mend != "") == (row.want != OK)
+			return f.Verdict == row.want && strings.Contains(f.What, row.says) && (f.Remediation != "") == (row.want != OK)
 		}) {
 			t.Errorf("%s: %+v", name, all)
 		}

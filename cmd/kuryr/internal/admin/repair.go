@@ -2,22 +2,19 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"time"
 )
 
-// Mender repairs what Kuryr can repair by itself.
-type Mender interface {
+// Repairer repairs what Kuryr can repair by itself.
+type Repairer interface {
 	// Orphans compares with Docker and changes nothing.
 	Orphans(ctx context.Context) (Orphans, error)
 	// Purge deletes orphans. The answer has what could not be deleted yet.
-	Purge(ctx context.Context, o PurgeOptions) (Mended, error)
-	// Mend turns the host's switches, opens the doors through its firewall and makes the
+	Purge(ctx context.Context, o PurgeOptions) (Repairs, error)
+	// Repair turns the host's switches, opens the doors through its firewall and makes the
 	// kernel follow the store.
-	Mend(ctx context.Context) (Mended, error)
+	Repair(ctx context.Context) (Repairs, error)
 }
 
 // Orphans are what Docker and Kuryr do not both have.
@@ -64,29 +61,27 @@ type PurgeOptions struct {
 	Engine string `json:"engine"` // what this engine had, which is gone; "unknown" is that of what none has listed
 }
 
-// Mended tells what was done and what could not be done, a line each.
-type Mended struct {
+// Repairs tells what was done and what could not be done, a line each.
+type Repairs struct {
 	Done   []string     `json:"done"`
 	Failed []string     `json:"failed"`
 	Kernel []Difference `json:"kernel,omitempty"` // what was changed in the kernel
 }
 
-func mending(mux *http.ServeMux, s server) {
+func handleRepairs(mux *http.ServeMux, s server) {
 	mux.HandleFunc("GET /admin/forgotten", answer(
 		s, workTimeout,
 		func(ctx context.Context, _ *http.Request) (Orphans, error) { return s.daemon.Orphans(ctx) },
 	))
 	mux.HandleFunc("POST /admin/mend", answer(
 		s, workTimeout,
-		func(ctx context.Context, _ *http.Request) (Mended, error) { return s.daemon.Mend(ctx) },
+		func(ctx context.Context, _ *http.Request) (Repairs, error) { return s.daemon.Repair(ctx) },
 	))
 	mux.HandleFunc("POST /admin/forget", answer(s, workTimeout,
-		func(ctx context.Context, r *http.Request) (Mended, error) {
+		func(ctx context.Context, r *http.Request) (Repairs, error) {
 			var o PurgeOptions
-			decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
-			decoder.DisallowUnknownFields()
-			if err := decoder.Decode(&o); err != nil && !errors.Is(err, io.EOF) {
-				return Mended{}, badRequest{err}
+			if err := decode(r, &o); err != nil {
+				return Repairs{}, err
 			}
 			return s.daemon.Purge(ctx, o)
 		}))
@@ -98,11 +93,11 @@ func (c *Client) Orphans(ctx context.Context) (out Orphans, err error) {
 }
 
 // Purge deletes orphans.
-func (c *Client) Purge(ctx context.Context, o PurgeOptions) (out Mended, err error) {
+func (c *Client) Purge(ctx context.Context, o PurgeOptions) (out Repairs, err error) {
 	return out, c.call(ctx, http.MethodPost, "/admin/forget", o, &out)
 }
 
-// Mend has mended what the running Kuryr can mend.
-func (c *Client) Mend(ctx context.Context) (out Mended, err error) {
+// Repair makes the running Kuryr repair what it can.
+func (c *Client) Repair(ctx context.Context) (out Repairs, err error) {
 	return out, c.call(ctx, http.MethodPost, "/admin/mend", nil, &out)
 }
