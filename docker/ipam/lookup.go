@@ -285,6 +285,9 @@ func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn
 func (s *Service) lookUpSubnet(
 	ctx context.Context, p poolRow, addr netip.Addr,
 ) (none sdn.Subnet, ok bool, err error) {
+	s.mu.Lock()
+	began := s.gone
+	s.mu.Unlock()
 	query := sdn.SubnetQuery{Pools: []sdn.ID{s.poolOf(p).CutFrom()}}
 	if p.Spec.OfPool != "" {
 		query.CIDRs = []netip.Prefix{p.Spec.CIDR} // subnets of one pool never overlap
@@ -302,7 +305,7 @@ func (s *Service) lookUpSubnet(
 		row.Done = true
 		return sub, true, s.hidden.Import(ctx, []hiddenRow{row})
 	}
-	s.Bind(p.Key, subnets)
+	s.bindFound(p.Key, subnets, began)
 	return pick(subnets, p, addr), true, nil
 }
 

@@ -106,6 +106,7 @@ type Service struct {
 	mu     sync.Mutex
 	bound  map[string][]sdn.Subnet    // by pool
 	poolOn map[sdn.ID]map[string]bool // the same, by subnet
+	gone   uint64                     // how often a pool has lost its subnets
 	issued map[string]issued          // by pool
 	// next is where the search for an automatic range begins, by whether it is of IPv6.
 	next map[bool]netip.Addr
@@ -148,8 +149,23 @@ func (s *Service) Attach(n Networks, e Endpoints) {
 func (s *Service) Bind(pool string, subnets []sdn.Subnet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.bindLocked(pool, subnets)
+}
+
+// bindFound is Bind of subnets that were found in the SDN, unless a network is gone since the
+// search began, with s.gone at that time: they may have been its.
+func (s *Service) bindFound(pool string, subnets []sdn.Subnet, began uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone == began {
+		s.bindLocked(pool, subnets)
+	}
+}
+
+func (s *Service) bindLocked(pool string, subnets []sdn.Subnet) {
 	s.unbindLocked(pool)
 	if len(subnets) == 0 {
+		s.gone++
 		return
 	}
 	s.bound[pool] = subnets
@@ -174,15 +190,14 @@ func (s *Service) unbindLocked(pool string) {
 	delete(s.bound, pool)
 }
 
-// boundTo returns the subnets of a pool. A network that the store has imported does not tell them.
+// boundTo returns the subnets of a pool. A network that the store has imported does not tell them,
+// but its row has them. They are not bound: the network may be gone when that is done.
 func (s *Service) boundTo(pool string) []sdn.Subnet {
 	s.mu.Lock()
 	subnets := s.bound[pool]
 	s.mu.Unlock()
 	if len(subnets) == 0 {
-		if subnets = s.networks.Subnets(pool); len(subnets) > 0 {
-			s.Bind(pool, subnets)
-		}
+		return s.networks.Subnets(pool)
 	}
 	return subnets
 }

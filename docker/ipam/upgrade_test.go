@@ -1,11 +1,17 @@
 package ipam
 
 import (
+	"context"
+	"iter"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -75,17 +81,91 @@ func TestImportOfReleasedAddress(t *testing.T) {
 }
 
 // TestReleaseWithoutRow checks that the release of an address succeeds if the database was lost and
-// the SDN is unavailable: its port has no endpoint and is found to be an orphan.
+// the SDN is unavailable. Its port gets a row, is an orphan as no endpoint has it, and goes with its
+// network if no engine is asked.
 func TestReleaseWithoutRow(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	id := e.pool("10.50.0.0/24")
 	n := e.network(id)
 	got := e.take(id, "10.50.0.9", mac1)
+	subnets := e.s.boundTo(e.row(id).Key)
 	e.lose()
 	e.sdn.down = true
 	e.release(id, got)
 	e.sdn.down = false
-	e.release(id, got)
+	pool := e.row(id).Key
+	e.networks[pool] = "network" // whose row is imported before the addresses
+	e.s.Bind(pool, subnets)
+	e.idle()
+	lister := engine.NewLister(&fakeEngine{networks: []engine.Network{
+		{ID: "network", Driver: "kuryr", OurIPAM: true, Subnets: []engine.Subnet{{Range: prefix("10.50.0.0/24")}}},
+	}})
+	lister.Attach(e.s.Unlisted)
+	list, err := lister.List(t.Context())
+	e.must(err)
+	rows := slices.Collect(e.s.addresses.Rows())
+	if len(rows) != 1 || rows[0].Phase != reconcile.Wanted || e.s.addressInUse(rows[0]) ||
+		e.s.addressListed(rows[0], list.Content) {
+		t.Errorf("rows %+v, want one that is an orphan", rows)
+	}
+	end(e, n, id)
+}
+
+// racing is an SDN and a service of networks, of which a network is deleted after it was looked for.
+type racing struct {
+	sdn.Provider
+	Networks
+	subnets []sdn.Subnet // by its row
+	gone    func()
+}
+
+func (r *racing) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
+	found, err := sdn.All(r.Provider.FindSubnets(ctx, q))
+	r.gone()
+	return func(yield func(sdn.Subnet, error) bool) {
+		for _, s := range found {
+			if !yield(s, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(sdn.Subnet{}, err)
+		}
+	}
+}
+
+func (r *racing) Subnets(string) []sdn.Subnet {
+	found := r.subnets
+	r.subnets = nil
+	r.gone()
+	return found
+}
+
+// A pool has no subnets of a network that was deleted while they were looked for.
+func TestNetworkGoneDuringLookUp(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	id := e.pool("10.50.0.0/24")
+	n := e.network(id)
+	subnets := e.s.boundTo(e.row(id).Key)
+	e.lose()
+	p := e.row(id)
+	r := &racing{Provider: e.sdn, Networks: e, gone: func() { e.s.Bind(p.Key, nil) }}
+	e.s.sdn, e.s.networks = r, r
+	if _, found, err := e.s.subnetOf(t.Context(), p, netip.Addr{}); !found || err != nil {
+		t.Errorf("found %v, %v", found, err)
+	}
+	if left := e.s.boundTo(p.Key); len(left) > 0 {
+		t.Errorf("found in the SDN: %v are left", left)
+	}
+	r.subnets = subnets
+	if got := e.s.boundTo(p.Key); len(got) != 1 {
+		t.Errorf("of the row: %v", got)
+	}
+	if left := e.s.boundTo(p.Key); len(left) > 0 {
+		t.Errorf("of the row: %v are left", left)
+	}
+	e.s.sdn, e.s.networks = e.sdn, e
 	end(e, n, id)
 }
