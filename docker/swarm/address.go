@@ -122,8 +122,12 @@ func (s *Service) managerAddress(
 	spec := hold{
 		Pool: r.PoolID.Pool, Subnet: subnet.ID, Network: subnet.Network, Addr: r.Address, Life: r.PoolID.Life,
 	}
-	last, err := once(ctx, s.hold, reconcile.Request[hold]{
-		Key: s.names.Nonce(), Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+	var last held
+	err = whileStale(ctx, func() (err error) {
+		last, err = once(ctx, s.hold, reconcile.Request[hold]{
+			Key: s.names.Nonce(), Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+		})
+		return err
 	})
 	if reconcile.IsConflict(err) {
 		err = api.RefuseFor(err, "address %s is in use", r.Address)
@@ -189,21 +193,18 @@ func isManagers(p sdn.Port) bool { return strings.Count(p.Key.Name, "/") == 1 }
 // that it was not told of.
 func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held, err error) {
 	mark := identity.TagHeld + spec.Life
-	err = t.onPort(ctx, p, func(p sdn.Port) error {
-		has := heldBy(p)
-		last = held{Port: p, Addr: spec.Addr, Tags: has}
-		switch {
-		case !t.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
-			len(has) == 0 && (p.DeviceID != "" || !isManagers(p)):
-			return reconcile.Refused(inUse(spec.Addr))
-		case slices.Equal(has, []string{mark}):
-			return nil
-		}
-		tags := append(identity.Without(p.Tags, has...), mark)
-		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-		_, err := t.sdn.UpdatePort(ctx, p.ID, patch)
-		return err
-	})
+	has := heldBy(p)
+	last = held{Port: p, Addr: spec.Addr, Tags: has}
+	switch {
+	case !t.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
+		len(has) == 0 && (p.DeviceID != "" || !isManagers(p)):
+		return last, reconcile.Refused(inUse(spec.Addr))
+	case slices.Equal(has, []string{mark}):
+		return last, nil
+	}
+	tags := append(identity.Without(p.Tags, has...), mark)
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+	_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
 	return last, identity.Outcome(err, false)
 }
 
@@ -221,13 +222,11 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 	if !found {
 		return reconcile.ErrAbsent
 	}
-	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
-		others := identity.Without(heldBy(p), identity.TagHeld+spec.Life)
-		if p.DeviceID != "" || len(others) > 0 {
-			return nil
-		}
-		return t.sdn.DeletePort(ctx, p.ID, p.Revision)
-	}))
+	others := identity.Without(heldBy(p), identity.TagHeld+spec.Life)
+	if p.DeviceID != "" || len(others) > 0 {
+		return nil
+	}
+	return ignoreAbsent(t.sdn.DeletePort(ctx, p.ID, p.Revision))
 }
 
 // release takes an address from a manager. The port goes unless an endpoint has it.
@@ -249,23 +248,26 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 	if err != nil {
 		return err
 	}
-	return ignoreAbsent(t.onPort(ctx, p, func(p sdn.Port) error {
-		left := identity.Without(p.Tags, tags...)
-		patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}}
-		others := slices.DeleteFunc(slices.Clone(p.Addresses), func(a sdn.Address) bool { return a.Addr == spec.Addr })
-		switch {
-		case len(left) == len(p.Tags):
-			return nil // released already
-		case p.DeviceID != "" || len(identity.WithPrefix(left, identity.TagHeld)) > 0:
-			patch.Tags = &left
-		case len(others) > 0:
-			patch.Addresses = &others
-		default:
-			return t.sdn.DeletePort(ctx, p.ID, p.Revision)
-		}
-		_, err := t.sdn.UpdatePort(ctx, p.ID, patch)
-		return err
-	}))
+	left := identity.Without(p.Tags, tags...)
+	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}}
+	others := slices.DeleteFunc(slices.Clone(p.Addresses), func(a sdn.Address) bool { return a.Addr == spec.Addr })
+	switch {
+	case len(left) == len(p.Tags):
+		return nil // released already
+	case p.DeviceID != "" || len(identity.WithPrefix(left, identity.TagHeld)) > 0:
+		patch.Tags = &left
+		_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+	case len(others) > 0:
+		patch.Addresses = &others
+		_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+	default:
+		err = t.sdn.DeletePort(ctx, p.ID, p.Revision)
+	}
+	if sdn.ReasonOf(err) == sdn.Stale {
+		last.Port.Revision = 0 // the next attempt reads it
+		return reconcile.Remaining(last, err)
+	}
+	return ignoreAbsent(err)
 }
 
 // lookUp returns the subnet of a pool that a manager allocates from, and the port that
@@ -604,19 +606,17 @@ func (s *Service) dropEndpoint(ctx context.Context, p sdn.Port) error {
 			return err
 		}
 	}
-	return ignoreAbsent(s.onPort(ctx, p, func(p sdn.Port) error {
-		held := heldBy(p)
-		if len(held) == 0 {
-			return s.sdn.DeletePort(ctx, p.ID, p.Revision)
-		}
-		if p.DeviceID == "" {
-			return nil
-		}
-		nobody, name, tags := "", identity.UnboundPort, append(held, identity.TagPort)
-		_, err := s.sdn.UpdatePort(ctx, p.ID, sdn.PortPatch{
-			Patch:    sdn.Patch{IfRevision: p.Revision, Name: &name, Tags: &tags},
-			DeviceID: &nobody, Host: &nobody, AllowedPairs: &[]sdn.AllowedPair{},
-		})
-		return err
-	}))
+	held := heldBy(p)
+	if len(held) == 0 {
+		return ignoreAbsent(s.sdn.DeletePort(ctx, p.ID, p.Revision))
+	}
+	if p.DeviceID == "" {
+		return nil
+	}
+	nobody, name, tags := "", identity.UnboundPort, append(held, identity.TagPort)
+	_, err := s.sdn.UpdatePort(ctx, p.ID, sdn.PortPatch{
+		Patch:    sdn.Patch{IfRevision: p.Revision, Name: &name, Tags: &tags},
+		DeviceID: &nobody, Host: &nobody, AllowedPairs: &[]sdn.AllowedPair{},
+	})
+	return ignoreAbsent(err)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,6 +119,56 @@ func TestKilledAllocationIsAnothers(t *testing.T) {
 		t.Errorf("network %+v, error %v", v, err)
 	}
 	leader.unallocate(again)
+	cleanAll(envs)
+}
+
+// A call that the engine waits for is made again while other hosts change the same tags. A
+// deletion is answered, and done later.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	e := newSwarm(t)[0]
+	var left atomic.Int32
+	e.fault = func(method string, after bool) error {
+		if method == "UpdateNetwork" && !after && left.Add(-1) >= 0 {
+			return sdn.Conflict(sdn.Stale, "network", "", "others change it")
+		}
+		return nil
+	}
+	left.Store(8)
+	n := e.allocate(&docknet{pools: ranges("10.130.0.0/24")})
+	left.Store(8)
+	e.onNode(n)
+	left.Store(1000)
+	e.must(e.DeleteNetwork(t.Context(), n.id))
+	left.Store(0)
+	e.unallocate(n)
+	cleanAll([]*env{e})
+}
+
+// Nodes join and leave a network at the same time.
+func TestNodesAtOnce(t *testing.T) {
+	t.Parallel()
+	envs := newSwarm(t, "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+	n := envs[0].allocate(&docknet{pools: ranges("10.130.0.0/24")})
+	all := func(call func(*env) error) {
+		t.Helper()
+		var calls sync.WaitGroup
+		for _, e := range envs {
+			calls.Go(func() {
+				if err := call(e); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+	}
+	all(func(e *env) error { _, err := e.tryOnNode(n); return err })
+	found, _, err := envs[0].network(t.Context(), n.id)
+	if err != nil || len(nodes(found.Tags)) != len(envs) {
+		t.Errorf("nodes %v, %v", nodes(found.Tags), err)
+	}
+	all(func(e *env) error { return e.DeleteNetwork(t.Context(), n.id) })
+	envs[0].unallocate(n)
 	cleanAll(envs)
 }
 

@@ -37,7 +37,8 @@ func (s *Service) AllocateNetwork(
 		return api.AllocateNetworkResponse{}, err
 	}
 	defer unlock()
-	return api.AllocateNetworkResponse{Options: r.UserOptions}, s.allocate(ctx, r)
+	err = whileStale(ctx, func() error { return s.allocate(ctx, r) })
+	return api.AllocateNetworkResponse{Options: r.UserOptions}, err
 }
 
 func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) error {

@@ -49,6 +49,10 @@ func (s *Service) CreateNetwork(ctx context.Context, r *api.CreateNetworkRequest
 		return err
 	}
 	defer unlock()
+	return whileStale(ctx, func() error { return s.join(ctx, r) })
+}
+
+func (s *Service) join(ctx context.Context, r *api.CreateNetworkRequest) error {
 	if err := finish(ctx, s.share, r.NetworkID); err != nil {
 		return err
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
+	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -32,56 +34,40 @@ func (s *Service) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, 
 	return sdn.First(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
 }
 
-// tries is how often a change is made that other hosts interfere with.
-const tries = 6
-
-// onRevision makes a change that depends on the revision of an object, again if another
-// host has changed the object since it was read.
-func onRevision[T any](v T, read func() (T, error), change func(T) (T, error)) (T, error) {
-	for try := 1; ; try++ {
-		changed, err := change(v)
-		if sdn.ReasonOf(err) != sdn.Stale || try == tries {
-			return changed, err
-		}
-		if v, err = read(); err != nil {
-			return v, err
+// whileStale makes a call of the engine again, until its end, if another host has changed
+// an object since it was read: all nodes of a network write its one set of tags. A deletion
+// needs no such call: it is pending, and the queue repeats it.
+func whileStale(ctx context.Context, call func() error) error {
+	wait := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
+	for {
+		err := call()
+		if sdn.ReasonOf(err) != sdn.Stale || wait.Wait(ctx) != nil {
+			return err
 		}
 	}
 }
 
-// retag changes the tags of a network. change gets a copy.
+// retag changes the tags of a network, unless another host has changed it since it was
+// read. change gets a copy.
 func (s *Service) retag(
 	ctx context.Context, n sdn.Network, change func(tags []string) []string,
 ) (sdn.Network, error) {
-	read := func() (sdn.Network, error) { return s.sdn.Network(ctx, n.ID) }
-	return onRevision(n, read, func(n sdn.Network) (sdn.Network, error) {
-		tags := change(slices.Clone(n.Tags))
-		if slices.Equal(tags, n.Tags) {
-			return n, nil
-		}
-		patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
-		return s.sdn.UpdateNetwork(ctx, n.ID, patch)
-	})
-}
-
-// onPort makes a change of a port.
-func (s *Service) onPort(ctx context.Context, p sdn.Port, change func(sdn.Port) error) error {
-	read := func() (sdn.Port, error) { return s.sdn.Port(ctx, p.ID) }
-	_, err := onRevision(p, read, func(p sdn.Port) (sdn.Port, error) { return p, change(p) })
-	return err
+	tags := change(slices.Clone(n.Tags))
+	if slices.Equal(tags, n.Tags) {
+		return n, nil
+	}
+	patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
+	return s.sdn.UpdateNetwork(ctx, n.ID, patch)
 }
 
 // retagPool adds a tag to a pool.
 func (s *Service) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) error {
-	read := func() (sdn.SubnetPool, error) { return s.sdn.SubnetPool(ctx, p.ID) }
-	_, err := onRevision(p, read, func(p sdn.SubnetPool) (sdn.SubnetPool, error) {
-		tags, missing := identity.With(p.Tags, tag)
-		if !missing {
-			return p, nil
-		}
-		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-		return s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
-	})
+	tags, missing := identity.With(p.Tags, tag)
+	if !missing {
+		return nil
+	}
+	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
+	_, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
 	return err
 }
 
