@@ -140,7 +140,12 @@ func (s *Service) Start(ctx context.Context) {
 const startGrace = 2 * time.Minute
 
 // EngineStarted ends all starts: a new engine process does not know the endpoints that the
-// previous one was starting. The calls of that one have ended with its connections.
+// previous one was starting. It is called at the handshake, which a process sends before its first
+// other call. A start that is not ended counts until startGrace is over, so an endpoint is kept
+// that long, and never deleted too early:
+//   - before the handshake, a start of the previous process;
+//   - after it, a call of the previous process that is stored later. The end of its connection
+//     cancels the call, which may be past that.
 func (s *Service) EngineStarted(ctx context.Context) {
 	ended := false
 	for r := range s.endpoints.Rows() {
