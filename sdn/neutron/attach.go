@@ -2,10 +2,10 @@ package neutron
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"net/url"
 
+	l3 "github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -40,7 +40,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 			return p.attachAt(ctx, router, s, addr)
 		}
 	}
-	err = p.addLeg(ctx, router, map[string]any{"subnet_id": subnet})
+	err = p.addLeg(ctx, router, l3.AddInterfaceOpts{SubnetID: string(subnet)})
 	if err == nil || sdn.IsNotFound(err) || sdn.IsDenied(err) {
 		return err
 	}
@@ -48,9 +48,10 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 }
 
 // addLeg gives a router a leg. While another call is at the same leg, which is not to be seen yet, it is asked for again: Neutron says then that it is there.
-func (p *Provider) addLeg(ctx context.Context, router sdn.ID, leg map[string]any) error {
+func (p *Provider) addLeg(ctx context.Context, router sdn.ID, leg l3.AddInterfaceOpts) error {
 	for n := 1; ; n++ {
-		err := p.client.act(ctx, routers.at(router, "add_router_interface"), leg, nil)
+		id := url.PathEscape(string(router))
+		err := p.client.typed(l3.AddInterface(once(ctx), p.client.api(), id, leg).Err)
 		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces || !p.client.backoff(ctx, n, err) {
 			return err
 		}
@@ -150,7 +151,7 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 
 // becomeLeg makes a router's leg of a port that this call has made.
 func (p *Provider) becomeLeg(ctx context.Context, router, subnet sdn.ID, addr netip.Addr, port *legWire) error {
-	err := p.addLeg(ctx, router, map[string]any{"port_id": port.ID})
+	err := p.addLeg(ctx, router, l3.AddInterfaceOpts{PortID: port.ID})
 	if err == nil || sdn.IsNotFound(err) {
 		return err
 	}
@@ -195,7 +196,9 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 	if router == "" || subnet == "" {
 		return nil
 	}
-	err := p.client.do(ctx, http.MethodPut, routers.at(router, "remove_router_interface"), 0, map[string]any{"subnet_id": subnet}, nil)
+	leg := l3.RemoveInterfaceOpts{SubnetID: string(subnet)}
+	id := url.PathEscape(string(router))
+	err := p.client.typed(l3.RemoveInterface(ctx, p.client.api(), id, leg).Err)
 	if !sdn.IsNotFound(err) {
 		return err
 	}

@@ -24,12 +24,12 @@ const (
 
 // A session is what one authentication gave. It does not change; a renewed token is another session.
 type session struct {
-	provider *gophercloud.ProviderClient // carries the token
-	endpoint string                      // Neutron's, with "/v2.0" and no slash at its end
-	octavia  string                      // Octavia's, without a version; "" where none is known
-	project  string                      // that the token is for; "" where the SDN wants none
-	expires  time.Time                   // zero: never
-	renewal  time.Time                   // from when on another is asked for
+	token    string    // "" if Neutron wants none
+	endpoint string    // Neutron's, with "/v2.0" and no slash at its end
+	octavia  string    // Octavia's, without a version; "" where none is known
+	project  string    // that the token is for; "" where the SDN wants none
+	expires  time.Time // zero: never
+	renewal  time.Time // from when on another is asked for
 }
 
 // An authenticator gives sessions: it authenticates when the first is asked for, renews one before it ends and replaces one
@@ -131,10 +131,10 @@ func (a *authenticator) authenticate() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider := &gophercloud.ProviderClient{HTTPClient: a.http}
-	provider.UserAgent.Prepend(Agent)
 	if c.none {
-		return &session{provider: provider, endpoint: normalise(c.endpoint), octavia: octaviaRoot(c.octavia), project: a.config.unasked()}, nil
+		return &session{
+			endpoint: normalise(c.endpoint), octavia: octaviaRoot(c.octavia), project: a.config.unasked(),
+		}, nil
 	}
 	if err := a.refusals.allow(c.auth, a.now()); err != nil {
 		return nil, err
@@ -146,7 +146,11 @@ func (a *authenticator) authenticate() (*session, error) {
 	s, err := a.keystone(c)
 	status := http.StatusOK
 	if err != nil {
-		status = statusOf(err)
+		status = 0
+		var refused gophercloud.ErrUnexpectedResponseCode
+		if errors.As(err, &refused) {
+			status = refused.Actual
+		}
 	}
 	a.observe(Request{Method: http.MethodPost, Collection: "tokens", Status: status, Duration: a.now().Sub(begin)})
 	err = keystoneError(err, redactURL(c.auth.IdentityEndpoint), c.auth)
@@ -208,8 +212,8 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 	if err := openstack.AuthenticateV3(ctx, provider, &c.auth, gophercloud.EndpointOpts{}); err != nil {
 		return nil, err
 	}
-	s := &session{provider: provider, endpoint: normalise(c.endpoint)}
-	catalog, err := s.read(a.now())
+	s := &session{token: provider.Token(), endpoint: normalise(c.endpoint)}
+	catalog, err := s.read(provider.GetAuthResult(), a.now())
 	if err != nil {
 		return s, err
 	}
@@ -242,8 +246,10 @@ func catalogEndpoint(catalog *tokens.ServiceCatalog, service string, where gophe
 }
 
 // read takes project, end and catalogue out of Keystone's answer, which has come now.
-func (s *session) read(now time.Time) (*tokens.ServiceCatalog, error) {
-	answer, ok := s.provider.GetAuthResult().(interface {
+func (s *session) read(
+	result gophercloud.AuthResult, now time.Time,
+) (*tokens.ServiceCatalog, error) {
+	answer, ok := result.(interface {
 		ExtractToken() (*tokens.Token, error)
 		ExtractProject() (*tokens.Project, error)
 		ExtractServiceCatalog() (*tokens.ServiceCatalog, error)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/attributestags"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -133,7 +134,8 @@ func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []str
 	var err error
 	alone := k.oneUser && len(have) == len(removed) // nothing of another's stays on it
 	if alone || p.mine(m) || slices.ContainsFunc(append(slices.Clone(added), removed...), func(tag string) bool { return strings.Contains(tag, "/") }) {
-		err = p.client.do(ctx, http.MethodPut, k.at(sdn.ID(m.ID), "tags"), 0, map[string]any{"tags": set}, nil)
+		err = p.client.typed(attributestags.ReplaceAll(ctx, p.client.api(), k.path[1:],
+			url.PathEscape(m.ID), attributestags.ReplaceAllOpts{Tags: set}).Err)
 	} else {
 		_, err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
 	}
@@ -154,8 +156,9 @@ func tagError(noun string, err error, tags []string) error {
 		Detail: fmt.Sprintf("%q is %d characters long, and a Neutron before release 19 takes at most %d", tags[at], utf8.RuneCountInString(tags[at]), maxTagLen)}
 }
 
-// changeTags adds tags, all at once where Neutron can (25 and later), and removes them one by one. One that is there already is no error; missing tells
-// that one to be removed was not there, or the object is not.
+// changeTags adds tags and removes others. Neutron 25 and later adds several by one request, for which
+// gophercloud has no call. A tag that exists already is no error. missing reports that a tag to be
+// removed, or the object, was absent.
 func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, added, removed []string) (missing bool, err error) {
 	if len(added) > 1 && p.extensions.has("tag-creation") {
 		if err := p.client.do(ctx, http.MethodPost, k.at(id, "tags"), 0, map[string]any{"tags": added}, nil); err != nil {
@@ -163,13 +166,17 @@ func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, a
 		}
 		added = nil
 	}
+	api, object := p.client.api(), url.PathEscape(string(id))
 	for _, tag := range added {
-		if err := p.client.do(ctx, http.MethodPut, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil); err != nil {
+		tag = url.PathEscape(tag)
+		err := p.client.typed(attributestags.Add(ctx, api, k.path[1:], object, tag).Err)
+		if err != nil {
 			return false, err
 		}
 	}
 	for _, tag := range removed {
-		err := p.client.do(ctx, http.MethodDelete, k.at(id, "tags", url.PathEscape(tag)), 0, nil, nil)
+		tag = url.PathEscape(tag)
+		err := p.client.typed(attributestags.Delete(ctx, api, k.path[1:], object, tag).Err)
 		if err != nil && !sdn.IsNotFound(err) {
 			return missing, err
 		}

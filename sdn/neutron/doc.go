@@ -7,12 +7,16 @@
 //
 // # Inside
 //
-// Every request goes through the client (client.go): get, post, put, remove and list. There alone are deadlines, retries with
-// their budget (retry.go), the breaker that makes calls fail at once while Neutron is away (breaker.go), renewed tokens
-// (auth.go; refusals.go keeps an account from being locked) and the translation of errors (errors.go). A noun's file has its wire struct, which embeds meta and is what
-// Neutron says of one object, a decode to the sdn type and the bodies of its requests. What all nouns share is a collection
-// (collection.go): read, find, byKey, create, update, erase and setTags; ensure and patch are the frames of an Ensure and an
-// Update method.
+// Every request goes through a client's exchange (session.go), which has the token and the endpoint,
+// deadlines, retries with their budget (retry.go), the breaker that makes calls fail while Neutron is
+// unavailable (breaker.go), renewed tokens (auth.go; refusals.go keeps an account from being locked)
+// and the translation of errors (errors.go). Calls of gophercloud's typed packages get there by the
+// client's http.RoundTripper, and those of collections by get, post, put, act, remove and list
+// (client.go). A noun's file has its wire struct, which embeds meta and is what Neutron says of one
+// object, a decode to the sdn type and the bodies of its requests. What all nouns share is a
+// collection (collection.go): read, find, byKey, create, update, erase and setTags; ensure and patch
+// are the frames of an Ensure and an Update method.
 //
-// What a Neutron can do is read off its extensions (extensions.go), asked for with the first call and again after Neutron was away.
+// What a Neutron can do is read off its extensions (extensions.go), asked for with the first call and
+// again after Neutron was unavailable.
 package neutron

@@ -214,6 +214,10 @@ func (d *double) tag(w http.ResponseWriter, r *http.Request, collection, id, tag
 		o["tags"] = slices.DeleteFunc(slices.Clone(tags), func(t any) bool { return t == any(tag) })
 	}
 	o["revision_number"] = o["revision_number"].(float64) + 1
+	if r.Method == http.MethodPut {
+		answer(w, http.StatusCreated, "")
+		return
+	}
 	answer(w, http.StatusNoContent, "")
 }
 

@@ -123,41 +123,46 @@ func parseFault(body []byte) fault {
 	return fault{Message: shapes.Message}
 }
 
-// statusOf is the status that an error of gophercloud came with, 0 where there was no answer, or no whole one.
-func statusOf(err error) int {
-	var refused gophercloud.ErrUnexpectedResponseCode
-	if errors.As(err, &refused) {
-		return refused.Actual
-	}
-	return 0
+// A rejection is an answer that refuses a request.
+type rejection struct {
+	status int
+	header http.Header
+	body   []byte
 }
 
-// translate makes gophercloud's error one of the contract's.
+// Error is that of the status.
+func (r *rejection) Error() string {
+	return fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+}
+
+// judgeNeutron reads a refusal of Neutron's.
+func judgeNeutron(status int, body []byte) (fault, meaning) {
+	f := parseFault(body)
+	var m meaning
+	m.kind, m.reason, m.field = classify(status, f)
+	return f, m
+}
+
+// translate returns the error of package sdn for that of a request.
 func (c *client) translate(ctx context.Context, err error, verb, path string) error {
 	if err == nil {
 		return nil
 	}
 	noun, id := subject(path)
-	var refused gophercloud.ErrUnexpectedResponseCode
+	var refused *rejection
 	if !errors.As(err, &refused) {
 		return c.unanswered(ctx, err, verb, noun)
 	}
-	f := parseFault(refused.Body)
-	e := &sdn.Error{Noun: noun, ID: id}
-	if c.of == nil {
-		e.Kind, e.Reason, e.Field = classify(refused.Actual, f)
-	} else {
-		var m meaning
-		f, m = c.of.judge(refused.Actual, refused.Body)
-		e.Kind, e.Reason, e.Field = m.kind, m.reason, m.field
-	}
+	f, m := c.of.judge(refused.status, refused.body)
+	e := &sdn.Error{Noun: noun, ID: id, Kind: m.kind, Reason: m.reason, Field: m.field}
 	e.Detail = sentence(f.Message)
 	if e.Kind == sdn.KindUnavailable {
-		e.Noun, e.ID, e.Detail = c.who(), "", fmt.Sprintf("it answers %d %s to %s of %s", refused.Actual, http.StatusText(refused.Actual), verb, withArticle(noun))
+		e.Noun, e.ID = c.who(), ""
+		e.Detail = fmt.Sprintf("it answers %v to %s of %s", refused, verb, withArticle(noun))
 		if f.Message != "" {
 			e.Detail += ": " + sentence(f.Message)
 		}
-		e.RetryAfter = retryAfter(refused.ResponseHeader, c.now())
+		e.RetryAfter = retryAfter(refused.header, c.now())
 	}
 	if e.Kind == sdn.KindNotFound && f.Type != "" {
 		// What is not there may be another noun than the one of the path: the network of a port.
@@ -166,9 +171,9 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 		}
 	}
 	if e.Detail == "" && e.Kind != sdn.KindNotFound {
-		e.Detail = fmt.Sprintf("it answers %d %s", refused.Actual, http.StatusText(refused.Actual))
+		e.Detail = fmt.Sprintf("it answers %v", refused)
 	}
-	if request := refused.ResponseHeader.Get("X-Openstack-Request-Id"); request != "" && e.Detail != "" && len(request) < 64 {
+	if request := refused.header.Get("X-Openstack-Request-Id"); request != "" && e.Detail != "" && len(request) < 64 {
 		e.Detail += " (" + request + ")"
 	}
 	return e

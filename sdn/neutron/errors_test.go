@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gophercloud/gophercloud/v2"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -48,9 +47,11 @@ func TestFinding06ErrorTypes(t *testing.T) {
 		if c.kind != "" {
 			body = neutronError(c.kind, c.message)
 		}
-		err := (&client{now: time.Now}).translate(t.Context(), gophercloud.ErrUnexpectedResponseCode{
-			Actual: c.status, Body: []byte(body), ResponseHeader: http.Header{"X-Openstack-Request-Id": {"req-7"}},
-		}, http.MethodPost, c.path)
+		refused := &rejection{
+			status: c.status, body: []byte(body), header: http.Header{"X-Openstack-Request-Id": {"req-7"}},
+		}
+		asked := &client{of: neutronService, now: time.Now}
+		err := asked.translate(t.Context(), refused, http.MethodPost, c.path)
 		var e *sdn.Error
 		if !errors.As(err, &e) || e.Kind != c.want || e.Reason != c.reason || e.Field != c.field || e.Noun != c.noun || !strings.Contains(e.Error(), c.text) {
 			t.Errorf("%d %s is %#v (%v)", c.status, c.kind, e, err)

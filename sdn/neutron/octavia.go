@@ -45,16 +45,16 @@ func octaviaRoot(endpoint string) string {
 
 func newOctavia(c Config, neutron *client, extensions *extensions, now func() time.Time) *octavia {
 	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]map[string]setbacks{}}}
-	make := func(path string) *client {
+	make := func(root string) *client {
 		made := *neutron
 		made.budget = newBudget()
 		made.before = func(context.Context) error { return nil }
 		made.hasTags = func() bool { return true }
-		made.of = &service{name: "Octavia", judge: judgeOctavia, endpoint: func(s *session) (string, error) {
+		made.of = &service{name: "Octavia", root: root, judge: judgeOctavia, endpoint: func(s *session) (string, error) {
 			if s.octavia == "" {
 				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has no load-balancer service, and load_balancer_endpoint does not say where one is")
 			}
-			return s.octavia + path, nil
+			return s.octavia + root, nil
 		}}
 		return &made
 	}

@@ -106,7 +106,7 @@ func TestDeadlineOfABulk(t *testing.T) {
 	d := newPortDouble(200)
 	p, _, _ := onPorts(t, d)
 	noted := &deadlines{RoundTripper: http.DefaultTransport}
-	p.client.auth.http.Transport, p.client.auth.current = noted, nil
+	p.client.http.Transport = noted
 	p.client.timeout = time.Hour
 	ensurePort(t, p, portSpec("one"))
 	bulksOf(t, p, d, "many", 20)

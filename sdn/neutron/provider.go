@@ -55,6 +55,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls),
 	}
 	p.client = &client{
+		of: neutronService, http: p.http,
 		auth: &authenticator{
 			config: c, http: p.http, now: time.Now, observe: c.Observe, log: log,
 			breaker: &breaker{what: "Keystone", now: time.Now},

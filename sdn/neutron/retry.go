@@ -45,14 +45,21 @@ func (b *budget) gain() {
 	b.left = min(b.left+budgetGain, maxBudget)
 }
 
-// mayRepeat tells whether a request that failed so may be sent again without looking first. A POST never may: what it made
-// would be made twice. A PUT on a condition may not when its answer was lost, for it may itself have broken the condition.
-func mayRepeat(method string, conditional bool, status int) bool {
-	switch method {
+// once marks a PUT as an action, which is repeated as little as a POST.
+func once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
+
+type onceKey struct{}
+
+// mayRepeat reports whether a request that failed with the status may be sent again without a look
+// first. A POST never may: it would create a second object. A conditional PUT may not when its answer
+// was lost: it may itself have broken the condition.
+func mayRepeat(r *http.Request, status int) bool {
+	conditional := r.Header.Get("If-Match") != ""
+	switch r.Method {
 	case http.MethodGet:
 		return status == 0 || status == http.StatusTooManyRequests || status >= 500
 	case http.MethodPut:
-		if conditional && status != http.StatusTooManyRequests {
+		if r.Context().Value(onceKey{}) != nil || conditional && status != http.StatusTooManyRequests {
 			return false
 		}
 		fallthrough
@@ -61,6 +68,23 @@ func mayRepeat(method string, conditional bool, status int) bool {
 	}
 	return false
 }
+
+// retryable reports whether an error may pass with time. Those of the breaker and of this client's
+// settings do not.
+func retryable(err error) bool {
+	return sdn.IsUnavailable(err) && !errors.Is(err, errNotSent)
+}
+
+// errNotSent marks errors of requests that were not sent: the breaker was open or there was no
+// session.
+var errNotSent = sdn.ErrNotSent
+
+// notSent marks err without changing its text.
+func notSent(err error) error { return unsent{err} }
+
+type unsent struct{ error }
+
+func (e unsent) Unwrap() []error { return []error{e.error, errNotSent} }
 
 // busy marks the errors of requests that were answered 429 or 503: whoever answered so, be it a proxy, asks to come back.
 type busy struct{ error }
