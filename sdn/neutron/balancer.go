@@ -431,9 +431,7 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 
 // forgetBalancer lets go of what is known of a load balancer that is gone, and of its VIPs' ports, which have gone with it.
 func (p *Provider) forgetBalancer(id sdn.ID) {
-	for _, port := range p.octavia.memory.forget(id) {
-		p.ports.gone(port)
-	}
+	p.cache.ports.drop(p.octavia.memory.forget(id)...)
 }
 
 // waitFor says when to ask again, where Octavia is at work on a load balancer: the later, the longer it has been.

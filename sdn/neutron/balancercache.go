@@ -11,23 +11,17 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// balancerMemory is what load balancers were when they were read last. Octavia has no revisions, but each change below a load balancer passes through it and
-// moves its time of change, so that one that has not changed need not be read again. Those times are in seconds: what was read in the second of
-// a change may be of before another one, and is not believed.
-type balancerMemory struct {
-	now func() time.Time
-
-	mu     sync.Mutex
-	known  map[sdn.ID]*remembered
-	failed map[string]map[string]setbacks // by Key, else ID, and part; "" is the load balancer itself
-}
-
-// settled is how long ago a change must have been seen first, for what is read then to hold until the next one.
+// settled is how long ago a change must have been seen first, for what is read then to hold until the
+// next one. Octavia's times of change are in seconds: what was read in the second of a change may be of
+// before another one.
 const settled = 2 * time.Second
 
-// remembered is one load balancer.
-type remembered struct {
-	key     string    // its Key, "" where it has none
+// A balancerState is what a load balancer was when it was read last. Octavia has no revisions. Each
+// change below a load balancer passes through it and moves its time of change, so one that has not
+// changed need not be read again.
+type balancerState struct {
+	id      sdn.ID
+	key     string    // its Key, "" without one
 	state   string    // of provisioning, with the time of the last change
 	since   time.Time // it was seen first
 	below   *tree     // nil: not read since
@@ -35,72 +29,76 @@ type remembered struct {
 	ports   []sdn.ID  // of the VIPs
 }
 
-// setbacks are how often in a row a load balancer, or a part of it, was made anew because Octavia held it in ERROR, or written once more because it was forgotten.
+func (b balancerState) about() about { return about{id: b.id} }
+
+// balancerMemory is what this process knows of load balancers: their states, in the cache, and how
+// often their parts failed.
+type balancerMemory struct {
+	now   func() time.Time
+	known *cache[balancerState]
+
+	mu     sync.Mutex
+	failed map[string]map[string]setbacks // by Key, else ID, and part; "" is the load balancer itself
+}
+
+// setbacks are how often in a row a load balancer, or a part of it, was recreated because Octavia held
+// it in ERROR, or was written again because Octavia had forgotten it.
 type setbacks struct {
 	times int
-	next  time.Time // when it may be made anew again
+	next  time.Time // when it may be recreated again
 }
 
-// see notes what a load balancer is now. It gives since when it has been so, and what is below it where that is known.
+// see stores what a load balancer is now. It returns since when it has been so, and what is below it
+// if that is known.
 func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	state := w.Provisioning + " " + w.Updated.String()
-	r := m.known[sdn.ID(w.ID)]
-	switch {
-	case r == nil:
-		r = &remembered{key: w.decode(nil).Key.String(), state: state, since: m.now()}
-		for _, v := range w.vips() {
-			r.ports = append(r.ports, v.Port)
+	b := m.known.amend(sdn.ID(w.ID), func(b balancerState, ok bool) (balancerState, bool) {
+		switch {
+		case !ok:
+			b = balancerState{id: sdn.ID(w.ID), key: w.decode(nil).Key.String()}
+			b.state, b.since = state, m.now()
+			for _, v := range w.vips() {
+				b.ports = append(b.ports, v.Port)
+			}
+		case b.state != state:
+			b.state, b.since, b.settled = state, m.now(), false
 		}
-		m.known[sdn.ID(w.ID)] = r
-	case r.state != state:
-		r.state, r.since, r.settled = state, m.now(), false
+		return b, true
+	})
+	if b.settled {
+		return b.since, b.below
 	}
-	if r.settled {
-		return r.since, r.below
-	}
-	return r.since, nil
+	return b.since, nil
 }
 
-// age is how long a load balancer has been as it was seen last; 0 where it was not.
+// age is how long a load balancer has been as it was seen last; 0 if it was not.
 func (m *balancerMemory) age(id sdn.ID) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.known[id]; r != nil {
-		return m.now().Sub(r.since)
+	if b, ok := m.known.get(id); ok {
+		return m.now().Sub(b.since)
 	}
 	return 0
 }
 
-// last is what was below a load balancer when it was read last, be it as it may now.
+// last is what was below a load balancer when it was read last, which may have changed since.
 func (m *balancerMemory) last(id sdn.ID) *tree {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.known[id]; r != nil {
-		return r.below
-	}
-	return nil
+	b, _ := m.known.get(id)
+	return b.below
 }
 
-// keep remembers what is below a load balancer; begin is when reading it began.
+// keep stores what is below a load balancer; begin is when reading it began.
 func (m *balancerMemory) keep(id sdn.ID, below *tree, begin time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.known[id]; r != nil {
-		r.below, r.settled = below, begin.Sub(r.since) >= settled && !strings.HasPrefix(r.state, pendingPrefix)
-	}
+	m.known.amend(id, func(b balancerState, ok bool) (balancerState, bool) {
+		b.below = below
+		b.settled = begin.Sub(b.since) >= settled && !strings.HasPrefix(b.state, pendingPrefix)
+		return b, ok
+	})
 }
 
-// forget lets go of a load balancer that is gone, and gives the ports that its VIPs had.
+// forget drops a load balancer that is gone, and returns the ports that its VIPs had.
 func (m *balancerMemory) forget(id sdn.ID) (ports []sdn.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.known[id]; r != nil {
-		ports = r.ports
-	}
-	delete(m.known, id)
-	return ports
+	b, _ := m.known.get(id)
+	m.known.drop(id)
+	return b.ports
 }
 
 // remakeBackoff is until a part that was recreated and is in ERROR again is recreated.
@@ -138,8 +136,8 @@ func (m *balancerMemory) unwanted(id sdn.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.failed, string(id))
-	if r := m.known[id]; r != nil {
-		delete(m.failed, r.key)
+	if b, ok := m.known.get(id); ok {
+		delete(m.failed, b.key)
 	}
 }
 

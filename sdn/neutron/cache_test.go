@@ -154,7 +154,7 @@ func TestCacheRenews(t *testing.T) {
 // A read that a change has overtaken is not kept.
 func TestCacheOvertaken(t *testing.T) {
 	t.Parallel()
-	c := newCache[*networkWire](time.Now, cacheAge)
+	c := newCache(time.Now, cacheAge, maxObjects, ofWire[*networkWire](nil))
 	read := c.reading()
 	c.drop("n")
 	read(&networkWire{meta: meta{ID: "n"}})
@@ -167,7 +167,7 @@ func TestCacheOvertaken(t *testing.T) {
 func TestCacheOfChanges(t *testing.T) {
 	t.Parallel()
 	at := func(r revision) *networkWire { return &networkWire{meta: meta{ID: "n", Revision: r}} }
-	c := newCache[*networkWire](time.Now, cacheAge)
+	c := newCache(time.Now, cacheAge, maxObjects, ofWire[*networkWire](nil))
 	failed := errors.New("failed")
 	if _, err := c.changing("n", func() (*networkWire, error) {
 		c.reading()(at(1))

@@ -43,8 +43,13 @@ func octaviaRoot(endpoint string) string {
 	return endpoint
 }
 
-func newOctavia(c Config, neutron *client, extensions *extensions, now func() time.Time) *octavia {
-	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{now: now, known: map[sdn.ID]*remembered{}, failed: map[string]map[string]setbacks{}}}
+func newOctavia(
+	c Config, neutron *client, extensions *extensions, known *cache[balancerState],
+	now func() time.Time,
+) *octavia {
+	o := &octavia{extensions: extensions, chosen: c.Backend, memory: balancerMemory{
+		now: now, known: known, failed: map[string]map[string]setbacks{},
+	}}
 	make := func(root string) *client {
 		made := *neutron
 		made.budget = newBudget()

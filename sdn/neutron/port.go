@@ -22,17 +22,17 @@ const portsAtOnce = 4
 
 // Port asks Neutron for a port, never the cache.
 func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
-	epoch := p.ports.reading()
+	read := p.cache.ports.reading()
 	w, err := ports.read(ctx, p.client, id)
 	if err != nil {
 		if sdn.IsNotFound(err) {
-			p.ports.gone(id)
+			p.cache.ports.drop(id)
 		}
 		return sdn.Port{}, err
 	}
 	port, err := w.decode(p.owner)
 	if err == nil {
-		p.ports.read(epoch, port)
+		read(port)
 	}
 	return port, err
 }
@@ -41,7 +41,7 @@ func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
 	return func(yield func(sdn.Port, error) bool) {
 		p.owner.note(q.Projects...)
-		if known, ok := p.ports.find(q); ok && p.ofOneNetwork(q.Subnets) && ctx.Err() == nil {
+		if known, ok := knownPorts(p.cache.ports, p.config.Host, q); ok && p.ofOneNetwork(q.Subnets) && ctx.Err() == nil {
 			for _, port := range known {
 				if !yield(port, nil) {
 					return
@@ -49,7 +49,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 			}
 			return
 		}
-		epoch := p.ports.reading()
+		read := p.cache.ports.reading()
 		for w, err := range ports.find(ctx, p.client, portQuery(q)) {
 			var port sdn.Port
 			if err == nil {
@@ -59,7 +59,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 				yield(sdn.Port{}, err)
 				return
 			}
-			p.ports.read(epoch, port)
+			read(port)
 			if q.Matches(port) && !yield(port, nil) {
 				return
 			}
@@ -113,7 +113,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 		return sdn.Port{}, err
 	}
 	if change.Addresses != nil {
-		port, known := p.ports.port(id)
+		port, known := p.cache.ports.get(id)
 		if !known {
 			var err error
 			if port, err = p.Port(ctx, id); err != nil {
@@ -169,7 +169,7 @@ func (p *Provider) checkLeft(ctx context.Context, port sdn.Port, stay []sdn.Addr
 
 // changePort is UpdatePort without its checks. Tags are written last.
 func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
-	was, known := p.ports.port(id)
+	was, known := p.cache.ports.get(id)
 	port, err := p.atRevision(ctx, id, change.IfRevision, func(ifRevision int64) (*sdn.Port, error) {
 		if known && was.Revision == ifRevision && onlyTakesTags(was, change) {
 			return p.takeTags(ctx, was, *change.Tags)
@@ -250,13 +250,13 @@ func unbindBody(change sdn.PortPatch, was sdn.Port, known bool) map[string]any {
 // process was last told: if the port is what it was in everything but what Neutron changes by itself (samePort), the caller's knowledge
 // is good, and the change is made at the revision that the port has now.
 func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, change func(ifRevision int64) (*sdn.Port, error)) (sdn.Port, error) {
-	known, ok := p.ports.port(id)
+	known, ok := p.cache.ports.get(id)
 	ours := ok && ifRevision != 0 && known.Revision == ifRevision
-	p.ports.begin(id)
+	end := p.cache.ports.begin(id)
 	for n := 1; ; n++ {
 		port, err := change(ifRevision)
 		if err == nil {
-			p.ports.end(id, port)
+			end(port)
 			if port == nil {
 				return sdn.Port{}, nil
 			}
@@ -271,7 +271,7 @@ func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, 
 				}
 			}
 		}
-		p.ports.end(id, nil)
+		end(nil)
 		return sdn.Port{}, err
 	}
 }
@@ -298,7 +298,7 @@ func (p *Provider) changeGroups(ctx context.Context, id sdn.ID, want func(have [
 	}
 	defer unlock()
 	for n := 1; ; n++ {
-		port, known := p.ports.port(id)
+		port, known := p.cache.ports.get(id)
 		if !known {
 			var err error
 			if port, err = p.Port(ctx, id); err != nil {
@@ -379,7 +379,7 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 			is, there := found[id]
 			switch {
 			case !there:
-				p.ports.gone(id)
+				p.cache.ports.drop(id)
 				return sdn.NotFound("port", id)
 			case is == status:
 			case is == sdn.PortError:

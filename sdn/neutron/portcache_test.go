@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-func testCache() (*portCache, *time.Time) {
+func testCache() (*cache[sdn.Port], *time.Time) {
 	now := time.Unix(1e9, 0)
 	return newPortCache(Config{Installation: "test", Host: doubleHost}, func() time.Time { return now }), &now
 }
@@ -22,8 +22,8 @@ func TestPortCacheOfASwarm(t *testing.T) {
 	cache := newPortCache(Config{Installation: "test", Host: doubleHost, Uncached: true}, func() time.Time { return now })
 	byAddress := sdn.PortQuery{Subnets: []sdn.ID{"s"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
 	for host, want := range map[string]bool{"": false, doubleHost: true} {
-		cache.made(cachePort("p", host))
-		if _, ok := cache.find(byAddress); ok != want {
+		cache.put(cachePort("p", host))
+		if _, ok := knownPorts(cache, doubleHost, byAddress); ok != want {
 			t.Errorf("on host %q: answered from the cache: %t", host, ok)
 		}
 	}
@@ -66,13 +66,13 @@ func TestWhatThePortCacheAnswers(t *testing.T) {
 		{"no device", cachePort("p", doubleHost), sdn.PortQuery{Devices: []string{""}}, false},
 	} {
 		cache, now := testCache()
-		cache.made(c.port)
-		found, ok := cache.find(c.query)
+		cache.put(c.port)
+		found, ok := knownPorts(cache, doubleHost, c.query)
 		if ok != c.want || ok && (len(found) != 1 || found[0].ID != "p") {
 			t.Errorf("%s: %v, %v", c.name, found, ok)
 		}
 		if *now = now.Add(portAge); c.want {
-			if _, ok := cache.find(c.query); ok {
+			if _, ok := knownPorts(cache, doubleHost, c.query); ok {
 				t.Errorf("%s: still after %v", c.name, portAge)
 			}
 		}
@@ -81,8 +81,8 @@ func TestWhatThePortCacheAnswers(t *testing.T) {
 
 func TestTheRestOfASearchCounts(t *testing.T) {
 	cache, _ := testCache()
-	cache.made(cachePort("p", doubleHost))
-	found, ok := cache.find(sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}, Networks: []sdn.ID{"other"}})
+	cache.put(cachePort("p", doubleHost))
+	found, ok := knownPorts(cache, doubleHost, sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}, Networks: []sdn.ID{"other"}})
 	if !ok || len(found) != 0 {
 		t.Errorf("by id on another network: %v, %v", found, ok)
 	}
@@ -94,34 +94,33 @@ func TestThePortCacheForgets(t *testing.T) {
 	changed.Name = "changed"
 	for _, c := range []struct {
 		name string
-		do   func(*portCache)
+		do   func(*cache[sdn.Port])
 		want string // the name of the port that is known, "-" where none is
 	}{
-		{"a change", func(c *portCache) { c.begin("p"); c.end("p", &changed) }, "changed"},
-		{"a change that failed", func(c *portCache) { c.begin("p"); c.end("p", nil) }, "-"},
-		{"two at once", func(c *portCache) { c.begin("p"); c.begin("p"); c.end("p", &changed); c.end("p", &changed) }, "-"},
-		{"gone", func(c *portCache) { c.gone("p") }, "-"},
-		{"a read", func(c *portCache) { c.read(c.reading(), changed) }, "changed"},
-		{"a read that a change overtook", func(c *portCache) {
+		{"a change", func(c *cache[sdn.Port]) { c.begin("p")(&changed) }, "changed"},
+		{"a change that failed", func(c *cache[sdn.Port]) { c.begin("p")(nil) }, "-"},
+		{"two at once", func(c *cache[sdn.Port]) { a, b := c.begin("p"), c.begin("p"); a(&changed); b(&changed) }, "-"},
+		{"gone", func(c *cache[sdn.Port]) { c.drop("p") }, "-"},
+		{"a read", func(c *cache[sdn.Port]) { c.reading()(changed) }, "changed"},
+		{"a read that a change overtook", func(c *cache[sdn.Port]) {
 			old := c.reading()
-			c.begin("p")
-			c.end("p", nil)
-			c.read(old, changed)
+			c.begin("p")(nil)
+			old(changed)
 		}, "-"},
-		{"a read while a change is under way", func(c *portCache) { c.begin("p"); c.read(c.reading(), changed) }, ""},
-		{"a read of what is not ours", func(c *portCache) { c.read(c.reading(), cachePort("q", "n2")) }, ""},
+		{"a read while a change is under way", func(c *cache[sdn.Port]) { c.begin("p"); c.reading()(changed) }, ""},
+		{"a read of what is not ours", func(c *cache[sdn.Port]) { c.reading()(cachePort("q", "n2")) }, ""},
 	} {
 		cache, _ := testCache()
-		cache.made(cachePort("p", doubleHost))
+		cache.put(cachePort("p", doubleHost))
 		c.do(cache)
 		name := "-"
-		if found, ok := cache.find(byID); ok {
+		if found, ok := knownPorts(cache, doubleHost, byID); ok {
 			name = found[0].Name
 		}
 		if name != c.want {
 			t.Errorf("%s: known is %q, want %q", c.name, name, c.want)
 		}
-		if _, ok := cache.port("q"); ok {
+		if _, ok := cache.get("q"); ok {
 			t.Errorf("%s: a port of another host is known", c.name)
 		}
 	}
@@ -130,28 +129,28 @@ func TestThePortCacheForgets(t *testing.T) {
 func TestThePortCacheIsBounded(t *testing.T) {
 	cache, now := testCache()
 	for i := range maxPorts {
-		cache.made(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
+		cache.put(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
 	}
 	*now = now.Add(portAge)
-	cache.made(cachePort("young", doubleHost))
-	if len(cache.ports) != 1 || len(cache.byKey) != 1 {
-		t.Errorf("%d ports and %d keys are known", len(cache.ports), len(cache.byKey))
+	cache.put(cachePort("young", doubleHost))
+	if len(cache.objects) != 1 || len(cache.byKey) != 1 {
+		t.Errorf("%d ports and %d keys are known", len(cache.objects), len(cache.byKey))
 	}
 	for i := range maxPorts {
-		cache.made(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
+		cache.put(cachePort(sdn.ID(fmt.Sprint(i)), doubleHost))
 	}
-	if len(cache.ports) > maxPorts || len(cache.byKey) != len(cache.ports) {
-		t.Errorf("%d ports and %d keys are known", len(cache.ports), len(cache.byKey))
+	if len(cache.objects) > maxPorts || len(cache.byKey) != len(cache.objects) {
+		t.Errorf("%d ports and %d keys are known", len(cache.objects), len(cache.byKey))
 	}
 }
 
 // What the cache gives is a copy.
 func TestThePortCacheKeepsItsOwn(t *testing.T) {
 	cache, _ := testCache()
-	cache.made(cachePort("p", doubleHost))
-	found, _ := cache.find(sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}})
+	cache.put(cachePort("p", doubleHost))
+	found, _ := knownPorts(cache, doubleHost, sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{"p"}}})
 	found[0].Addresses[0].Subnet = "spoilt"
-	if port, _ := cache.port("p"); port.Addresses[0].Subnet != "s" {
+	if port, _ := cache.get("p"); port.Addresses[0].Subnet != "s" {
 		t.Errorf("a caller changed it to %v", port.Addresses)
 	}
 }
@@ -162,7 +161,7 @@ func TestAnEnsureThatAChangeOvertakes(t *testing.T) {
 	spec := portSpec("")
 	spec.Key = testKey("a")
 	port := ensurePort(t, p, spec)
-	p.ports.gone(port.ID)
+	p.cache.ports.drop(port.ID)
 	name, once := "changed", sync.Once{}
 	p.client.observe = func(r Request) {
 		if r.Method == http.MethodGet && r.Collection == "ports" {

@@ -62,7 +62,7 @@ func onPortsBefore(t *testing.T, h http.Handler) (p *Provider, proxy *neutrontes
 		t.Fatal(err)
 	}
 	at := time.Now()
-	p.ports.now = func() time.Time { return at }
+	p.cache.ports.now = func() time.Time { return at }
 	p.client.backoff = func(ctx context.Context, _ int, _ error) bool { return ctx.Err() == nil }
 	if _, err := p.Subnet(t.Context(), doubleSubnet); err != nil { // as a front end has by then
 		t.Fatal(err)

@@ -63,7 +63,7 @@ type portBatch struct {
 	todo  []int // neither there nor failed yet
 	out   []sdn.Port
 	errs  []error
-	epoch uint64 // of the cache, when the last look began
+	read  func(sdn.Port) // into the cache what the last look found
 }
 
 // identity is what a port is found by.
@@ -130,7 +130,7 @@ func (b *portBatch) look(ctx context.Context, at []int) map[identity][]*portWire
 	if len(at) == 0 {
 		return nil
 	}
-	b.epoch = b.p.ports.reading()
+	b.read = b.p.cache.ports.reading()
 	q := url.Values{}
 	for _, i := range at {
 		q.Add("description", b.specs[i].Key.String())
@@ -179,7 +179,7 @@ func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
 	case differs:
 		port, err = b.p.changePort(ctx, port.ID, change)
 	default:
-		b.p.ports.read(b.epoch, port)
+		b.read(port)
 	}
 	if err != nil {
 		b.errs[i] = err
@@ -369,7 +369,7 @@ func (b *portBatch) keep(ctx context.Context, i int, w *portWire) {
 	}
 	port, err := w.decode(b.p.owner)
 	if b.errs[i] = err; err == nil {
-		b.p.ports.made(port)
+		b.p.cache.ports.put(port)
 		b.out[i] = asAsked(port, b.specs[i].Addresses)
 	}
 }

@@ -20,7 +20,7 @@ func TestCallsOfAContainersPortOnARealNeutron(t *testing.T) {
 		t.Skip("it needs KURYR_NEUTRON_URL, to count requests, and KURYR_NEUTRON_HOST")
 	}
 	at := time.Now()
-	p.ports.now = func() time.Time { return at }
+	p.cache.ports.now = func() time.Time { return at }
 	key := func(kind, name string) sdn.Key { return sdn.Key{Owner: c.Installation, Kind: kind, Name: name} }
 	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{
 		Base:    sdn.Base{Key: key("network", "calls")},

@@ -19,10 +19,8 @@ type Provider struct {
 	extensions *extensions
 	octavia    *octavia
 	cache      *caches
-	ports      *portCache
 	posting    turns // of ports
 	pace       pace  // of making them
-	subports   trunkMemory
 	locks      locks // by collection and Key, by "subnets of" and network, …
 	http       http.Client
 }
@@ -51,7 +49,6 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 	}
 	p := &Provider{
 		config: c, log: log, extensions: &extensions{log: log},
-		cache: newCaches(time.Now, c.Uncached), ports: newPortCache(c, time.Now),
 		posting: make(turns, postsAtOnce), http: newHTTPClient(resolved.tls),
 	}
 	p.client = &client{
@@ -63,11 +60,11 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		budget: newBudget(), timeout: c.Timeout, now: time.Now, observe: c.Observe, backoff: awaitRetry,
 	}
 	p.owner = &owner{installation: c.Installation, project: p.ownProject}
-	p.cache.networks.owner, p.cache.subnets.owner, p.cache.pools.owner = p.owner, p.owner, p.owner
+	p.cache = newCaches(c, p.owner, time.Now)
 	p.client.breaker = &breaker{what: p.client.who(), now: time.Now, closed: p.extensions.forget}
 	p.client.before = func(ctx context.Context) error { return p.extensions.learn(ctx, p.client) }
 	p.client.hasTags = p.extensions.hasTags
-	p.octavia = newOctavia(c, p.client, p.extensions, time.Now)
+	p.octavia = newOctavia(c, p.client, p.extensions, p.cache.balancers, time.Now)
 	return p, nil
 }
 

@@ -308,7 +308,7 @@ func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 		if known {
 			p.cache.networks.drop(sdn.ID(w.Network))
 		} else {
-			p.cache.networks.clear()
+			p.cache.networks.dropWhere(func(*networkWire) bool { return true })
 		}
 		p.cache.subnets.drop(id)
 	}

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
-	"sync"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -70,7 +69,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 	if err != nil {
 		return sdn.Trunk{}, err
 	}
-	p.ports.gone(spec.Parent) // Neutron writes into its binding
+	p.cache.ports.drop(spec.Parent) // Neutron writes into its binding
 	if spec.Parent != w.Parent {
 		return sdn.Trunk{}, immutable("trunk", w.ID, "parent", w.Parent, spec.Parent)
 	}
@@ -143,32 +142,14 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 	return p.trunk(w), nil
 }
 
-// trunkMemory is what Neutron last said of the subports of trunks that this process changed. It saves the look before a change: one that does not
-// fit what is there by now Neutron refuses, and then it is looked at.
-type trunkMemory struct {
-	mu   sync.Mutex
-	last map[sdn.ID]*trunkWire
-}
-
-// of gives what is known of a trunk, nil if nothing.
-func (m *trunkMemory) of(trunk sdn.ID) *trunkWire {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last[trunk]
-}
-
-// put remembers a trunk as Neutron answers; what is not that trunk, nil too, forgets it.
-func (m *trunkMemory) put(trunk sdn.ID, w *trunkWire) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if w == nil || sdn.ID(w.ID) != trunk {
-		delete(m.last, trunk)
+// keepTrunk stores a trunk as Neutron answers; another answer drops what is known of it. It saves the
+// read before a change: Neutron refuses one that does not fit what is there, and then it is read.
+func (p *Provider) keepTrunk(id sdn.ID, w *trunkWire) {
+	if w == nil || sdn.ID(w.ID) != id {
+		p.cache.trunks.drop(id)
 		return
 	}
-	if m.last == nil {
-		m.last = map[sdn.ID]*trunkWire{}
-	}
-	m.last[trunk] = w
+	p.cache.trunks.put(w)
 }
 
 // AttachSubports adds the ports that are missing in one request, which Neutron does wholly or not at all. It chooses VLANs at random among those
@@ -188,21 +169,20 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 	}
 	defer unlock()
 	for _, s := range subports {
-		defer p.ports.gone(s.Port) // Neutron makes it a subport, and writes into its binding
+		defer p.cache.ports.drop(s.Port) // Neutron makes it a subport, and writes into its binding
 	}
-	w := p.subports.of(trunk)
-	if w != nil {
+	w, remembered := p.cache.trunks.get(trunk)
+	if remembered {
 		if _, missing, err := chooseVLANs(w, subports); err != nil || len(missing) < len(subports) {
-			w = nil
+			w, remembered = nil, false
 		}
 	}
-	remembered := w != nil
 	for n := 1; ; n++ {
 		if w == nil {
 			if w, err = trunks.read(ctx, p.client, trunk); err != nil {
 				return nil, err
 			}
-			p.subports.put(trunk, w)
+			p.keepTrunk(trunk, w)
 		}
 		all, missing, err := chooseVLANs(w, subports)
 		if err != nil || len(missing) == 0 {
@@ -211,10 +191,10 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		answer := &trunkWire{}
 		err = p.client.act(ctx, trunks.at(trunk, "add_subports"), map[string]any{"sub_ports": missing}, answer)
 		if err == nil {
-			p.subports.put(trunk, answer)
+			p.keepTrunk(trunk, answer)
 			return all, nil
 		}
-		p.subports.put(trunk, nil)
+		p.keepTrunk(trunk, nil)
 		// Another process may have taken a VLAN, or have attached the very port; an answer that was lost may have been a good one.
 		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && (!remembered || !sdn.IsConflict(err)) {
 			return nil, err
@@ -224,7 +204,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 			return nil, err
 		}
 		w, remembered = now, false
-		p.subports.put(trunk, w)
+		p.keepTrunk(trunk, w)
 	}
 }
 
@@ -290,7 +270,7 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 	}
 	defer unlock()
 	for _, id := range ids {
-		defer p.ports.gone(id)
+		defer p.cache.ports.drop(id)
 	}
 	leaving := slices.Compact(slices.Sorted(slices.Values(ids)))
 	for n := 1; len(leaving) > 0; n++ {
@@ -301,10 +281,10 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 		answer := &trunkWire{}
 		err := p.client.act(ctx, trunks.at(trunk, "remove_subports"), map[string]any{"sub_ports": subports}, answer)
 		if err == nil {
-			p.subports.put(trunk, answer)
+			p.keepTrunk(trunk, answer)
 			return nil
 		}
-		p.subports.put(trunk, nil)
+		p.keepTrunk(trunk, nil)
 		w, errRead := trunks.read(ctx, p.client, trunk)
 		if sdn.IsNotFound(errRead) {
 			return nil
@@ -328,7 +308,7 @@ func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
 	if err := p.needTrunks(ctx); err != nil {
 		return err
 	}
-	p.subports.put(id, nil)
+	p.keepTrunk(id, nil)
 	err := trunks.erase(ctx, p.client, id, 0)
 	if !sdn.IsConflict(err) {
 		return err
