@@ -232,6 +232,12 @@ func (c *Config) complete() error {
 		if err := c.Neutron.consistent(); err != nil {
 			return err
 		}
+	} else if c.Bind.Nested != "" {
+		return &Error{
+			Where: "configuration", Key: "bind.nested",
+			Detail: "needs provider neutron: with " + c.Provider + " ports are plugged on the machine of " +
+				"the SDN. From a virtual machine another machine's `kuryr sdn` is reached as a Neutron",
+		}
 	}
 	if c.Node.Conflist != "" && c.Node.Network == "" {
 		return &Error{

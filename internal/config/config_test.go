@@ -161,6 +161,11 @@ func TestReachable(t *testing.T) {
 		"no port":      {map[string]string{"docker.listen": "tcp://127.0.0.1"}, "docker.listen: want tcp://"},
 		"bare":         {map[string]string{"docker.listen": "tcp://"}, "docker.listen: want tcp://"},
 		"provider":     {map[string]string{"provider": "moon"}, "provider: want local"},
+		"nested here":  {map[string]string{"bind.nested": "vlan"}, "bind.nested: needs provider neutron"},
+		"nested beside": {
+			map[string]string{"bind.nested": "vlan", "provider": "sdn"}, "bind.nested: needs provider neutron",
+		},
+		"nested": {map[string]string{"bind.nested": "vlan", "provider": "neutron"}, ""},
 	} {
 		_, err := Load(Source{Flags: tc.flags})
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {

@@ -133,8 +133,8 @@ var bindSettings = []*Setting{
 		func(c *Config) *string { return &c.Bind.IntegrationBridge },
 	),
 	text("bind.nested",
-		"how ports are plugged inside a virtual machine whose own port is of the same SDN: macvlan or "+
-			"vlan; empty is not", orNone(oneOf("macvlan", "vlan")),
+		"how ports are plugged inside a virtual machine whose own port is of the same Neutron: macvlan "+
+			"or vlan; empty is not", orNone(oneOf("macvlan", "vlan")),
 		func(c *Config) *string { return &c.Bind.Nested }),
 	text(
 		"bind.link_interface",
