@@ -228,8 +228,9 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 }
 
 // makeForwards makes the missing of the wanted into out, and returns what it made, also with an
-// error. The first is made alone: it chooses the router of the floating IP. After a failure no
-// request is begun, and those in flight end.
+// error. The first of a protocol is made alone: it chooses the router of the floating IP, and with
+// OVN two of Neutron's processes would each make the load balancer of that protocol, of which one
+// stays for good. After a failure no request is begun, and those in flight end.
 func (p *Provider) makeForwards(
 	ctx context.Context, floatingIP sdn.ID, wanted, out []sdn.Forward, missing []int,
 ) ([]sdn.ID, error) {
@@ -259,13 +260,19 @@ func (p *Provider) makeForwards(
 	}
 	var group errgroup.Group
 	group.SetLimit(forwardsAtOnce)
-	for n, i := range missing {
+	begun := map[sdn.Protocol]bool{}
+	for _, i := range missing {
+		alone := !begun[wanted[i].Protocol]
+		begun[wanted[i].Protocol] = true
+		if alone {
+			_ = group.Wait() // it returns no error
+		}
 		if hasFailed() {
 			break
 		}
 		group.Go(func() error { create(i); return nil })
-		if n == 0 {
-			_ = group.Wait() // it returns no error
+		if alone {
+			_ = group.Wait()
 		}
 	}
 	_ = group.Wait() // the error is in failed
@@ -388,21 +395,60 @@ func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, er
 	return ids, nil
 }
 
-// DeleteForwards deletes forwardings of a floating IP. A Neutron that has no such thing has none of them.
+// DeleteForwards deletes forwardings of a floating IP. A Neutron that has no such thing has none of
+// them. The last of a protocol is deleted alone: with OVN, two of Neutron's processes that delete
+// the last two leave the load balancer of that protocol for good, as each still sees the other's.
 func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
 	if floatingIP == "" {
 		return nil
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(forwardsAtOnce)
-	for _, id := range ids {
-		group.Go(func() error {
-			err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0)
-			if sdn.IsUnsupported(err) {
-				return nil
-			}
+	var last []sdn.ID
+	if len(ids) > 1 {
+		var err error
+		if ids, last, err = p.splitLast(ctx, floatingIP, ids); err != nil {
 			return err
-		})
+		}
 	}
-	return group.Wait()
+	for _, ids := range [][]sdn.ID{ids, last} {
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(forwardsAtOnce)
+		for _, id := range ids {
+			group.Go(func() error {
+				err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0)
+				if sdn.IsUnsupported(err) {
+					return nil
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitLast takes one forwarding of each protocol from ids.
+func (p *Provider) splitLast(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) (others, last []sdn.ID, err error) {
+	have, err := p.forwards(ctx, floatingIP, nil)
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := map[sdn.Protocol]bool{}
+	for _, id := range ids {
+		i := slices.IndexFunc(have, func(f sdn.Forward) bool { return f.ID == id })
+		if i < 0 {
+			continue // it is deleted
+		}
+		if seen[have[i].Protocol] {
+			others = append(others, id)
+		} else {
+			seen[have[i].Protocol] = true
+			last = append(last, id)
+		}
+	}
+	return others, last, nil
 }

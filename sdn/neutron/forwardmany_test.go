@@ -1,13 +1,18 @@
 package neutron
 
 import (
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
@@ -134,5 +139,83 @@ func TestManyForwards(t *testing.T) {
 	must(err)
 	if len(there) != 1 {
 		t.Errorf("%d forwardings after the refusal, want 1", len(there))
+	}
+}
+
+// inTurn records when requests for forwardings begin and end.
+type inTurn struct {
+	http.Handler
+	mu     sync.Mutex
+	events []string // "begin ID", "end ID"
+}
+
+func (h *inTurn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodDelete {
+		h.Handler.ServeHTTP(w, r)
+		return
+	}
+	id := path.Base(r.URL.Path)
+	h.note("begin " + id)
+	time.Sleep(5 * time.Millisecond) // long enough for those that are sent concurrently to begin
+	h.Handler.ServeHTTP(w, r)
+	h.note("end " + id)
+}
+
+func (h *inTurn) note(event string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, event)
+}
+
+// TestLastForwardAlone checks that the last forwarding of each protocol is deleted when no other of
+// the protocol is being deleted.
+func TestLastForwardAlone(t *testing.T) {
+	t.Parallel()
+	const each = 3
+	var forwards []map[string]any
+	protocols := map[string]string{}
+	for i := range 2 * each {
+		id, protocol := fmt.Sprint("f", i), []string{"tcp", "udp"}[i%2]
+		protocols[id] = protocol
+		forwards = append(forwards, map[string]any{"id": id, "protocol": protocol, "external_port": 1000 + i})
+	}
+	h := &inTurn{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		var aliases []map[string]string
+		for _, alias := range []string{"standard-attr-description", "floating-ip-port-forwarding"} {
+			aliases = append(aliases, map[string]string{"alias": alias})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"port_forwardings": forwards, "extensions": aliases})
+	})}
+	p, err := Open(
+		Config{Installation: "i", Project: "p1", Endpoint: neutrontest.NewBefore(t, h).URL, Auth: Auth{Type: "none"}},
+		slog.New(slog.DiscardHandler),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ids := []sdn.ID{"gone"}
+	for i := range 2 * each {
+		ids = append(ids, sdn.ID(fmt.Sprint("f", i)))
+	}
+	if err := p.DeleteForwards(t.Context(), "fip", ids); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.events) != 4*each {
+		t.Fatalf("events: got %q, want %d forwardings deleted", h.events, 2*each)
+	}
+	for _, protocol := range []string{"tcp", "udp"} {
+		events := slices.DeleteFunc(slices.Clone(h.events), func(event string) bool {
+			_, id, _ := strings.Cut(event, " ")
+			return protocols[id] != protocol
+		})
+		if last := events[len(events)-2:]; !strings.HasPrefix(last[0], "begin ") {
+			t.Errorf("%s: the last two are deleted concurrently: %q", protocol, events)
+		}
 	}
 }
