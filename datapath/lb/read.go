@@ -11,12 +11,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 
 	"github.com/kuryr/kuryr/datapath/nft"
@@ -102,38 +100,19 @@ func (k *kernel) readTable(ctx context.Context, s *state, f nftables.TableFamily
 	return k.readChains(s, f, fixed)
 }
 
-// readSet reads a set. While the kernel spreads a hash table over more buckets, which it
-// does behind the back of who fills it, a listing that goes on in another message misses
-// elements, and has others twice, just as many: then it is read again.
+// readSet reads a set. Of endpoints that went no single one matters.
 func (k *kernel) readSet(ctx context.Context, f nftables.TableFamily, name string) ([]nft.Element, error) {
-	wait := backoff.Backoff{Min: time.Millisecond, Max: time.Second}
-	for reads := 1; ; reads++ {
-		elements, err := k.in(f).Elements(k.nft, name, false)
-		if err != nil {
-			return nil, err
-		}
-		seen := make(map[string]bool, len(elements))
-		for i, e := range elements {
-			if strings.HasPrefix(name, "profile") {
-				elements[i].Value = "" // its key says it all
-			}
-			seen[e.Key+e.End] = true
-		}
-		if len(seen) == len(elements) || strings.HasPrefix(name, "left") { // of which no one matters
-			return elements, nil
-		}
-		if reads == maxReads {
-			return nil, fmt.Errorf("read set %s: it never was the same from beginning to end", name)
-		}
-		if err := wait.Wait(ctx); err != nil { // no event reports that the kernel is done
-			return nil, err
+	if strings.HasPrefix(name, "left") {
+		return k.in(f).Elements(k.nft, name, false)
+	}
+	elements, err := k.in(f).StableElements(ctx, k.nft, name)
+	if strings.HasPrefix(name, "profile") {
+		for i := range elements {
+			elements[i].Value = "" // its key says it all
 		}
 	}
+	return elements, err
 }
-
-// maxReads bounds the reads of a set that the kernel moves. A move takes milliseconds, but may have
-// to wait about a second for other work of the kernel.
-const maxReads = 11
 
 // readChains compares chains by their rules' stamps.
 func (k *kernel) readChains(s *state, f nftables.TableFamily, fixed []nft.Chain) error {

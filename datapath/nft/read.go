@@ -3,9 +3,11 @@
 package nft
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -96,6 +98,37 @@ func (t Table) Elements(c *Conn, set string, verdicts bool) ([]Element, error) {
 		}
 	}
 	return elements, nil
+}
+
+// longestPause ends the attempts to read a set that the kernel moves. A move takes milliseconds,
+// but may wait about a second for other work of the kernel.
+const longestPause = time.Second
+
+// StableElements reads a set whose elements have no verdicts. While the kernel spreads a hash table over
+// more buckets, a listing of several parts misses elements and has as many others twice. No event
+// reports the end of that, so such a set is read again, with growing pauses.
+func (t Table) StableElements(ctx context.Context, c *Conn, set string) ([]Element, error) {
+	for pause := time.Millisecond; ; pause *= 2 {
+		list, err := t.Elements(c, set, false)
+		if err != nil {
+			return nil, err
+		}
+		seen := make(map[string]bool, len(list))
+		for _, e := range list {
+			seen[e.Key+e.End] = true
+		}
+		if len(seen) == len(list) {
+			return list, nil
+		}
+		if pause > longestPause {
+			return nil, fmt.Errorf("read set %s: it changes during each listing", set)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // verdictChain is the chain that a verdict leads to. The library returns the bare attributes.

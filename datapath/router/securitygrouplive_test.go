@@ -555,7 +555,7 @@ func TestFilterReconcile(t *testing.T) {
 		"nft flush set bridge kuryr_policy with_ports",
 		"nft flush map bridge kuryr_policy ingress",
 		"nft flush set bridge kuryr_policy members4-client",
-		"nft flush set bridge kuryr_policy prefixes6-places",
+		"nft flush set bridge kuryr_policy ranges6-places",
 		"nft flush set bridge kuryr_policy pairs4-client",
 		"nft add element bridge kuryr_policy members4-client '{ 1.2.3.4 }'",
 		"nft add element bridge kuryr_policy ports '{ \"tapx\" : 7 }'",

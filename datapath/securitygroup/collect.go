@@ -89,13 +89,14 @@ func (f *Filter) needed() (names map[string]bool, gone []nft.Element, err error)
 	for chain := range groups {
 		names[chain] = true
 		_, group, _ := strings.Cut(chain, "-")
-		names[hash8("group", group)] = true
+		names[hash8(kindGroup, group)] = true
 		need(memberSets(group))
 		err := f.namedBy(chain, func(name string) {
 			kind, id, _ := strings.Cut(name, "-")
 			switch kind + "-" {
-			case addressSet("", nft.V4), addressSet("", nft.V6):
-				names[hash8("set", id)] = true
+			case hostSet("", nft.V4), hostSet("", nft.V6),
+				earlierSet("", nft.V4), earlierSet("", nft.V6):
+				names[hash8(kindSet, id)], names[name] = true, true
 				need(addressSets(id))
 			case memberSet("", nft.V4), memberSet("", nft.V6):
 				need(memberSets(id))

@@ -68,8 +68,14 @@ func (f *Filter) UpdateGroups(groups []Group, sets []Set) error {
 	return nil
 }
 
-func (g Group) revision() nft.Element { return revision("group", g.ID, g.Revision) }
-func (s Set) revision() nft.Element   { return revision("set", s.ID, s.Revision) }
+// The kinds of revisions. Earlier versions, with one set for an address group, have "set".
+const (
+	kindGroup = "group"
+	kindSet   = "address group"
+)
+
+func (g Group) revision() nft.Element { return revision(kindGroup, g.ID, g.Revision) }
+func (s Set) revision() nft.Element   { return revision(kindSet, s.ID, s.Revision) }
 
 func revision(kind, id string, number int64) nft.Element {
 	return nft.Element{Set: setRevisions, Key: hash8(kind, id) + hash8(strconv.FormatInt(number, 10))}
@@ -129,11 +135,18 @@ func (f *Filter) queueGroups(t *transaction, groups []Group, sets []Set) error {
 		}
 	}
 	for _, s := range sets {
-		inside, err := f.readElements(addressSet(s.ID, nft.V4), addressSet(s.ID, nft.V6))
+		var names []string
+		for _, own := range addressSets(s.ID) {
+			names = append(names, own.Name)
+		}
+		inside, err := f.readElements(names...)
 		if err != nil {
 			return err
 		}
 		t.syncElements(inside, s.elements())
+		if err := f.queueEarlier(t, s); err != nil {
+			return err
+		}
 	}
 	t.AddChains(filter, fresh)
 	return nil

@@ -18,8 +18,8 @@ import (
 
 // A group is four chains: for each direction one that what begins is judged by, and one
 // for the answers, in which each rule stands with source and destination swapped. A rule
-// is a rule in both, whatever the number of ports, and two of each where it names a
-// group, whose members' addresses and allowed pairs are in a set each.
+// is a rule in both, whatever the number of ports. It is two of each where it names a
+// security group or an address group: single addresses and prefixes are in a set each.
 
 // compile gives the group's chains.
 func (g Group) compile() ([]nft.Chain, error) {
@@ -130,7 +130,10 @@ func (r Rule) compile(answer bool) []nft.Exprs {
 			nft.Join(match, inSet(ranged, memberPairSet(r.RemoteGroup, v)), learn),
 		}
 	case r.RemoteSet != "":
-		return []nft.Exprs{nft.Join(match, inSet(ranged, addressSet(r.RemoteSet, v)), learn)}
+		return []nft.Exprs{
+			nft.Join(match, inSet(address, hostSet(r.RemoteSet, v)), learn),
+			nft.Join(match, inSet(ranged, rangeSet(r.RemoteSet, v)), learn),
+		}
 	}
 	return []nft.Exprs{nft.Join(match, learn)}
 }
@@ -164,7 +167,8 @@ func memberSets(group string) []nftables.Set {
 func addressSets(set string) []nftables.Set {
 	var list []nftables.Set
 	for _, v := range nft.Versions {
-		list = append(list, nft.RangeSet(addressSet(set, v), v))
+		list = append(list, nftables.Set{Name: hostSet(set, v), KeyType: v.AddrType()},
+			nft.RangeSet(rangeSet(set, v), v))
 	}
 	return list
 }
@@ -178,7 +182,12 @@ func prefixElement(name func(id string, v nft.Version) string, id string, p neti
 func (s Set) elements() []nft.Element {
 	var list []nft.Element
 	for _, p := range ipprefix.Widest(s.Prefixes) {
-		list = append(list, prefixElement(addressSet, s.ID, p))
+		if p.IsSingleIP() {
+			set := hostSet(s.ID, nft.VersionOf(p.Addr()))
+			list = append(list, nft.Element{Set: set, Key: nft.Addr(p.Addr())})
+		} else {
+			list = append(list, prefixElement(rangeSet, s.ID, p))
+		}
 	}
 	return list
 }

@@ -3,6 +3,7 @@
 package securitygroup
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -92,7 +93,7 @@ func (f *Filter) readSets() (map[string]*nftables.Set, error) {
 func (f *Filter) readElements(sets ...string) ([]nft.Element, error) {
 	var all []nft.Element
 	for _, name := range sets {
-		list, err := filter.Elements(f.conn, name, isVerdictMap(name))
+		list, err := f.read(name)
 		if nft.IsAbsent(err) {
 			continue
 		}
@@ -102,6 +103,13 @@ func (f *Filter) readElements(sets ...string) ([]nft.Element, error) {
 		all = append(all, list...)
 	}
 	return all, nil
+}
+
+func (f *Filter) read(set string) ([]nft.Element, error) {
+	if isVerdictMap(set) {
+		return filter.Elements(f.conn, set, true)
+	}
+	return filter.StableElements(context.Background(), f.conn, set)
 }
 
 // syncRules makes a chain that is there have these rules, by the fewest changes; their
@@ -139,7 +147,8 @@ func (t *transaction) syncRules(f *Filter, c nft.Chain, ordered bool) (differs b
 			missing[s]--
 			continue
 		}
-		t.narrower, differs = true, true
+		t.narrower = t.narrower || !isReplaced(have[i], s, missing)
+		differs = true
 		t.DeleteRule(filter, c.Name, have[i].Handle)
 	}
 	for i, s := range wanted {

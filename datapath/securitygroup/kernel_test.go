@@ -78,7 +78,8 @@ func TestListing(t *testing.T) {
 		{ID: "6", RemoteSet: "s"},
 	}}}, []Set{{ID: "s", Revision: 1, Prefixes: []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.2.0.0/16"),
-		netip.MustParsePrefix("fd00::/8"),
+		netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.1/32"),
+		netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("2001:db8::7/128"),
 	}}}))
 	for chain, want := range map[string][]string{
 		"egress-g": {
@@ -94,14 +95,16 @@ func TestListing(t *testing.T) {
 			`icmp type echo-request icmp code net-unreachable goto learn_in4_began_in comment "rule 4`,
 			`meta l4proto sctp ip6 saddr @members6-h goto learn_in6_began_in comment "rule 5`,
 			`meta l4proto sctp meta protocol . ip6 saddr @pairs6-h goto learn_in6_began_in comment "rule 5`,
-			`meta protocol . ip saddr @prefixes4-s goto learn_in4_began_in comment "rule 6`,
+			`ip saddr @hosts4-s goto learn_in4_began_in comment "rule 6`,
+			`meta protocol . ip saddr @ranges4-s goto learn_in4_began_in comment "rule 6`,
 		},
 		"ingress_answers-g": {
 			`tcp sport 80-90 ip daddr 10.1.0.0/16 goto learn_out4_began_in comment "rule 3`,
 			`icmp type echo-reply goto learn_out4_began_in comment "rule 4`,
 			`ip6 daddr @members6-h goto learn_out6_began_in comment "rule 5`,
 			`meta protocol . ip6 daddr @pairs6-h goto learn_out6_began_in comment "rule 5`,
-			`meta protocol . ip daddr @prefixes4-s goto learn_out4_began_in comment "rule 6`,
+			`ip daddr @hosts4-s goto learn_out4_began_in comment "rule 6`,
+			`meta protocol . ip daddr @ranges4-s goto learn_out4_began_in comment "rule 6`,
 		},
 	} {
 		listing := runNFT(t, ns, "list", "chain", "bridge", tableName, chain)
@@ -121,10 +124,14 @@ func TestListing(t *testing.T) {
 			}
 		}
 	}
-	if set := runNFT(
-		t, ns, "list", "set", "bridge", tableName, "prefixes4-s",
-	); !strings.Contains(set, "elements = { ip . 10.0.0.0/8 }") {
-		t.Errorf("the prefixes: %s", set)
+	for name, want := range map[string]string{
+		"ranges4-s": "ip . 10.0.0.0/8", "hosts4-s": "192.0.2.7",
+		"ranges6-s": "ip6 . fd00::/8", "hosts6-s": "2001:db8::7",
+	} {
+		set := runNFT(t, ns, "list", "set", "bridge", tableName, name)
+		if !strings.Contains(set, "elements = { "+want+" }") {
+			t.Errorf("%s has not just %s: %s", name, want, set)
+		}
 	}
 }
 

@@ -63,11 +63,13 @@ func (d Direction) side() string {
 
 var directions = []Direction{Egress, Ingress}
 
-// The sets of a group's members: their addresses; their allowed pairs. And the prefixes
-// of an address group.
+// The sets of a group's members: their addresses; their allowed pairs. And the sets of an
+// address group: single addresses, which are removed from a hash set in no time, and wider
+// prefixes.
 func memberSet(group string, v nft.Version) string     { return "members" + v.String() + "-" + group }
 func memberPairSet(group string, v nft.Version) string { return "pairs" + v.String() + "-" + group }
-func addressSet(set string, v nft.Version) string      { return "prefixes" + v.String() + "-" + set }
+func hostSet(set string, v nft.Version) string         { return "hosts" + v.String() + "-" + set }
+func rangeSet(set string, v nft.Version) string        { return "ranges" + v.String() + "-" + set }
 
 func groupChain(group string, d Direction, answer bool) string {
 	return judges(d, answer) + "-" + group

@@ -251,7 +251,12 @@ func (f *Filter) repair(want image, dry bool, note func(object, want, have strin
 	for _, e := range more {
 		note("nft element "+e.Set, e.String(), "")
 	}
-	if len(gone) > 0 {
+	lost, err := f.lost(sets, want)
+	if err != nil {
+		return err
+	}
+	isRule := func(e nft.Element) bool { return e.Set != setRevisions }
+	if lost || slices.ContainsFunc(gone, isRule) {
 		t.narrower = true
 	}
 	t.DeleteElements(filter, gone)
@@ -288,7 +293,8 @@ func isLeftover(name string) bool {
 		}
 	}
 	for _, v := range nft.Versions {
-		for _, set := range []string{memberSet("", v), memberPairSet("", v), addressSet("", v)} {
+		for _, set := range []string{memberSet("", v), memberPairSet("", v), hostSet("", v),
+			rangeSet("", v), earlierSet("", v)} {
 			if found && kind+"-" == set {
 				return true
 			}
