@@ -247,6 +247,28 @@ func TestDrops(t *testing.T) {
 		must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{filtered}, []router.Port{one.c.port}))
 	}
 
+	// An address group has its single addresses and its prefixes in a set each.
+	friends := securitygroup.Group{ID: "friends", Revision: 1,
+		Rules: []securitygroup.Rule{{ID: "friends", RemoteSet: "friends"}}}
+	of := e.port
+	of.Groups = []string{friends.ID}
+	for i, prefix := range []string{"10.1.0.2/32", "10.1.0.0/28", "10.1.0.9/32"} {
+		set := securitygroup.Set{ID: "friends", Revision: int64(i),
+			Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
+		must(t, w.f.UpdateGroups(t.Context(), r.id, []securitygroup.Group{friends},
+			[]securitygroup.Set{set}))
+		if i == 0 {
+			must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{e.port}, []router.Port{of}))
+		}
+		got := follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.1.0.3", 0), sites, 3)
+		if set.Prefixes[0].Contains(netip.MustParseAddr("10.1.0.2")) {
+			wants(t, got, Answered, true)
+		} else {
+			wants(t, got, Dropped, false, `"no rule lets it pass"`, "ingress_of_")
+		}
+	}
+	must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{of}, []router.Port{e.port}))
+
 	// The guard: an address that is not the port's, then elements that are gone.
 	w.sh(c.ns, "ip addr add 10.1.0.77/24 dev eth0")
 	spoof := flow(unix.IPPROTO_ICMP, "10.1.0.77", "10.1.0.3", 0)
