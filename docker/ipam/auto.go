@@ -43,7 +43,7 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 		return p, api.RefuseFor(err, "the host's routes could not be read: name a subnet")
 	}
 	routes = slices.DeleteFunc(slices.Clone(routes), func(p netip.Prefix) bool { return p.Bits() == 0 })
-	p, ok, err := s.unansweredPool(ctx, s.pools.Rows(), func(p poolRow) bool {
+	p, ok, err := s.unansweredPool(ctx, s.pools.Unacked(), func(p poolRow) bool {
 		return p.Spec.Space == r.AddressSpace && !p.Spec.Sub.IsValid() && isPart(pools, p.Spec.CIDR) &&
 			!slices.ContainsFunc(routes, p.Spec.CIDR.Overlaps)
 	})
@@ -106,10 +106,8 @@ func (s *Service) nextPrefix(
 	if slices.ContainsFunc(routes, cidr.Overlaps) || cidr.Addr() != from {
 		return cidr, false, nil
 	}
-	for p := range s.pools.Rows() {
-		if p.Spec.CIDR.Overlaps(cidr) {
-			return cidr, false, nil
-		}
+	if s.overlapsPool(cidr) {
+		return cidr, false, nil
 	}
 	_, taken, err := sdn.First(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{
 		Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},

@@ -31,8 +31,21 @@ type PoolSpec struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Index implements reconcile.Indexed.
-func (p PoolSpec) Index() []string { return []string{p.CIDR.String()} }
+// Index implements reconcile.Indexed: the range, and the blocks that it is a part of.
+func (p PoolSpec) Index() []string {
+	values := []string{p.CIDR.String()}
+	for bits := blockBits; bits < p.CIDR.Bits(); bits += blockBits {
+		values = append(values, blockOf(p.CIDR, bits))
+	}
+	return values
+}
+
+// blockBits is the difference in length of the blocks by which the ranges within a range are found.
+const blockBits = 8
+
+func blockOf(p netip.Prefix, bits int) string {
+	return "block/" + netip.PrefixFrom(p.Addr(), bits).Masked().String()
+}
 
 // Standing returns the existing subnet that stands for the range, "" if none does.
 func (p PoolSpec) Standing() sdn.ID {
@@ -218,6 +231,25 @@ func (s *Service) issue(pool string) {
 
 // ofRange yields the rows of the pools of a range.
 func (s *Service) ofRange(cidr netip.Prefix) iter.Seq[poolRow] { return s.pools.ByIndex(cidr.String()) }
+
+// overlapsPool reports whether the row of a pool has a range that overlaps another.
+func (s *Service) overlapsPool(cidr netip.Prefix) bool {
+	for bits := range cidr.Bits() + 1 {
+		for range s.ofRange(netip.PrefixFrom(cidr.Addr(), bits).Masked()) {
+			return true
+		}
+	}
+	rows := s.pools.Rows()
+	if bits := cidr.Bits() / blockBits * blockBits; bits > 0 {
+		rows = s.pools.ByIndex(blockOf(cidr, bits))
+	}
+	for p := range rows {
+		if p.Spec.CIDR.Overlaps(cidr) {
+			return true
+		}
+	}
+	return false
+}
 
 // unansweredPool returns a pool of an earlier process that the engine was not told of, as far as
 // is known, and that fits.

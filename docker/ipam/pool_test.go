@@ -391,6 +391,38 @@ func TestFreePrefix(t *testing.T) {
 	})
 }
 
+// A range overlaps a pool's exactly if one of all pools' ranges says so.
+func TestOverlapsPool(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	rapid.Check(t, func(r *rapid.T) {
+		draw := func() netip.Prefix {
+			a := netip.AddrFrom4([4]byte{10, rapid.Byte().Draw(r, "second") % 4, rapid.Byte().Draw(r, "third")})
+			bits := rapid.IntRange(1, 32).Draw(r, "length")
+			if rapid.Bool().Draw(r, "v6") {
+				long := [16]byte{0: 0xfd, 5: a.As4()[1], 7: a.As4()[2]}
+				return netip.PrefixFrom(netip.AddrFrom16(long), bits+36).Masked()
+			}
+			return netip.PrefixFrom(a, bits).Masked()
+		}
+		var taken []netip.Prefix
+		for p := range e.s.pools.Rows() {
+			taken = append(taken, p.Spec.CIDR)
+		}
+		if p := draw(); p.Bits() > 8 && !slices.ContainsFunc(taken, p.Overlaps) {
+			_, err := e.s.makePool(t.Context(), PoolSpec{Space: api.LocalSpace, CIDR: p})
+			e.must(err)
+			taken = append(taken, p)
+		}
+		for range 20 {
+			p := draw()
+			if got, want := e.s.overlapsPool(p), slices.ContainsFunc(taken, p.Overlaps); got != want {
+				r.Fatalf("%s overlaps one of %v: %v, want %v", p, taken, got, want)
+			}
+		}
+	})
+}
+
 // The search for a free range asks the SDN once for an automatic pool, however many ranges of it are
 // used, by this host or by another.
 func TestAutomaticPoolsAskOnce(t *testing.T) {

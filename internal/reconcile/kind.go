@@ -250,6 +250,11 @@ func (k *Kind[S, T]) Rows() iter.Seq[Row[S, T]] {
 	return k.each(func(t *table) iter.Seq2[string, *row] { return maps.All(t.rows) })
 }
 
+// Unacked yields the rows that no later call has named and no engine has listed, in no order.
+func (k *Kind[S, T]) Unacked() iter.Seq[Row[S, T]] {
+	return k.each(func(t *table) iter.Seq2[string, *row] { return maps.All(t.unacked) })
+}
+
 // ByIndex yields the rows whose Spec is Indexed by the value, in no order.
 func (k *Kind[S, T]) ByIndex(value string) iter.Seq[Row[S, T]] {
 	return k.each(func(t *table) iter.Seq2[string, *row] { return t.indexed.of(value) })

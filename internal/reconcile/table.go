@@ -10,7 +10,8 @@ import (
 type table struct {
 	rows       map[string]*row
 	unfinished map[string]*row // those on which Run has work
-	indexed    index           // by what Indexed returns
+	unacked    map[string]*row
+	indexed    index // by what Indexed returns
 }
 
 // index has rows by a value that several may share.
@@ -52,7 +53,7 @@ func (x index) of(value string) iter.Seq2[string, *row] {
 	return func(yield func(string, *row) bool) { yield(m.name, m.row) }
 }
 
-func newTable() table { return table{map[string]*row{}, map[string]*row{}, index{}} }
+func newTable() table { return table{map[string]*row{}, map[string]*row{}, map[string]*row{}, index{}} }
 
 func unfinished(t *table) iter.Seq2[string, *row] { return maps.All(t.unfinished) }
 
@@ -64,6 +65,9 @@ func (t *table) add(name string, r *row) {
 	if r.isUnfinished() {
 		t.unfinished[name] = r
 	}
+	if !r.Acked {
+		t.unacked[name] = r
+	}
 	for _, value := range r.index() {
 		t.indexed.add(value, name, r)
 	}
@@ -72,6 +76,7 @@ func (t *table) add(name string, r *row) {
 func (t *table) remove(name string, r *row) {
 	delete(t.rows, name)
 	delete(t.unfinished, name)
+	delete(t.unacked, name)
 	for _, value := range r.index() {
 		t.indexed.remove(value, name)
 	}

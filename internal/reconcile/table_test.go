@@ -154,3 +154,22 @@ func BenchmarkOtherKinds(b *testing.B) {
 		})
 	}
 }
+
+// The unacknowledged rows of a kind are those that no later call has named, also after a restart.
+func TestUnacked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	s := open(t, path)
+	k := Register(s, "port", &fakeTarget{}, Options[string, string]{})
+	for _, key := range []string{"new", "named", "gone"} {
+		set(t, k, Request[string]{Key: key, Spec: "1"})
+	}
+	wantKeys(t, "unacknowledged", keysOf(k.Unacked()), "gone", "named", "new")
+	k.Ack("named")
+	succeed(t, "Remove", k.Remove(t.Context(), "gone"))
+	for range 2 {
+		wantKeys(t, "unacknowledged", keysOf(k.Unacked()), "new")
+		succeed(t, "Close", s.Close())
+		s = open(t, path)
+		k = Register(s, "port", &fakeTarget{}, Options[string, string]{})
+	}
+}
