@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"net"
 	"net/netip"
 
 	"github.com/kuryr/kuryr/docker/api"
@@ -37,7 +36,7 @@ func (d *Driver) newServices(source engine.Source) {
 	})
 	c := endpoints.Config{
 		SDN: d.sdn, Names: d.names, Host: d.host, Binder: d.binder,
-		Networks: d.networks, Addresses: localAddresses{d.ipam, d.sdn},
+		Networks: d.networks, Addresses: localAddresses{d.ipam},
 		HostPorts: d.hostPorts, Proxy: d.proxy, WaitActive: d.waitActive, ExposedGroups: d.external,
 		Refused: d.ipam.Refused, Timeout: d.timeout, Records: d.records, Log: d.log, Engine: list,
 	}
@@ -47,7 +46,7 @@ func (d *Driver) newServices(source engine.Source) {
 			Timeout: d.timeout, Log: d.log, Binder: d.binder, Networks: d.networks, IPAM: d.ipam,
 			DeleteEndpoint: func(ctx context.Context, id string) error { return d.endpoints.Delete(ctx, id) },
 		})
-		c.Networks, c.Addresses = d, swarmAddresses{d.swarm, localAddresses{d.ipam, d.sdn}}
+		c.Networks, c.Addresses = d, d.swarm
 		c.YieldMAC = d.swarm.YieldMAC
 	}
 	d.endpoints = endpoints.New(d.database, c)
@@ -71,44 +70,13 @@ func (d *Driver) Find(ctx context.Context, network string) (networks.View, error
 }
 
 // localAddresses are the addresses of networks of one engine.
-type localAddresses struct {
-	*ipam.Service
-	sdn sdn.Provider
-}
+type localAddresses struct{ *ipam.Service }
 
 // At implements endpoint.Addresses.
 func (a localAddresses) At(
-	ctx context.Context, n networks.View, addresses []netip.Prefix, mac net.HardwareAddr,
+	ctx context.Context, n networks.View, addresses []netip.Prefix,
 ) ([]ipam.Held, error) {
-	held, err := a.Service.At(ctx, n.Subnets, addresses, mac)
-	for i, h := range held {
-		switch {
-		case err != nil:
-			return nil, err
-		case h.Ref == "":
-		case h.Existing: // its user may have changed it
-			held[i].Port, err = a.sdn.Port(ctx, h.Port.ID)
-		default:
-			held[i].Port.Revision = 0 // only this process changes the port, and the row's may be old
-		}
-	}
-	return held, err
-}
-
-// swarmAddresses are the addresses in the global scope.
-type swarmAddresses struct {
-	*swarm.Service
-	local localAddresses
-}
-
-// At implements endpoint.Addresses.
-func (a swarmAddresses) At(
-	ctx context.Context, n networks.View, addresses []netip.Prefix, mac net.HardwareAddr,
-) ([]ipam.Held, error) {
-	if n.Swarm {
-		return a.Service.At(ctx, n, addresses, mac)
-	}
-	return a.local.At(ctx, n, addresses, mac)
+	return a.Service.At(ctx, n.Subnets, addresses)
 }
 
 // activate answers the handshake, which each engine process sends once.

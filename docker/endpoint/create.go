@@ -147,7 +147,7 @@ func (s *Service) refuse(p sdn.Port, r *api.CreateEndpointRequest, refusal error
 func (s *Service) requested(ctx context.Context, n network.View, r *api.CreateEndpointRequest) ([]ipam.Held, error) {
 	o := r.Options
 	if o.Port == "" {
-		return s.Addresses.At(ctx, n, r.Addresses, r.MAC)
+		return s.Addresses.At(ctx, n, r.Addresses)
 	}
 	port, err := s.SDN.Port(ctx, o.Port)
 	switch {
@@ -159,16 +159,12 @@ func (s *Service) requested(ctx context.Context, n network.View, r *api.CreateEn
 		return nil, api.Refuse("option %s: port %s is not of network %s", o.PortOption, port.ID, r.NetworkID)
 	}
 	for _, a := range r.Addresses {
-		if !hasAddress(port, a.Addr()) {
+		if !identity.HasAddress(port, a.Addr()) {
 			return nil, api.Refuse("option %s: port %s has %s, not %s: give the container its addresses by "+
 				"--ip and --ip6", o.PortOption, port.ID, identity.Addresses(port), a.Addr())
 		}
 	}
 	return []ipam.Held{{Port: port, Existing: !s.isOwn(port)}}, nil
-}
-
-func hasAddress(p sdn.Port, addr netip.Addr) bool {
-	return slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == addr })
 }
 
 // isOwn reports whether a port is of this installation, or of kuryr-libnetwork on this host or on

@@ -127,13 +127,13 @@ func (t endpointTarget) detach(ctx context.Context, id string, port sdn.Port, un
 		// A bound port keeps its MAC, so that is another step.
 		unbound, err := t.SDN.UpdatePort(ctx, port.ID, patch)
 		if err != nil {
-			return ignoreAbsent(err)
+			return identity.IgnoreAbsent(err)
 		}
 		patch = sdn.PortPatch{Patch: sdn.Patch{IfRevision: unbound.Revision}, MAC: mac}
 	}
 	now, err := t.SDN.UpdatePort(ctx, port.ID, patch)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	// The answer has tags that the user has added since the port was read.
 	tags := identity.UserTags(now.Tags)
@@ -142,7 +142,7 @@ func (t endpointTarget) detach(ctx context.Context, id string, port sdn.Port, un
 	}
 	revised := sdn.PortPatch{Patch: sdn.Patch{IfRevision: now.Revision, Tags: &tags}}
 	_, err = t.SDN.UpdatePort(ctx, port.ID, revised)
-	return ignoreAbsent(err)
+	return identity.IgnoreAbsent(err)
 }
 
 // macBefore returns the MAC that an existing port had by what is undone, nil if it has that.

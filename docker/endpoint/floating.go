@@ -154,11 +154,11 @@ func (t floatTarget) Delete(
 func (t floatTarget) letGo(ctx context.Context, f FloatingSpec) error {
 	now, err := t.SDN.FloatingIP(ctx, f.Existing)
 	if err != nil || now.Target.Port != f.Target.Port {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	patch := sdn.FloatingIPPatch{Patch: sdn.Patch{IfRevision: now.Revision}, Target: &sdn.Target{}}
 	_, err = t.SDN.UpdateFloatingIP(ctx, f.Existing, patch)
-	return ignoreAbsent(err)
+	return identity.IgnoreAbsent(err)
 }
 
 // deleteUnknown deletes the floating IP of an endpoint without a row. Its port's tag names it.
@@ -180,7 +180,7 @@ func (t floatTarget) deleteUnknown(ctx context.Context, o reconcile.Object, port
 		case f.Key.IsZero() && (asked == string(f.ID) || asked == f.Address.String()):
 			err = t.letGo(ctx, FloatingSpec{Existing: f.ID, Target: f.Target})
 		}
-		if ignoreAbsent(err) != nil {
+		if identity.IgnoreAbsent(err) != nil {
 			return err
 		}
 	}

@@ -160,5 +160,5 @@ func (s *Service) deleteOwnFloatingIP(ctx context.Context, key sdn.Key) error {
 	if !ok {
 		return reconcile.ErrAbsent
 	}
-	return ignoreAbsent(s.SDN.DeleteFloatingIP(ctx, found.ID))
+	return identity.IgnoreAbsent(s.SDN.DeleteFloatingIP(ctx, found.ID))
 }

@@ -62,9 +62,9 @@ func (t publicationTarget) closeExposed(ctx context.Context, o reconcile.Object,
 		return err
 	}
 	for _, port := range ports {
-		if err := t.SDN.RemoveGroups(ctx, port.ID, []sdn.ID{group}); ignoreAbsent(err) != nil {
+		if err := t.SDN.RemoveGroups(ctx, port.ID, []sdn.ID{group}); identity.IgnoreAbsent(err) != nil {
 			return err
 		}
 	}
-	return ignoreAbsent(t.SDN.DeleteSecurityGroup(ctx, group))
+	return identity.IgnoreAbsent(t.SDN.DeleteSecurityGroup(ctx, group))
 }

@@ -251,16 +251,16 @@ func (t publicationTarget) endForwards(
 		query := sdn.ForwardQuery{FloatingIPs: []sdn.ID{p.Existing}, Ports: []sdn.ID{p.Port}}
 		forwards, err := sdn.All(t.SDN.FindForwards(ctx, query))
 		if err != nil || len(forwards) == 0 {
-			return ignoreAbsent(err)
+			return identity.IgnoreAbsent(err)
 		}
 		var ids []sdn.ID
 		for _, f := range forwards {
 			ids = append(ids, f.ID)
 		}
-		return ignoreAbsent(t.SDN.DeleteForwards(ctx, p.Existing, ids))
+		return identity.IgnoreAbsent(t.SDN.DeleteForwards(ctx, p.Existing, ids))
 	}
 	if last.FloatingIP != "" {
-		return ignoreAbsent(t.SDN.DeleteFloatingIP(ctx, last.FloatingIP))
+		return identity.IgnoreAbsent(t.SDN.DeleteFloatingIP(ctx, last.FloatingIP))
 	}
 	return t.deleteOwnFloatingIP(ctx, t.forwardKey(o))
 }

@@ -44,8 +44,8 @@ type Networks interface {
 
 // Addresses finds the ports that were requested with addresses.
 type Addresses interface {
-	// At returns the ports of a network that have the addresses or the MAC.
-	At(ctx context.Context, n network.View, addresses []netip.Prefix, mac net.HardwareAddr) ([]ipam.Held, error)
+	// At returns the ports of a network that have the addresses, as they are now.
+	At(ctx context.Context, n network.View, addresses []netip.Prefix) ([]ipam.Held, error)
 	// Merge makes one port of several, and deletes the others.
 	Merge(ctx context.Context, held []ipam.Held) (ipam.Held, error)
 	// Deleting reports whether the row of a port is being deleted.
@@ -224,13 +224,6 @@ func (e *PlugError) Error() string { return "plugging the interface failed: " + 
 
 // Unwrap returns the cause.
 func (e *PlugError) Unwrap() error { return e.Err }
-
-func ignoreAbsent(err error) error {
-	if sdn.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
 
 // absent returns the error of a deletion: reconcile.ErrAbsent if there was nothing to delete, as on
 // an SDN that has no such objects.

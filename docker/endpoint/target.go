@@ -233,7 +233,7 @@ func (t endpointTarget) Delete(ctx context.Context, o reconcile.Object, e Spec, 
 	case port.Key.Kind == identity.KindEndpoint && len(held(port)) == 0:
 		return t.SDN.DeletePorts(ctx, []sdn.ID{port.ID})
 	}
-	return ignoreAbsent(t.park(ctx, e, port))
+	return identity.IgnoreAbsent(t.park(ctx, e, port))
 }
 
 // current reads the port of an endpoint, unless only this process changes it. After a create without

@@ -32,3 +32,11 @@ func isRefusal(err error) bool {
 	return sdn.IsInvalid(err) || sdn.IsDenied(err) || sdn.IsUnsupported(err) ||
 		sdn.IsExhausted(err) || sdn.IsNotFound(err) || sdn.IsConflict(err)
 }
+
+// IgnoreAbsent returns the error of a call about an object that may be gone.
+func IgnoreAbsent(err error) error {
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

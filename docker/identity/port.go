@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,4 +80,9 @@ func Addresses(p sdn.Port) string {
 		list = append(list, a.Addr.String())
 	}
 	return strings.Join(list, " ")
+}
+
+// HasAddress reports whether a port has an address.
+func HasAddress(p sdn.Port, a netip.Addr) bool {
+	return slices.ContainsFunc(p.Addresses, func(has sdn.Address) bool { return has.Addr == a })
 }

@@ -112,10 +112,6 @@ func addressOn(p sdn.Port, subnet sdn.ID) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-func hasAddress(p sdn.Port, addr netip.Addr) bool {
-	return slices.ContainsFunc(p.Addresses, func(a sdn.Address) bool { return a.Addr == addr })
-}
-
 // complete returns what is asked of a port together with the addresses that it has besides, as one
 // that an earlier row made.
 func (a AddressSpec) complete(last AddressState) AddressSpec {
@@ -259,7 +255,7 @@ func (s *Service) takeAddress(
 		return none, s.explain(err, p, sub, mac, q.Addr)
 	}
 	addr, ok := addressOn(state.Port, sub.ID)
-	if q.Addr.IsValid() && hasAddress(state.Port, q.Addr) {
+	if q.Addr.IsValid() && identity.HasAddress(state.Port, q.Addr) {
 		addr, ok = q.Addr, true
 	}
 	if !ok {
@@ -312,7 +308,7 @@ func (s *Service) setAddress(ctx context.Context, sub sdn.Subnet, mac string, q 
 // released since, it is so for another endpoint.
 func (a AddressState) requested(q Asked, again bool) AddressState {
 	addr := q.Addr
-	if at, ok := addressOn(a.Port, q.Subnet); ok && !hasAddress(a.Port, addr) {
+	if at, ok := addressOn(a.Port, q.Subnet); ok && !identity.HasAddress(a.Port, addr) {
 		addr = at
 	}
 	if i := slices.Index(a.Freed, addr); i >= 0 {
@@ -384,7 +380,7 @@ func (s *Service) owners(spec AddressSpec) []string {
 // inUse returns the refusal of a port that an endpoint has.
 func inUse(p sdn.Port, mac string, addr netip.Addr) error {
 	switch {
-	case addr.IsValid() && hasAddress(p, addr):
+	case addr.IsValid() && identity.HasAddress(p, addr):
 		return api.Refuse("address %s is in use by another endpoint", addr)
 	case mac != "":
 		return api.Refuse("MAC %s is in use by another endpoint of the network", mac)
@@ -429,10 +425,10 @@ type Held struct {
 // At returns the ports that have the addresses, which are of the subnets of a network: those that
 // were requested with them, and others.
 func (s *Service) At(
-	ctx context.Context, subnets []sdn.Subnet, addresses []netip.Prefix, _ net.HardwareAddr,
+	ctx context.Context, subnets []sdn.Subnet, addresses []netip.Prefix,
 ) (held []Held, err error) {
 	has := func(addr netip.Addr) bool {
-		return slices.ContainsFunc(held, func(h Held) bool { return hasAddress(h.Port, addr) })
+		return slices.ContainsFunc(held, func(h Held) bool { return identity.HasAddress(h.Port, addr) })
 	}
 	for _, a := range addresses {
 		for _, sub := range subnets {
@@ -444,7 +440,11 @@ func (s *Service) At(
 				if row, err = s.remade(ctx, row); err != nil {
 					return nil, err
 				}
-				held = append(held, s.held(row))
+				h, err := s.held(ctx, row)
+				if err != nil {
+					return nil, err
+				}
+				held = append(held, h)
 				continue
 			}
 			h, ok, err := s.lookUpAddress(ctx, sub, a.Addr())
@@ -459,8 +459,14 @@ func (s *Service) At(
 	return held, nil
 }
 
-func (s *Service) held(row addressRow) Held {
-	return Held{Ref: s.addresses.Ref(row.Key), Port: row.Last.Port, Existing: row.Last.Existing}
+// held returns the port of a row. The user of an existing one may have changed it. Others only this
+// process changes, and the revision that the row has may be old.
+func (s *Service) held(ctx context.Context, row addressRow) (h Held, err error) {
+	h = Held{Ref: s.addresses.Ref(row.Key), Port: row.Last.Port, Existing: row.Last.Existing}
+	if h.Port.Revision = 0; h.Existing {
+		h.Port, err = s.sdn.Port(ctx, h.Port.ID)
+	}
+	return h, err
 }
 
 // Merge makes one port of those that an engine without MACs took the addresses of an endpoint
@@ -501,7 +507,7 @@ func (s *Service) Merge(ctx context.Context, held []Held) (Held, error) {
 		return Held{}, err
 	}
 	row, _ = s.addresses.Get(row.Key)
-	return s.held(row), nil
+	return s.held(ctx, row)
 }
 
 // rowOf returns the Wanted row that a Held names.

@@ -133,7 +133,7 @@ func TestWithoutMAC(t *testing.T) {
 	for _, id := range []sdn.ID{v4, v6} {
 		subnets = append(subnets, e.s.boundTo(e.row(id).Key)...)
 	}
-	held, err := e.s.At(t.Context(), subnets, []netip.Prefix{a4, a6}, nil)
+	held, err := e.s.At(t.Context(), subnets, []netip.Prefix{a4, a6})
 	e.must(err)
 	if len(held) != 2 || held[0].Ref == "" || held[1].Existing {
 		t.Fatalf("held %+v", held)
@@ -147,7 +147,7 @@ func TestWithoutMAC(t *testing.T) {
 	if !e.s.Deleting(held[1].Ref) {
 		t.Error("the row of the second port is there")
 	}
-	if held, err = e.s.At(t.Context(), subnets, []netip.Prefix{a4, a6}, nil); err != nil || len(held) != 1 {
+	if held, err = e.s.At(t.Context(), subnets, []netip.Prefix{a4, a6}); err != nil || len(held) != 1 {
 		t.Errorf("held %+v, %v", held, err)
 	}
 	e.release(v6, a6.String())

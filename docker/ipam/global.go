@@ -191,6 +191,8 @@ func (s *Service) HeldAt(ctx context.Context, subnet sdn.ID, addr netip.Addr) (h
 	if !ok || row.Phase != reconcile.Wanted {
 		return h, false, nil
 	}
-	row, err = s.remade(ctx, row)
-	return s.held(row), err == nil, err
+	if row, err = s.remade(ctx, row); err == nil {
+		h, err = s.held(ctx, row)
+	}
+	return h, err == nil, err
 }

@@ -181,13 +181,12 @@ func TestDatabaseLost(t *testing.T) {
 				t.Errorf("before\n%s\nafter\n%s", before, now)
 			}
 			data := &api.IPAMData{AddressSpace: api.LocalSpace, Pool: prefix("10.70.0.0/24"), Gateway: addr("10.70.0.1")}
-			no, yes := func(string) bool { return false }, func(string) bool { return true }
-			pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, yes, no)
+			pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, "new")
 			if err != nil || pools[0].ID != unused {
 				t.Errorf("pools %+v, %v", pools, err)
 			}
 			data.Pool = prefix("10.60.0.0/24")
-			if pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, yes, no); err == nil {
+			if pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, "new"); err == nil {
 				t.Errorf("pools %+v, want none: another driver's network has it", pools)
 			}
 			e.release(v4, got4)

@@ -343,7 +343,10 @@ func (s *Service) lookUpAddress(
 	}
 	if s.mayImport(p) {
 		row, err := s.importPort(ctx, p)
-		return s.held(row), err == nil, err
+		if err == nil {
+			h, err = s.held(ctx, row)
+		}
+		return h, err == nil, err
 	}
 	return Held{Port: p, Existing: !s.isOwn(p)}, true, nil
 }

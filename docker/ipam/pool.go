@@ -450,27 +450,21 @@ func (r Range) isOurs() bool {
 }
 
 // ForRanges returns the pools that the ranges of a network were requested from, in their order.
-// The engine does not tell which these are: they have the range, and no network uses them. free
-// is false for pools that another network has; own is true for those of the network itself.
-func (s *Service) ForRanges(
-	ctx context.Context, ranges []Range, free, own func(nonce string) bool,
-) ([]Pool, error) {
+// The engine does not tell which these are: they have the range, and no other network uses them.
+func (s *Service) ForRanges(ctx context.Context, ranges []Range, network string) ([]Pool, error) {
 	pools := make([]Pool, len(ranges))
 	looked := false
 	for i, r := range ranges {
 		if !r.isOurs() {
 			continue
 		}
-		taken := func(nonce string) bool {
-			return !free(nonce) || slices.ContainsFunc(pools, func(p Pool) bool { return p.Nonce == nonce })
-		}
-		p, ok := s.bestPool(r, taken, own)
+		p, ok := s.bestPool(r, pools, network)
 		if !ok && !looked {
 			looked = true
 			if err := s.lookUpPools(ctx, ranges); err != nil {
 				return nil, err
 			}
-			p, ok = s.bestPool(r, taken, own)
+			p, ok = s.bestPool(r, pools, network)
 		}
 		switch {
 		case ok:
@@ -482,15 +476,17 @@ func (s *Service) ForRanges(
 	return pools, nil
 }
 
-// bestPool returns the pool of a range that fits best what the engine requested.
-func (s *Service) bestPool(r Range, taken, own func(nonce string) bool) (best poolRow, found bool) {
+// bestPool returns the pool of a range that fits best what the engine requested, without those
+// that other ranges of the network have.
+func (s *Service) bestPool(r Range, others []Pool, network string) (best poolRow, found bool) {
 	score := -1
 	for p := range s.ofRange(r.Pool) {
-		if p.Phase != reconcile.Wanted || taken(p.Key) ||
-			r.AddressSpace != "" && p.Spec.Space != r.AddressSpace {
+		if p.Phase != reconcile.Wanted || r.AddressSpace != "" && p.Spec.Space != r.AddressSpace ||
+			slices.ContainsFunc(others, func(o Pool) bool { return o.Nonce == p.Key }) {
 			continue
 		}
-		n, fits := s.fit(r, p, own(p.Key))
+		of, _ := s.networks.Of(p.Key)
+		n, fits := s.fit(r, p, of != "" && of == network)
 		if fits && (n > score || n == score && p.Incarnation > best.Incarnation) {
 			best, score, found = p, n, true
 		}

@@ -163,18 +163,17 @@ func TestSameRangeTwice(t *testing.T) {
 		t.Error("both networks have one pool")
 	}
 	data := &api.IPAMData{AddressSpace: api.LocalSpace, Pool: prefix("10.50.0.0/24"), Gateway: addr("10.50.0.1")}
-	no, yes := func(string) bool { return false }, func(string) bool { return true }
-	pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, yes, no)
+	pools, err := e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, "new")
 	e.must(err)
 	if pools[0].ID != second || !pools[0].Fresh {
 		t.Errorf("pool %+v, want %s", pools[0], second)
 	}
-	mine := func(nonce string) bool { return nonce == e.row(first).Key }
-	if pools, err = e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, yes, mine); err != nil || pools[0].ID != first {
+	mine := e.networks[e.row(first).Key]
+	if pools, err = e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, mine); err != nil || pools[0].ID != first {
 		t.Errorf("pools %+v, %v; want that which the network has", pools, err)
 	}
 	n2 := e.network(second)
-	_, err = e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, yes, no)
+	_, err = e.s.ForRanges(t.Context(), []Range{{IPAMData: data}}, "new")
 	e.refuses(err, "the range 10.50.0.0/24 was not requested from kuryr, or is another network's")
 	for id, n := range map[sdn.ID]sdn.Network{first: n1, second: n2} {
 		e.releasePool(id)
@@ -200,7 +199,6 @@ func TestPoolsFit(t *testing.T) {
 	r.Existing.Subnet = map[bool]api.Reference{false: {Option: "neutron.subnet.uuid", ID: sub.ID}}
 	a, err := e.s.RequestPool(t.Context(), r)
 	e.must(err)
-	no, yes := func(string) bool { return false }, func(string) bool { return true }
 	own := &api.IPAMData{
 		AddressSpace: api.LocalSpace, Pool: prefix("10.50.0.0/24"), Gateway: addr("10.50.0.7"),
 		AuxAddresses: []netip.Addr{addr("10.50.0.9")},
@@ -209,14 +207,14 @@ func TestPoolsFit(t *testing.T) {
 	for want, r := range map[sdn.ID]Range{
 		plain: {IPAMData: own}, sdn.ID(a.PoolID): {IPAMData: of, Existing: true, Standing: sub.ID},
 	} {
-		pools, err := e.s.ForRanges(t.Context(), []Range{r}, yes, no)
+		pools, err := e.s.ForRanges(t.Context(), []Range{r}, "new")
 		e.must(err)
 		if pools[0].ID != want {
 			t.Errorf("pool %+v, want %s", pools[0], want)
 		}
 	}
 	other := Range{IPAMData: &api.IPAMData{AddressSpace: "LocalDefault", Pool: own.Pool}}
-	if pools, err := e.s.ForRanges(t.Context(), []Range{other}, yes, no); err != nil || pools[0].ID != "" {
+	if pools, err := e.s.ForRanges(t.Context(), []Range{other}, "new"); err != nil || pools[0].ID != "" {
 		t.Errorf("pools %+v, %v; want none for another IPAM driver", pools, err)
 	}
 }

@@ -82,7 +82,7 @@ func (s *Service) Refused(port sdn.ID, addresses []netip.Prefix) {
 	s.addresses.Note(row.Key, func(a AddressState) AddressState {
 		a.Again = slices.Clone(a.Again)
 		for _, p := range addresses {
-			if hasAddress(a.Port, p.Addr()) && !slices.Contains(a.Again, p.Addr()) {
+			if identity.HasAddress(a.Port, p.Addr()) && !slices.Contains(a.Again, p.Addr()) {
 				a.Again = append(a.Again, p.Addr())
 			}
 		}

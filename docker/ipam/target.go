@@ -244,7 +244,7 @@ func (t addressTarget) change(ctx context.Context, spec AddressSpec, last Addres
 // checkAddresses refuses an existing port that lacks an address which is asked for.
 func checkAddresses(p sdn.Port, spec AddressSpec) error {
 	for _, q := range spec.Asked {
-		if _, ok := addressOn(p, q.Subnet); !ok || q.Addr.IsValid() && !hasAddress(p, q.Addr) {
+		if _, ok := addressOn(p, q.Subnet); !ok || q.Addr.IsValid() && !identity.HasAddress(p, q.Addr) {
 			return reconcile.Refused(api.Refuse("port %s has MAC %s, but not the address that is asked for: it has %s",
 				p.ID, p.MAC, identity.Addresses(p)))
 		}

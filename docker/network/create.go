@@ -201,7 +201,7 @@ func (s *Service) planRanges(ctx context.Context, r *api.CreateNetworkRequest) (
 			ranges[i].Standing = p.existing.standing[data].ID
 		}
 	}
-	if p.pools, err = s.pools.ForRanges(ctx, ranges, s.freeFor(r.NetworkID), s.has(r.NetworkID)); err != nil {
+	if p.pools, err = s.pools.ForRanges(ctx, ranges, r.NetworkID); err != nil {
 		return p, err
 	}
 	p.fresh = true
@@ -222,22 +222,6 @@ func (s *Service) planRanges(ctx context.Context, r *api.CreateNetworkRequest) (
 		p.fresh = p.fresh && (pool.Nonce == "" || pool.Fresh)
 	}
 	return p, nil
-}
-
-// freeFor returns a function that reports whether no other network has a pool.
-func (s *Service) freeFor(network string) func(pool string) bool {
-	return func(pool string) bool {
-		id, _ := s.Of(pool)
-		return id == "" || id == network
-	}
-}
-
-// has returns a function that reports whether the network has a pool.
-func (s *Service) has(network string) func(pool string) bool {
-	return func(pool string) bool {
-		id, _ := s.Of(pool)
-		return id == network
-	}
 }
 
 // Of returns the network that has a pool, and the name of its row; "" if none has it.

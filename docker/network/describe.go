@@ -60,7 +60,7 @@ func (l lister) existing(
 ) (found, error) {
 	last.ID = spec.Existing
 	n, err := l.sdn.Network(ctx, spec.Existing)
-	if ignoreAbsent(err) != nil {
+	if identity.IgnoreAbsent(err) != nil {
 		return found{}, err
 	}
 	last.Project, last.MTU, last.NoPortSecurity = n.Project, n.MTU, n.NoPortSecurity
@@ -169,7 +169,7 @@ func (l lister) setPool(r *Range, p sdn.SubnetPool) {
 func (l lister) addAbsent(ctx context.Context, network string, pool sdn.ID, spec *Spec) error {
 	p, err := l.sdn.SubnetPool(ctx, pool)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	name, ok := identity.ParsePoolName(p.Key.Name)
 	place := identity.Values(p.Tags, tagEmptied)

@@ -63,7 +63,7 @@ func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, 
 		switch {
 		case sdn.ReasonOf(err) == sdn.Stale:
 			continue
-		case ignoreAbsent(err) != nil:
+		case identity.IgnoreAbsent(err) != nil:
 			return last, err
 		}
 		left = slices.Delete(left, at, at+1)
@@ -304,7 +304,7 @@ func (s *Service) tidyAll(ctx context.Context) error {
 			switch {
 			case g.Pool == "":
 			case s.deleteEmpty:
-				err = ignoreAbsent(s.tidy(ctx, g.Pool))
+				err = identity.IgnoreAbsent(s.tidy(ctx, g.Pool))
 			case g.Absent:
 				err = s.setAbsent(ctx, g.Pool, false)
 			}

@@ -100,7 +100,7 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 		if err == nil && n.External {
 			return n.ID, nil
 		}
-		if ignoreAbsent(err) != nil {
+		if identity.IgnoreAbsent(err) != nil {
 			return "", err
 		}
 	}

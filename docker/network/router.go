@@ -116,7 +116,7 @@ func (t target) detach(ctx context.Context, o reconcile.Object, spec Spec, last 
 	if err := t.findRouter(ctx, o, spec, last); err != nil || last.Router == "" {
 		return err
 	}
-	return ignoreAbsent(t.sdn.DetachSubnet(ctx, last.Router, subnet))
+	return identity.IgnoreAbsent(t.sdn.DetachSubnet(ctx, last.Router, subnet))
 }
 
 // unroute detaches a network from its router and deletes the router if Kuryr made it and
@@ -171,13 +171,6 @@ func (t target) warnUnreached(ctx context.Context, router sdn.ID) error {
 	r, err := t.sdn.Router(ctx, router)
 	for _, u := range r.Unreached {
 		t.log.WarnContext(ctx, "range unreachable from the host", "range", u.Prefix, "reason", u.Reason)
-	}
-	return err
-}
-
-func ignoreAbsent(err error) error {
-	if sdn.IsNotFound(err) {
-		return nil
 	}
 	return err
 }

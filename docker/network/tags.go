@@ -104,7 +104,7 @@ func (s *Service) removeTags(ctx context.Context, id string, spec Spec, last Las
 
 func (s *Service) peersWork(ctx context.Context, spec Spec, last Last) (bool, error) {
 	n, err := s.sdn.Network(ctx, spec.Existing)
-	return err == nil && identity.PeersWork(n, last.Subnets), ignoreAbsent(err)
+	return err == nil && identity.PeersWork(n, last.Subnets), identity.IgnoreAbsent(err)
 }
 
 // Ensure implements reconcile.Target.
@@ -117,7 +117,7 @@ func (t tagTarget) Ensure(
 func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
 	n, err := t.sdn.Network(ctx, spec.Network)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	if err := t.tagNetwork(ctx, n, identity.WithAll(n.Tags, useTags(id)...)); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
 		if err == nil && subnet.Network == spec.Network {
 			_, err = t.tagSubnet(ctx, subnet, identity.WithAll(subnet.Tags, string(spec.Pools[i])))
 		}
-		if ignoreAbsent(err) != nil {
+		if identity.IgnoreAbsent(err) != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (t tagTarget) Delete(ctx context.Context, o reconcile.Object, spec TagSpec,
 func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
 	n, err := t.sdn.Network(ctx, spec.Network)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	if err := t.tagNetwork(ctx, n, identity.Without(n.Tags, useTags(id)...)); err != nil {
 		return err
@@ -292,7 +292,7 @@ func subnetPools(s sdn.Subnet) []sdn.ID {
 func existingPools(ctx context.Context, p sdn.Provider, ids []sdn.ID) (pools []sdn.SubnetPool, err error) {
 	for _, id := range ids {
 		pool, err := p.SubnetPool(ctx, id)
-		if ignoreAbsent(err) != nil {
+		if identity.IgnoreAbsent(err) != nil {
 			return nil, err
 		}
 		if err == nil {

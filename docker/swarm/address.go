@@ -226,7 +226,7 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 	if p.DeviceID != "" || len(others) > 0 {
 		return nil
 	}
-	return ignoreAbsent(t.sdn.DeletePort(ctx, p.ID, p.Revision))
+	return identity.IgnoreAbsent(t.sdn.DeletePort(ctx, p.ID, p.Revision))
 }
 
 // release takes an address from a manager. The port goes unless an endpoint has it.
@@ -267,7 +267,7 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 		last.Port.Revision = 0 // the next attempt reads it
 		return reconcile.Remaining(last, err)
 	}
-	return ignoreAbsent(err)
+	return identity.IgnoreAbsent(err)
 }
 
 // lookUp returns the subnet of a pool that a manager allocates from, and the port that
@@ -393,15 +393,18 @@ func (s *Service) ownerOf(network sdn.ID) string {
 
 // At returns the ports of a network whose addresses were requested for an endpoint.
 func (s *Service) At(
-	ctx context.Context, n network.View, addresses []netip.Prefix, _ net.HardwareAddr,
+	ctx context.Context, n network.View, addresses []netip.Prefix,
 ) (ports []ipam.Held, err error) {
+	if !n.Swarm {
+		return s.ipam.At(ctx, n.Subnets, addresses)
+	}
 	for _, a := range addresses {
 		at := slices.IndexFunc(n.Subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR.Contains(a.Addr()) })
-		has := func(h ipam.Held) bool { return hasAddress(h.Port, a.Addr()) }
+		has := func(h ipam.Held) bool { return identity.HasAddress(h.Port, a.Addr()) }
 		if at < 0 || slices.ContainsFunc(ports, has) {
 			continue
 		}
-		h, ok, err := s.heldByNode(ctx, n.Subnets[at], a.Addr())
+		h, ok, err := s.ipam.HeldAt(ctx, n.Subnets[at].ID, a.Addr())
 		if err != nil {
 			return nil, err
 		}
@@ -424,23 +427,6 @@ func (s *Service) At(
 		ports = append(ports, h)
 	}
 	return ports, nil
-}
-
-// heldByNode returns the port of docker/ipam that has an address. Its user may have
-// changed an existing port; others only this process changes.
-func (s *Service) heldByNode(ctx context.Context, subnet sdn.Subnet, a netip.Addr) (h ipam.Held, ok bool, err error) {
-	if h, ok, err = s.ipam.HeldAt(ctx, subnet.ID, a); !ok {
-		return h, false, err
-	}
-	h.Port.Revision = 0
-	if h.Existing {
-		h.Port, err = s.sdn.Port(ctx, h.Port.ID)
-	}
-	return h, true, err
-}
-
-func hasAddress(p sdn.Port, a netip.Addr) bool {
-	return slices.ContainsFunc(p.Addresses, func(has sdn.Address) bool { return has.Addr == a })
 }
 
 // Merge makes one port of those of an endpoint of two families. The others are deleted
@@ -608,7 +594,7 @@ func (s *Service) dropEndpoint(ctx context.Context, p sdn.Port) error {
 	}
 	held := heldBy(p)
 	if len(held) == 0 {
-		return ignoreAbsent(s.sdn.DeletePort(ctx, p.ID, p.Revision))
+		return identity.IgnoreAbsent(s.sdn.DeletePort(ctx, p.ID, p.Revision))
 	}
 	if p.DeviceID == "" {
 		return nil
@@ -618,5 +604,5 @@ func (s *Service) dropEndpoint(ctx context.Context, p sdn.Port) error {
 		Patch:    sdn.Patch{IfRevision: p.Revision, Name: &name, Tags: &tags},
 		DeviceID: &nobody, Host: &nobody, AllowedPairs: &[]sdn.AllowedPair{},
 	})
-	return ignoreAbsent(err)
+	return identity.IgnoreAbsent(err)
 }

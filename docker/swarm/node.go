@@ -151,7 +151,7 @@ func (s *Service) forgetEndpoint(ctx context.Context, p sdn.Port) error {
 	}
 	p, err := s.sdn.Port(ctx, p.ID)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	return s.dropEndpoint(ctx, p)
 }
@@ -205,7 +205,7 @@ func (s *Service) releaseNodePool(ctx context.Context, pool sdn.ID) error {
 	}
 	n, err := s.sdn.Network(ctx, subnet.Network)
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	id, ok := s.networkOf(n)
 	if !ok || !IsSwarm(id) {

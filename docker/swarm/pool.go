@@ -94,7 +94,7 @@ func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool)
 		if err == nil && slices.Contains(n.Tags, identity.TagAllocated) {
 			return subnet, true, nil
 		}
-		if ignoreAbsent(err) != nil {
+		if identity.IgnoreAbsent(err) != nil {
 			return sdn.Subnet{}, false, err
 		}
 	}
@@ -158,7 +158,7 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		return err
 	}
 	if !used {
-		return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
 	}
 	if t.isHidden(subnet) {
 		if err := t.retagPool(ctx, p, identity.TagReleased); err != nil {
@@ -167,14 +167,14 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		if err := t.dropPorts(ctx, subnet.Network); err != nil {
 			return err
 		}
-		if err := ignoreAbsent(t.sdn.DeleteNetwork(ctx, subnet.Network)); err != nil {
+		if err := identity.IgnoreAbsent(t.sdn.DeleteNetwork(ctx, subnet.Network)); err != nil {
 			return err
 		}
-		return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
 	}
 	n, err := t.sdn.Network(ctx, subnet.Network)
 	if sdn.IsNotFound(err) { // it went since the subnet was read
-		return ignoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
 	}
 	if err != nil {
 		return err

@@ -68,14 +68,14 @@ func (s *Service) detach(ctx context.Context, r sdn.Router, subnets []sdn.ID, ou
 			others = true
 			continue
 		}
-		if err := ignoreAbsent(s.sdn.DetachSubnet(ctx, r.ID, leg.Subnet)); err != nil {
+		if err := identity.IgnoreAbsent(s.sdn.DetachSubnet(ctx, r.ID, leg.Subnet)); err != nil {
 			return err
 		}
 	}
 	if others || !ours {
 		return nil
 	}
-	err := ignoreAbsent(s.sdn.DeleteRouter(ctx, r.ID))
+	err := identity.IgnoreAbsent(s.sdn.DeleteRouter(ctx, r.ID))
 	if isShared && sdn.ReasonOf(err) == sdn.InUse {
 		return nil // another host has attached a network
 	}

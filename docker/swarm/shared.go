@@ -100,7 +100,7 @@ func isDeleted(n sdn.Network) bool { return slices.Contains(n.Tags, identity.Tag
 func (s *Service) giveUp(ctx context.Context, n sdn.Network, change func(tags []string) []string) error {
 	n, err := s.retag(ctx, n, func(tags []string) []string { return ifUnused(change(tags)) })
 	if err != nil {
-		return ignoreAbsent(err)
+		return identity.IgnoreAbsent(err)
 	}
 	if !isDeleted(n) {
 		return nil
@@ -128,7 +128,7 @@ func (s *Service) drop(ctx context.Context, n sdn.Network) error {
 	if err := s.unroute(ctx, n, subnets); err != nil {
 		return err
 	}
-	if err := ignoreAbsent(s.sdn.DeleteNetwork(ctx, n.ID)); err != nil {
+	if err := identity.IgnoreAbsent(s.sdn.DeleteNetwork(ctx, n.ID)); err != nil {
 		return err
 	}
 	var pools []sdn.ID
@@ -190,7 +190,7 @@ func (s *Service) isGlobal(p sdn.SubnetPool) bool {
 // dropPools deletes pools, but for those that a subnet was allocated from.
 func (s *Service) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
 	for _, p := range pools {
-		err := ignoreAbsent(s.sdn.DeleteSubnetPool(ctx, p.ID))
+		err := identity.IgnoreAbsent(s.sdn.DeleteSubnetPool(ctx, p.ID))
 		if err != nil && sdn.ReasonOf(err) != sdn.InUse {
 			return err
 		}
@@ -228,13 +228,6 @@ func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.Sub
 	return slices.DeleteFunc(pools, func(p sdn.SubnetPool) bool {
 		return slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.Pool == p.ID })
 	}), err
-}
-
-func ignoreAbsent(err error) error {
-	if sdn.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // networkOf returns the engine's id of a network of ours.
