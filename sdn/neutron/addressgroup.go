@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/url"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/addressgroups"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -13,7 +15,8 @@ var addressGroups = collection[*addressGroupWire]{
 	title: "address group", item: "address_group", items: "address_groups", path: "/address-groups",
 }
 
-// addressGroupWire is an address group. Some Neutrons tell no revision of them: then there is none.
+// addressGroupWire is an address group. Some Neutrons tell no revision of it: then it has none.
+// gophercloud's AddressGroup has neither a revision nor tags.
 type addressGroupWire struct {
 	meta
 	Addresses []string `json:"addresses"`
@@ -59,36 +62,23 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 		want = append(want, prefix.Masked().String())
 	}
 	want = valid.TagSet(want)
-	var w *addressGroupWire
-	var made bool
-	var err error
-	if spec.ID != "" {
-		w, err = addressGroups.read(ctx, p.client, spec.ID)
-	} else {
-		w, made, err = ensure(ctx, p, addressGroups, spec.Base, true, func(ctx context.Context) (*addressGroupWire, error) {
-			body := p.body(spec.Base)
-			body["addresses"] = append([]string{}, want...)
-			return addressGroups.create(ctx, p.client, body)
-		})
+	create := func(ctx context.Context) (*addressGroupWire, error) {
+		body := p.body(spec.Base)
+		body["addresses"] = append([]string{}, want...)
+		return addressGroups.create(ctx, p.client, body)
 	}
+	unchanged := func(*addressGroupWire, map[string]any) error { return nil }
+	w, _, err := applied(
+		ctx, p, addressGroups, spec.ID, spec.Base, spec.IfRevision, create, unchanged,
+	)
 	if err != nil {
 		return none, err
-	}
-	if !made {
-		if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
-			return none, stale("address group", &w.meta)
-		}
-		if w, err = rebase(ctx, p, addressGroups, w, spec.Base, spec.ID != "", spec.IfRevision, map[string]any{}); err != nil {
-			return none, err
-		}
 	}
 	if w, err = p.applyAddresses(ctx, w, want); err != nil {
 		return none, err
 	}
-	if spec.Tags != nil {
-		if w, err = addressGroups.retag(ctx, p, w, spec.Tags); err != nil {
-			return none, err
-		}
+	if w, err = tagged(ctx, p, addressGroups, w, spec.Tags); err != nil {
+		return none, err
 	}
 	return w.decode(p.owner), nil
 }
@@ -121,10 +111,17 @@ func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want
 		if n > maxRaces {
 			return w, sdn.Conflict(sdn.Stale, "address group", "prefixes", "others change them at the same time")
 		}
-		err := p.changeAddresses(ctx, w, "add_addresses", add)
-		if err == nil {
-			err = p.changeAddresses(ctx, w, "remove_addresses", drop)
+		api, id := p.client.api(), url.PathEscape(w.ID)
+		var err error
+		if len(add) > 0 {
+			some := addressgroups.UpdateAddressesOpts{Addresses: add}
+			err = p.client.typed(addressgroups.AddAddresses(once(ctx), api, id, some).Err)
 		}
+		if err == nil && len(drop) > 0 {
+			some := addressgroups.UpdateAddressesOpts{Addresses: drop}
+			err = p.client.typed(addressgroups.RemoveAddresses(once(ctx), api, id, some).Err)
+		}
+		err = inField(err, "prefixes")
 		if err != nil && (n >= maxRaces || !sdn.IsInvalid(err) && !sdn.IsNotFound(err) && !sdn.IsConflict(err)) {
 			return w, err
 		}
@@ -134,13 +131,6 @@ func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want
 		}
 		w = now
 	}
-}
-
-func (p *Provider) changeAddresses(ctx context.Context, w *addressGroupWire, action string, addresses []string) error {
-	if len(addresses) == 0 {
-		return nil
-	}
-	return inField(p.client.act(ctx, addressGroups.at(sdn.ID(w.ID), action), map[string]any{"addresses": addresses}, nil), "prefixes")
 }
 
 // AddressGroup gets an address group.

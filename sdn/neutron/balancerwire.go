@@ -59,7 +59,9 @@ func (t *octaviaTime) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// balancerWire is a load balancer as Octavia says it, without what is below it.
+// balancerWire is a load balancer as Octavia says it, without what is below it. gophercloud's
+// LoadBalancer has no vip_sg_ids, and no port_id of an additional VIP. Its types for listeners, pools
+// and health monitors lack the time of change (octaviaMeta), by which below knows what to read.
 type balancerWire struct {
 	octaviaMeta
 	VIPAddr     string    `json:"vip_address"`
@@ -121,7 +123,8 @@ func (w *poolWire) places() map[netip.AddrPort]*memberWire {
 	return all
 }
 
-// persistenceWire keeps a client with its member. The timeout is in seconds, and of UDP and SCTP alone.
+// persistenceWire keeps a client with its member. The timeout is in seconds, and of UDP and SCTP alone;
+// gophercloud's SessionPersistence has none.
 type persistenceWire struct {
 	Type    string `json:"type"`
 	Timeout int    `json:"persistence_timeout,omitempty"`

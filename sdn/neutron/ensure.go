@@ -253,6 +253,74 @@ func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W
 	return w, true, tagError(k.title, err, all)
 }
 
+// applied returns the object that a whole value is about: the one with the id, or the one with the
+// Key of b, which create makes if it is absent. An object that exists is changed to what b says, and to
+// what change puts into the body. Of an object that was named by its id the Key and the description of
+// b count too. Tags do not. If nothing differs, no change is sent.
+func applied[W wire](
+	ctx context.Context, p *Provider, k collection[W], id sdn.ID, b sdn.Base, ifRevision int64,
+	create func(context.Context) (W, error), change func(w W, body map[string]any) error,
+) (w W, made bool, err error) {
+	if id != "" {
+		w, err = k.read(ctx, p.client, id)
+	} else {
+		w, made, err = ensure(ctx, p, k, b, true, create)
+	}
+	if err != nil || made {
+		return w, made, err
+	}
+	m := w.common()
+	if ifRevision != 0 && ifRevision != int64(m.Revision) {
+		return w, false, stale(k.title, m)
+	}
+	body := map[string]any{}
+	if err := change(w, body); err != nil {
+		return w, false, err
+	}
+	if err := adopt(k.title, m, b, body); err != nil {
+		return w, false, err
+	}
+	asked := sdn.Patch{IfRevision: ifRevision}
+	if id != "" && !b.Key.IsZero() {
+		asked.Key = &b.Key
+	}
+	if id != "" && b.Description != "" {
+		asked.Description = &b.Description
+	}
+	if len(body) == 0 && asked.Key == nil && asked.Description == nil {
+		return w, false, nil
+	}
+	w, err = patch(ctx, p, k, sdn.ID(m.ID), asked, body)
+	return w, false, err
+}
+
+// finished sends the changes in body of an object that an Ensure has made or found, and writes the tags
+// of b.
+func finished[W wire](
+	ctx context.Context, p *Provider, k collection[W], w W, b sdn.Base, body map[string]any,
+) (W, error) {
+	if err := adopt(k.title, w.common(), b, body); err != nil {
+		return w, err
+	}
+	if len(body) > 0 {
+		var err error
+		if w, err = k.update(ctx, p.client, sdn.ID(w.common().ID), 0, body); err != nil {
+			return w, err
+		}
+	}
+	return tagged(ctx, p, k, w, b.Tags)
+}
+
+// tagged writes the tags that a spec has; nil leaves those that are there.
+func tagged[W wire](
+	ctx context.Context, p *Provider, k collection[W], w W, tags []string,
+) (W, error) {
+	if tags == nil {
+		return w, nil
+	}
+	return k.retag(ctx, p, w, tags)
+}
+
 // errTagMissing tells retag that a tag was not there to be removed.
 var errTagMissing = errors.New("the tag is not there")
 

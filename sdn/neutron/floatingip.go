@@ -13,6 +13,8 @@ import (
 
 var floatingIPs = collection[*floatingIPWire]{title: "floating IP", item: "floatingip", items: "floatingips", path: "/floatingips"}
 
+// floatingIPWire is a floating IP. gophercloud's FloatingIP has no forwardings, which save a request
+// for each.
 type floatingIPWire struct {
 	meta
 	Network  string        `json:"floating_network_id"`

@@ -11,22 +11,16 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/portforwarding"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 )
 
-// forwardWire is a port forwarding. It carries no Key: a protocol and an outer port of a floating IP are one forwarding's.
+// forwardWire is a port forwarding. It carries no Key: a protocol and an outer port of a floating IP
+// are one forwarding's. Lists are our own: gophercloud's pages break if a marker is deleted meanwhile.
 type forwardWire struct {
-	ID            string `json:"id,omitempty"`
-	Protocol      string `json:"protocol"`
-	ExternalPort  int    `json:"external_port,omitempty"`
-	InternalPort  int    `json:"internal_port,omitempty"`
-	ExternalRange string `json:"external_port_range,omitempty"` // "80:81"; not where Neutron lacks ranges
-	InternalRange string `json:"internal_port_range,omitempty"`
-	Port          string `json:"internal_port_id"`
-	Address       string `json:"internal_ip_address"`
-	Description   string `json:"description,omitempty"` // not where Neutron lacks it
+	portforwarding.PortForwarding
 }
 
 func (w *forwardWire) common() *meta { return &meta{ID: w.ID} }
@@ -42,15 +36,17 @@ var forwardProtocols = map[sdn.Protocol]string{sdn.TCP: "tcp", sdn.UDP: "udp", s
 
 func (w *forwardWire) decode() sdn.Forward {
 	f := sdn.Forward{
-		ID: sdn.ID(w.ID), External: decodeRange(w.ExternalRange, w.ExternalPort), Internal: decodeRange(w.InternalRange, w.InternalPort),
-		Target: sdn.Target{Port: sdn.ID(w.Port)}, Description: w.Description,
+		ID:       sdn.ID(w.ID),
+		External: decodeRange(w.ExternalPortRange, w.ExternalPort),
+		Internal: decodeRange(w.InternalPortRange, w.InternalPort),
+		Target:   sdn.Target{Port: sdn.ID(w.InternalPortID)}, Description: w.Description,
 	}
 	for number, name := range forwardProtocols {
 		if name == w.Protocol {
 			f.Protocol = number
 		}
 	}
-	f.Target.Addr, _ = netip.ParseAddr(w.Address) // Neutron has one with the port
+	f.Target.Addr, _ = netip.ParseAddr(w.InternalIPAddress) // Neutron has one with the port
 	return f
 }
 
@@ -64,19 +60,26 @@ func decodeRange(ports string, port int) sdn.PortRange {
 	return sdn.PortRange{First: uint16(first), Last: uint16(last)}
 }
 
-// body is what makes a forwarding of full form.
-func forwardBody(f sdn.Forward) map[string]any {
-	body := map[string]any{"protocol": forwardProtocols[f.Protocol], "internal_port_id": f.Target.Port, "internal_ip_address": f.Target.Addr}
-	if f.Description != "" {
-		body["description"] = f.Description
+// createForward makes a forwarding of full form.
+func (p *Provider) createForward(
+	ctx context.Context, floatingIP sdn.ID, f sdn.Forward,
+) (*forwardWire, error) {
+	opts := portforwarding.CreateOpts{
+		Protocol: forwardProtocols[f.Protocol], Description: f.Description,
+		InternalPortID: string(f.Target.Port), InternalIPAddress: f.Target.Addr.String(),
 	}
 	if f.External.First == f.External.Last {
-		body["external_port"], body["internal_port"] = f.External.First, f.Internal.First
-		return body
+		opts.ExternalPort, opts.InternalPort = int(f.External.First), int(f.Internal.First)
+	} else {
+		opts.ExternalPortRange = fmt.Sprintf("%d:%d", f.External.First, f.External.Last)
+		opts.InternalPortRange = fmt.Sprintf("%d:%d", f.Internal.First, f.Internal.Last)
 	}
-	body["external_port_range"] = fmt.Sprintf("%d:%d", f.External.First, f.External.Last)
-	body["internal_port_range"] = fmt.Sprintf("%d:%d", f.Internal.First, f.Internal.Last)
-	return body
+	id := url.PathEscape(string(floatingIP))
+	made, err := portforwarding.Create(ctx, p.client.api(), id, opts).Extract()
+	if err != nil {
+		return nil, p.client.typed(err)
+	}
+	return &forwardWire{*made}, nil
 }
 
 // normalForward gives a forwarding its full form, but for the target's address.
@@ -238,7 +241,7 @@ func (p *Provider) makeForwards(
 	var made []sdn.ID
 	var failed error
 	create := func(i int) {
-		w, err := forwardsOf(floatingIP).create(ctx, p.client, forwardBody(wanted[i]))
+		w, err := p.createForward(ctx, floatingIP, wanted[i])
 		if err == nil {
 			out[i] = w.decode()
 		} else {
@@ -386,7 +389,7 @@ func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, er
 		}
 		may := !exposed && text(w.Port) == "" && text(w.Router) != ""
 		for _, f := range w.Forwards {
-			may = may || len(ports) == 0 || wanted[f.Port]
+			may = may || len(ports) == 0 || wanted[f.InternalPortID]
 		}
 		if may {
 			ids = append(ids, sdn.ID(w.ID))

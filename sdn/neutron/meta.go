@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// meta is what Neutron says of every object. Wire structs embed it.
+// meta is what Neutron says of every object. Wire structs embed it, so that collections, ensure and the
+// cache can work on any noun: gophercloud's types have these fields one by one.
 type meta struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`

@@ -10,7 +10,9 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// networkWire is a network as Neutron says it. A null leaves the zero value.
+// networkWire is a network as Neutron says it. A null leaves the zero value. gophercloud's Network needs
+// four extensions for this, decodes an answer once for each, and cannot tell an absent
+// port_security_enabled from false.
 type networkWire struct {
 	meta
 	MTU          int      `json:"mtu"`

@@ -16,6 +16,8 @@ import (
 const vifBindingFailed = "binding_failed"
 
 // portWire is a port as Neutron says it. What extensions or the policy leave out stays zero.
+// gophercloud's Port and its extensions cannot tell a binding that the policy hides from an empty one,
+// and its calls create one port per request.
 type portWire struct {
 	meta
 	Network      sdn.ID         `json:"network_id"`

@@ -12,6 +12,8 @@ import (
 
 var policies = collection[*policyWire]{title: "QoS policy", item: "policy", items: "policies", path: "/qos/policies"}
 
+// policyWire is a policy. gophercloud's Policy has its rules as maps, and calls of their own for each kind
+// of rule.
 type policyWire struct {
 	meta
 	Shared bool         `json:"shared"`
@@ -80,42 +82,28 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	if err := p.checkLimits(spec.Limits); err != nil {
 		return none, err
 	}
-	var w *policyWire
-	var made bool
-	var err error
-	if spec.ID != "" {
-		w, err = policies.read(ctx, p.client, spec.ID)
-	} else {
-		w, made, err = ensure(ctx, p, policies, spec.Base, true, func(ctx context.Context) (*policyWire, error) {
-			body := p.body(spec.Base)
-			if spec.Shared {
-				body["shared"] = true
-			}
-			return policies.create(ctx, p.client, body)
-		})
-	}
-	if err != nil {
-		return none, err
-	}
-	if !made {
-		if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
-			return none, stale("QoS policy", &w.meta)
+	create := func(ctx context.Context) (*policyWire, error) {
+		body := p.body(spec.Base)
+		if spec.Shared {
+			body["shared"] = true
 		}
-		body := map[string]any{}
+		return policies.create(ctx, p.client, body)
+	}
+	change := func(w *policyWire, body map[string]any) error {
 		if spec.Shared != w.Shared {
 			body["shared"] = spec.Shared
 		}
-		if w, err = rebase(ctx, p, policies, w, spec.Base, spec.ID != "", spec.IfRevision, body); err != nil {
-			return none, err
-		}
+		return nil
+	}
+	w, _, err := applied(ctx, p, policies, spec.ID, spec.Base, spec.IfRevision, create, change)
+	if err != nil {
+		return none, err
 	}
 	if w, err = p.applyLimits(ctx, w, spec.Limits); err != nil {
 		return none, err
 	}
-	if spec.Tags != nil {
-		if w, err = policies.retag(ctx, p, w, spec.Tags); err != nil {
-			return none, err
-		}
+	if w, err = tagged(ctx, p, policies, w, spec.Tags); err != nil {
+		return none, err
 	}
 	return w.decode(p.owner), nil
 }

@@ -19,6 +19,7 @@ import (
 // request is answered 412 or 500 whatever the revision, and may be half done.
 var routers = collection[*routerWire]{title: "router", item: "router", items: "routers", path: "/routers", readFirst: true}
 
+// routerWire is a router. gophercloud's Router has none of meta, and its calls cannot empty a name.
 type routerWire struct {
 	meta
 	Up      bool         `json:"admin_state_up"`
@@ -26,7 +27,9 @@ type routerWire struct {
 	Routes  []routeWire  `json:"routes"`
 }
 
-// gatewayWire is a router's way out. Its port belongs to no project and is invisible to the router's: what is known of it is here.
+// gatewayWire is a router's way out. Its port belongs to no project and is invisible to the router's:
+// what is known of it is here. gophercloud's GatewayInfo is the same, with a type of its own for
+// addresses, which are those of ports here.
 type gatewayWire struct {
 	Network   string    `json:"network_id"`
 	SNAT      *bool     `json:"enable_snat,omitempty"`
@@ -39,7 +42,7 @@ func (w *routerWire) decode(o *owner) sdn.Router {
 		r.Gateway = &sdn.ExternalGateway{Network: sdn.ID(w.Gateway.Network), SNAT: w.Gateway.snat(), Addresses: decodeAddresses(w.Gateway.Addresses)}
 	}
 	for _, route := range w.Routes {
-		destination, errPrefix := netip.ParsePrefix(route.Destination)
+		destination, errPrefix := netip.ParsePrefix(route.DestinationCIDR)
 		hop, errHop := netip.ParseAddr(route.NextHop)
 		if errPrefix == nil && errHop == nil {
 			r.Routes = append(r.Routes, sdn.HostRoute{Destination: destination, NextHop: hop})
@@ -78,7 +81,7 @@ func checkRouterRoutes(routes []sdn.HostRoute) error {
 // sameRoutes compares sets: Neutron keeps no order.
 func sameRoutes(have []routeWire, want []sdn.HostRoute) bool {
 	byText := func(a, b routeWire) int {
-		return strings.Compare(a.Destination+" "+a.NextHop, b.Destination+" "+b.NextHop)
+		return strings.Compare(a.DestinationCIDR+" "+a.NextHop, b.DestinationCIDR+" "+b.NextHop)
 	}
 	there := slices.Compact(sortslice.Sorted(have, byText))
 	wanted := slices.Compact(sortslice.Sorted(routeBodies(want), byText))
@@ -163,29 +166,24 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		return sdn.Router{}, inField(err, "gateway")
 	}
 	body := map[string]any{}
-	if err := adopt("router", &w.meta, spec.Base, body); err != nil {
-		return sdn.Router{}, err
-	}
 	if spec.Disabled && w.Up {
 		body["admin_state_up"] = false
 	}
 	if spec.Routes != nil && !sameRoutes(w.Routes, spec.Routes) {
 		body["routes"] = routeBodies(spec.Routes)
 	}
-	if len(body) > 0 {
-		if w, err = routers.update(ctx, p.client, sdn.ID(w.ID), 0, body); err != nil {
-			return sdn.Router{}, err
-		}
+	untagged := spec.Base
+	untagged.Tags = nil // they are written last
+	if w, err = finished(ctx, p, routers, w, untagged, body); err != nil {
+		return sdn.Router{}, err
 	}
 	if spec.Gateway != nil && !isNoGateway(*spec.Gateway) {
 		if w, err = p.settleGateway(ctx, w, *spec.Gateway); err != nil {
 			return sdn.Router{}, err
 		}
 	}
-	if spec.Tags != nil {
-		if w, err = routers.retag(ctx, p, w, spec.Tags); err != nil {
-			return sdn.Router{}, err
-		}
+	if w, err = tagged(ctx, p, routers, w, spec.Tags); err != nil {
+		return sdn.Router{}, err
 	}
 	if made {
 		return w.decode(p.owner), nil // without legs
@@ -360,7 +358,8 @@ var legOwners = []string{sdn.OwnerRouterInterface, "network:router_interface_dis
 
 var legPorts = collection[*legWire]{title: "port", item: "port", items: "ports", path: "/ports"}
 
-// legWire is what of a port matters to a router.
+// legWire is the part of a port that matters to a router. gophercloud's Port is the whole: of hundreds
+// of ports this decodes four attributes.
 type legWire struct {
 	meta
 	Device    string    `json:"device_id"`

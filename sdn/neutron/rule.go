@@ -10,6 +10,7 @@ import (
 )
 
 // ruleWire is a security group rule as Neutron says it. The ports of ICMP are its type and code.
+// gophercloud's SecGroupRule has no null: ICMP type 0 and every type are the same there.
 type ruleWire struct {
 	ID          string  `json:"id,omitempty"`
 	Project     string  `json:"project_id,omitempty"`

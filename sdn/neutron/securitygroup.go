@@ -29,6 +29,8 @@ const (
 	defaultGroup = "default"
 )
 
+// securityGroupWire is a security group. gophercloud's SecGroup has rules without null (ruleWire), and
+// cannot tell an absent stateful from false.
 type securityGroupWire struct {
 	meta
 	Stateful *bool       `json:"stateful"` // not where Neutron lacks stateful-security-group
@@ -95,8 +97,8 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 		return none, err
 	}
 	w, err = p.applyRules(ctx, w, spec.Rules, want)
-	if err == nil && spec.Tags != nil {
-		w, err = securityGroups.retag(ctx, p, w, spec.Tags)
+	if err == nil {
+		w, err = tagged(ctx, p, securityGroups, w, spec.Tags)
 	}
 	if err != nil {
 		if made && !sdn.IsUnavailable(err) {
@@ -110,60 +112,30 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 }
 
 // baseOfGroup gives the group that is to be the value, made or changed in all but its rules and tags.
-func (p *Provider) baseOfGroup(ctx context.Context, spec sdn.SecurityGroupSpec, want wantedRules) (w *securityGroupWire, made bool, err error) {
-	if spec.ID != "" {
-		w, err = securityGroups.read(ctx, p.client, spec.ID)
-	} else {
-		w, made, err = ensure(ctx, p, securityGroups, spec.Base, true, func(ctx context.Context) (*securityGroupWire, error) {
-			if spec.Name == defaultGroup {
-				return nil, sdn.Conflict(sdn.Exists, "security group", "name", "each project has one of the name %s, which Neutron makes", defaultGroup)
-			}
-			if err := p.checkRemotes(ctx, nil, want); err != nil {
-				return nil, err
-			}
-			body := p.body(spec.Base)
-			if spec.Stateless {
-				body["stateful"] = false
-			}
-			return securityGroups.create(ctx, p.client, body)
-		})
-	}
-	if err != nil || made {
-		return w, made, err
-	}
-	if spec.IfRevision != 0 && spec.IfRevision != w.decode(p.owner).Revision {
-		return nil, false, stale("security group", &w.meta)
-	}
-	if err := p.checkRemotes(ctx, w.Rules, want); err != nil {
-		return nil, false, err
-	}
-	body := map[string]any{}
-	if spec.Stateless != w.stateless() {
-		body["stateful"] = !spec.Stateless
-	}
-	w, err = rebase(ctx, p, securityGroups, w, spec.Base, spec.ID != "", spec.IfRevision, body)
-	return w, false, err
-}
-
-// rebase changes of an object that is applied as a whole value what its Base says and body has: where nothing differs nothing is sent. Of one that
-// was named by its id the Base's key and description count too. Tags are not in it.
-func rebase[W wire](ctx context.Context, p *Provider, k collection[W], w W, b sdn.Base, byID bool, ifRevision int64, body map[string]any) (W, error) {
-	if err := adopt(k.title, w.common(), b, body); err != nil {
-		return w, err
-	}
-	change := sdn.Patch{IfRevision: ifRevision}
-	if byID {
-		if !b.Key.IsZero() {
-			change.Key = &b.Key
+func (p *Provider) baseOfGroup(
+	ctx context.Context, spec sdn.SecurityGroupSpec, want wantedRules,
+) (w *securityGroupWire, made bool, err error) {
+	create := func(ctx context.Context) (*securityGroupWire, error) {
+		if spec.Name == defaultGroup {
+			return nil, sdn.Conflict(sdn.Exists, "security group", "name",
+				"each project has one of the name %s, which Neutron makes", defaultGroup)
 		}
-		if b.Description != "" {
-			change.Description = &b.Description
+		if err := p.checkRemotes(ctx, nil, want); err != nil {
+			return nil, err
 		}
+		body := p.body(spec.Base)
+		if spec.Stateless {
+			body["stateful"] = false
+		}
+		return securityGroups.create(ctx, p.client, body)
 	}
-	if len(body) == 0 && change.Key == nil && change.Description == nil {
-		return w, nil
+	change := func(w *securityGroupWire, body map[string]any) error {
+		if spec.Stateless != w.stateless() {
+			body["stateful"] = !spec.Stateless
+		}
+		return p.checkRemotes(ctx, w.Rules, want)
 	}
-	return patch(ctx, p, k, sdn.ID(w.common().ID), change, body)
+	return applied(ctx, p, securityGroups, spec.ID, spec.Base, spec.IfRevision, create, change)
 }
 
 // checkRemotes wants the groups and address groups to be there that rules yet to be added refer to, so that nothing is begun that cannot

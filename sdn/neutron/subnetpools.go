@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// subnetPoolWire is a subnet pool as Neutron says it. The lengths are texts in some releases and numbers in others.
+// subnetPoolWire is a subnet pool as Neutron says it. The lengths are texts in some releases and
+// numbers in others. gophercloud's SubnetPool reads both but has none of meta.
 type subnetPoolWire struct {
 	meta
 	Prefixes   []string    `json:"prefixes"`

@@ -10,12 +10,14 @@ import (
 	"net/url"
 	"strconv"
 
+	gc "github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// subnetWire is a subnet as Neutron says it. A null leaves the zero value.
+// subnetWire is a subnet as Neutron says it. A null leaves the zero value. gophercloud's Subnet has none
+// of meta, and its calls create one subnet per request and cannot empty the allocation pools.
 type subnetWire struct {
 	meta
 	Network     string      `json:"network_id"`
@@ -29,15 +31,10 @@ type subnetWire struct {
 	HostRoutes  []routeWire `json:"host_routes"`
 }
 
-type rangeWire struct {
-	Start string `json:"start"`
-	End   string `json:"end"`
-}
-
-type routeWire struct {
-	Destination string `json:"destination"`
-	NextHop     string `json:"nexthop"`
-}
+type (
+	rangeWire = gc.AllocationPool
+	routeWire = gc.HostRoute
+)
 
 var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "subnets", path: "/subnets"}
 
@@ -54,7 +51,7 @@ func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
 		}
 	}
 	for _, r := range w.HostRoutes {
-		destination, err := netip.ParsePrefix(r.Destination)
+		destination, err := netip.ParsePrefix(r.DestinationCIDR)
 		hop, errHop := netip.ParseAddr(r.NextHop)
 		if err == nil && errHop == nil {
 			s.HostRoutes = append(s.HostRoutes, sdn.HostRoute{Destination: destination, NextHop: hop})
@@ -173,7 +170,7 @@ func texts[T interface{ String() string }](all []T) []string {
 func routeBodies(routes []sdn.HostRoute) []routeWire {
 	out := make([]routeWire, len(routes))
 	for i, r := range routes {
-		out[i] = routeWire{r.Destination.String(), r.NextHop.String()}
+		out[i] = routeWire{DestinationCIDR: r.Destination.String(), NextHop: r.NextHop.String()}
 	}
 	return out
 }
@@ -181,7 +178,7 @@ func routeBodies(routes []sdn.HostRoute) []routeWire {
 func rangeBodies(ranges []sdn.AddressRange) []rangeWire {
 	out := make([]rangeWire, len(ranges))
 	for i, r := range ranges {
-		out[i] = rangeWire{r.First.String(), r.Last.String()}
+		out[i] = rangeWire{Start: r.First.String(), End: r.Last.String()}
 	}
 	return out
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// trunkWire is a trunk as Neutron says it.
+// trunkWire is a trunk as Neutron says it. gophercloud's Trunk has none of what the cache and
+// collection need in common of all nouns (meta).
 type trunkWire struct {
 	meta
 	Parent   sdn.ID        `json:"port_id"`
@@ -74,21 +75,11 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 		return sdn.Trunk{}, immutable("trunk", w.ID, "parent", w.Parent, spec.Parent)
 	}
 	body := map[string]any{}
-	if err := adopt("trunk", &w.meta, spec.Base, body); err != nil {
-		return sdn.Trunk{}, err
-	}
 	if spec.Disabled && w.AdminUp {
 		body["admin_state_up"] = false
 	}
-	if len(body) > 0 {
-		if w, err = trunks.update(ctx, p.client, sdn.ID(w.ID), 0, body); err != nil {
-			return sdn.Trunk{}, err
-		}
-	}
-	if spec.Tags != nil {
-		if w, err = trunks.retag(ctx, p, w, spec.Tags); err != nil {
-			return sdn.Trunk{}, err
-		}
+	if w, err = finished(ctx, p, trunks, w, spec.Base, body); err != nil {
+		return sdn.Trunk{}, err
 	}
 	return p.trunk(w), nil
 }
