@@ -17,6 +17,12 @@
 // collection (collection.go): read, find, byKey, create, update, erase and setTags; ensure and patch
 // are the frames of an Ensure and an Update method.
 //
+// gophercloud's typed packages do what they can: interfaces of routers, tags, new port forwardings, the
+// addresses of address groups, and Keystone. A wire struct says why gophercloud's type does not do. Own
+// requests are those that its packages do not have: several ports or subnets by one POST, nulls and
+// empty values in updates, lists that go on after a deleted marker, and changes on a revision of any
+// noun.
+//
 // What a Neutron can do is read off its extensions (extensions.go), asked for with the first call and
 // again after Neutron was unavailable.
 package neutron
