@@ -38,14 +38,16 @@ func (s *Setting) Env() string {
 }
 
 // Flag is the name of the flag: the key with hyphens for dots and underscores.
-func (s *Setting) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.Key) }
+func (s *Setting) Flag() string { return hyphens.Replace(s.Key) }
+
+var hyphens = strings.NewReplacer(".", "-", "_", "-")
+
+// defaults are read only: each command asks for those of all its flags.
+var defaults = Default()
 
 // Default is the value without any source, as it would be given in the environment; "" is
 // said of what is found out when it is needed.
-func (s *Setting) Default() string {
-	c := Default()
-	return s.get(&c)
-}
+func (s *Setting) Default() string { return s.get(&defaults) }
 
 // Value is what c has, as it would be given in the environment.
 func (s *Setting) Value(c Config) string { return s.get(&c) }
