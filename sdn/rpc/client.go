@@ -228,12 +228,19 @@ func (c *Client) forget(instance string) bool {
 
 // call calls a method with a result.
 func call[T any](ctx context.Context, c *Client, method string, args ...any) (out T, err error) {
+	err = c.callInto(ctx, method, args, &out)
+	return out, err
+}
+
+// callInto is call for a pointer to the result. It is compiled once.
+func (c *Client) callInto(ctx context.Context, method string, args []any, out any) error {
 	var failed error
-	err = c.lines(ctx, newRequest(method, args), func(line []byte) bool {
-		out, failed = decode[T](c, line)
+	err := c.lines(ctx, newRequest(method, args), func(line []byte) bool {
+		reflect.ValueOf(out).Elem().SetZero() // of a lost answer
+		failed = c.decode(line, out)
 		return failed == nil
 	})
-	return out, cmp.Or(failed, err)
+	return cmp.Or(failed, err)
 }
 
 // do calls a method without a result.
@@ -250,7 +257,7 @@ func find[T any](ctx context.Context, c *Client, method string, query any) iter.
 		err := c.lines(ctx, rq, func(line []byte) bool {
 			rq.again = false // each result is passed on once
 			var v T
-			if v, failed = decode[T](c, line); failed != nil {
+			if failed = c.decode(line, &v); failed != nil {
 				return false
 			}
 			stopped = !yield(v, nil)
@@ -263,28 +270,26 @@ func find[T any](ctx context.Context, c *Client, method string, query any) iter.
 	}
 }
 
-// decode returns a result. The server has judged by its own installation which objects are
-// Foreign: those with a Key of another installation than the client's, and no others that
-// have a Key.
-func decode[T any](c *Client, line []byte) (out T, err error) {
-	if err := json.Unmarshal(line, &out); err != nil {
-		return out, c.unavailable(err, "unexpected result")
+// decode reads a result into what out points to. The server has judged by its own
+// installation which objects are Foreign: those with a Key of another installation than the
+// client's, and no others that have a Key.
+func (c *Client) decode(line []byte, out any) error {
+	if err := json.Unmarshal(line, out); err != nil {
+		return c.unavailable(err, "unexpected result")
 	}
 	if c.o.Installation == "" {
-		return out, nil
+		return nil
 	}
-	each(reflect.ValueOf(&out).Elem(), func(v reflect.Value) {
+	each(reflect.ValueOf(out).Elem(), func(v reflect.Value) {
 		if m, ok := field(v, "Meta").(sdn.Meta); ok && !m.Key.IsZero() {
 			v.FieldByName("Foreign").SetBool(m.Key.Owner != c.o.Installation)
 		}
 	})
-	return out, nil
+	return nil
 }
 
 // lines makes a call and passes its results on until result returns false.
-func (c *Client) lines(
-	ctx context.Context, rq *request, result func([]byte) bool,
-) (err error) {
+func (c *Client) lines(ctx context.Context, rq *request, result func([]byte) bool) (err error) {
 	if rq.body, err = encodeArgs(rq.args); err != nil {
 		return sdn.Invalid("request", "", "%v", err)
 	}
