@@ -89,10 +89,14 @@ type Base struct {
 
 // Meta is what an SDN tells of any object.
 type Meta struct {
-	ID       ID        `json:",omitzero"`
-	Base               // Key is zero for what carries none
-	Foreign  bool      `json:",omitzero"` // without a Key of this installation in a project of ours: never to be changed or deleted on Kuryr's own initiative
-	Revision int64     `json:",omitzero"` // another one after each change; 0 everywhere where the SDN has none, so that a condition on it is none
+	ID   ID `json:",omitzero"`
+	Base    // Key is zero for what carries none
+	// Foreign objects have no Key of this installation in a project of ours. Kuryr never changes or
+	// deletes them on its own initiative.
+	Foreign bool `json:",omitzero"`
+	// Revision differs after each change. It is 0 everywhere if the SDN has none, so that a condition
+	// on it is none.
+	Revision int64     `json:",omitzero"`
 	Created  time.Time `json:",omitzero"`
 	Updated  time.Time `json:",omitzero"`
 }

@@ -58,8 +58,9 @@ func TestFirstMessage(t *testing.T) {
 	for _, c := range []struct{ output, want string }{
 		{"=== RUN   T\n--- FAIL: T (0.00s)\n", ""},
 		{
-			"=== RUN   T\n    host.go:9: --- kuryr.log\n        ready\n    a_test.go:12: left:\n        a port\n        a link\n" +
-				"    a_test.go:13: later\n", "a_test.go:12: left:\n        a port\n        a link",
+			"=== RUN   T\n    host.go:9: --- kuryr.log\n        ready\n" +
+				"    a_test.go:12: left:\n        a port\n        a link\n    a_test.go:13: later\n",
+			"a_test.go:12: left:\n        a port\n        a link",
 		},
 		{"    a_test.go:1: one\n--- FAIL: T\n        not of it\n", "a_test.go:1: one"},
 	} {

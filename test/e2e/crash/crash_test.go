@@ -120,10 +120,10 @@ func mostVisits(t *testing.T, file string) map[string]int {
 	return most
 }
 
-// settle is how long the host may take to look as it should. Kuryr finishes some work after
+// goneWithin is how long the host may take to look as it should. Kuryr finishes some work after
 // its answers, and the kernel deletes the links of a namespace after the namespace, on a busy
 // machine many seconds later.
-const settle = 30 * time.Second
+const goneWithin = 30 * time.Second
 
 // trial is one run of the whole sequence with one failpoint.
 type trial struct {
@@ -348,7 +348,7 @@ func (x *trial) purge() {
 func (x *trial) check(when string) {
 	x.t.Helper()
 	var r privatehost.Result
-	for deadline := time.Now().Add(settle); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(goneWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if x.armed {
 			select {
 			case <-x.h.KuryrGone():
@@ -389,7 +389,7 @@ func (x *trial) nothingLeft() {
 	})
 	// Kuryr finishes what it was killed in while it serves already.
 	var left []string
-	for deadline := time.Now().Add(settle); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(goneWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if left = x.left(); len(left) == 0 {
 			return
 		}
@@ -422,7 +422,7 @@ func (x *trial) left() (list []string) {
 func (x *trial) same(when string, counts func(string) bool) {
 	x.t.Helper()
 	var diff []string
-	for deadline := time.Now().Add(settle); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(goneWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		diff = nil
 		for _, line := range x.bare.Diff(x.snapshot()) {
 			if counts == nil || counts(line) {
