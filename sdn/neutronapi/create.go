@@ -25,7 +25,7 @@ func (r *resource) post(w http.ResponseWriter, c *call) error {
 	bodies := make([]*body, len(values))
 	for i, v := range values {
 		bodies[i] = &body{call: c, noun: r.member, values: v, post: true}
-		specs[i] = r.readSpec(c, bodies[i])
+		specs[i] = r.readSpec(r, bodies[i])
 		if err := bodies[i].done(); err != nil {
 			return err
 		}
@@ -34,16 +34,13 @@ func (r *resource) post(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	view := c.view(r.hidden)
-	out := make([]any, len(created))
-	for i, object := range created {
+	for _, object := range created {
 		c.made = append(c.made, string(r.metaOf(object).ID))
-		out[i] = view.of(r.encoded(object))
 	}
 	if bulk {
-		writeJSON(w, http.StatusCreated, map[string]any{r.collection: out})
+		r.writeAll(w, c, http.StatusCreated, created, nil)
 	} else {
-		writeJSON(w, http.StatusCreated, map[string]any{r.member: out[0]})
+		r.writeOne(w, c, http.StatusCreated, created[0])
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ type definition[T, E, S, P any] struct {
 // resource returns what the handlers serve.
 func (d *definition[T, E, S, P]) resource() *resource {
 	return &resource{
-		untyped: d, member: d.Member, collection: d.Collection,
+		untyped: d, encode: func(object any) any { return d.encode(as[T](object)) }, quick: d.quickly, member: d.Member, collection: d.Collection,
 		path: d.path, title: d.title, kind: d.kind, hidden: d.hidden,
 		private: d.shared == nil, creates: d.create != nil, createAll: d.createAll,
 		updates: d.update != nil, remove: d.remove, removeIf: d.removeIf, setTags: d.setTags,
@@ -74,23 +74,6 @@ func (d *definition[T, E, S, P]) need(c *call, id sdn.ID) (T, error) {
 func (d *definition[T, E, S, P]) own(c *call, id sdn.ID) (T, error) {
 	object, err := d.resource().own(c, id)
 	return as[T](object), err
-}
-
-// untyped is a definition without its types. An object is a T, a spec is an S.
-type untyped interface {
-	getObject(context.Context, sdn.ID) (any, error)
-	findObjects(context.Context, *filter) iter.Seq2[any, error]
-	metaOf(object any) sdn.Meta
-	// encoded returns the object's JSON. The object nil is the zero T.
-	encoded(object any) any
-	quickly(object any, name string) (any, bool)
-	isShared(c *call, object any) (bool, error)
-	isDeletable(c *call, object any) (bool, error)
-
-	readSpec(*call, *body) (spec any)
-	createObject(ctx context.Context, spec any) (any, error)
-	// updateObject reads a change from the body, and makes it unless the body is wrong.
-	updateObject(c *call, b *body, object any) (any, error)
 }
 
 // as returns the value of type T that was stored in v, or the zero T for nil.
@@ -112,7 +95,7 @@ func (d *definition[T, E, S, P]) findObjects(ctx context.Context, f *filter) ite
 
 func (d *definition[T, E, S, P]) metaOf(object any) sdn.Meta { return d.meta(as[T](object)) }
 
-func (d *definition[T, E, S, P]) encoded(object any) any { return d.encode(as[T](object)) }
+func (d *definition[T, E, S, P]) zero() any { return as[T](nil) }
 
 func (d *definition[T, E, S, P]) quickly(object any, name string) (any, bool) {
 	if d.quick != nil {
@@ -137,23 +120,23 @@ func (d *definition[T, E, S, P]) isDeletable(c *call, object any) (bool, error) 
 	return d.canDelete(c, as[T](object))
 }
 
-func (d *definition[T, E, S, P]) readSpec(c *call, b *body) any { return d.spec(c, b) }
+func (d *definition[T, E, S, P]) readSpec(_ *resource, b *body) any { return d.spec(b.call, b) }
 
 func (d *definition[T, E, S, P]) createObject(ctx context.Context, spec any) (any, error) {
 	return d.create(ctx, as[S](spec))
 }
 
-func (d *definition[T, E, S, P]) updateObject(c *call, b *body, object any) (any, error) {
+func (d *definition[T, E, S, P]) updateObject(_ *resource, b *body, object any) (any, error) {
 	t := as[T](object)
-	patch := d.patch(c, b, t)
+	patch := d.patch(b.call, b, t)
 	if err := b.done(); err != nil {
 		return nil, err
 	}
-	return d.update(c.ctx(), d.meta(t).ID, patch)
+	return d.update(b.ctx(), d.meta(t).ID, patch)
 }
 
-// bulk makes createAll of a provider's function. Few resources have one.
-func bulk[T, S any](create func(context.Context, []S) ([]T, error)) func(context.Context, []any) ([]any, error) {
+// bulkOf makes createAll of a provider's function. Few resources have one.
+func bulkOf[T, S any](create func(context.Context, []S) ([]T, error)) func(context.Context, []any) ([]any, error) {
 	return func(ctx context.Context, specs []any) ([]any, error) {
 		all := make([]S, len(specs))
 		for i, spec := range specs {
@@ -166,4 +149,21 @@ func bulk[T, S any](create func(context.Context, []S) ([]T, error)) func(context
 		}
 		return out, err
 	}
+}
+
+// quickMeta returns an attribute that most objects have, as encodeMeta encodes it.
+func quickMeta(m sdn.Meta, name string) (any, bool) {
+	switch name {
+	case "id":
+		return string(m.ID), true
+	case "name":
+		return m.Name, true
+	case "project_id", "tenant_id":
+		return m.Project, true
+	case "created_at":
+		return timestamp(m.Created), true
+	case "updated_at":
+		return timestamp(m.Updated), true
+	}
+	return nil, false
 }

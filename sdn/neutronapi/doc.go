@@ -1,9 +1,9 @@
-// Package restapi serves an sdn.Provider as the OpenStack Networking API v2.0 (Neutron), and asks such a server.
+// Package neutronapi serves an sdn.Provider as the OpenStack Networking API v2.0 (Neutron), and asks such a server.
 //
 // It owns the translation between Kuryr's objects and Neutron's JSON: attributes, filters, pages, tags,
-// revisions, quotas, error types and status codes. Each resource has one definition, which names
-// the functions that encode an object, read a body, and call the provider. The handlers in
-// list.go, create.go, update.go, delete.go and tags.go are the same for all resources.
+// revisions, quotas, error types and status codes. Each resource has one table (table.go) of its
+// attributes (field.go) and of the provider's calls. The handlers in list.go, create.go, update.go,
+// delete.go and tags.go are the same for all resources.
 //
 // The package also owns what projects see and change of one another, by the Caller in a request's
 // context. It must not know any particular provider, keep state, or find out who a caller is; the

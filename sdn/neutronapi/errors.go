@@ -122,6 +122,11 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
 		return
 	}
+	writeData(w, status, data)
+}
+
+// writeData answers with encoded JSON.
+func writeData(w http.ResponseWriter, status int, data []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(data, '\n'))

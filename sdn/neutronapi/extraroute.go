@@ -66,7 +66,7 @@ func (s *server) serveExtraRoutes() {
 				return sdn.RouterPatch{Patch: sdn.Patch{IfRevision: r.Revision}, Routes: &r.Routes}, r.Meta
 			}, func(ctx context.Context, p sdn.RouterPatch) (sdn.Router, error) { return s.updateRouter(ctx, r.ID, p) })
 			if err == nil {
-				writeJSON(w, http.StatusOK, map[string]any{n.Member: c.view(n.hidden).of(EncodeRouter(r))})
+				n.resource().writeOne(w, c, http.StatusOK, r)
 			}
 			return err
 		}})

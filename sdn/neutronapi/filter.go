@@ -21,7 +21,6 @@ type filter struct {
 	named  bool   // ids or Keys are among what was taken, so that there is no order
 	err    error
 	metas  []func(sdn.Meta) bool // further conditions
-	keep   []func(object) bool   // further conditions
 	wants  []want                // further conditions, each on one attribute
 }
 
@@ -217,7 +216,7 @@ type want struct {
 	ok   func(value any) bool
 }
 
-// keeps tells whether an object meets the conditions beyond the provider's query. It is taken apart only where one needs that.
+// keeps reports whether an object meets the conditions beyond the provider's query.
 func (f *filter) keeps(m sdn.Meta, r *row) bool {
 	for _, ok := range f.metas {
 		if !ok(m) {
@@ -226,11 +225,6 @@ func (f *filter) keeps(m sdn.Meta, r *row) bool {
 	}
 	for _, w := range f.wants {
 		if !w.ok(r.value(w.name)) {
-			return false
-		}
-	}
-	for _, ok := range f.keep {
-		if !ok(r.attributes()) {
 			return false
 		}
 	}

@@ -113,13 +113,13 @@ func (s *server) healthMonitors() *definition[part[monitored], HealthMonitor, mo
 		find: func(ctx context.Context, f *filter) iter.Seq2[monitor, error] {
 			q := partQuery(f)
 			if pools := f.ids("pool_id"); len(pools) > 0 {
-				f.keep = append(f.keep, func(o object) bool {
-					of, _ := o["pools"].([]any)
+				f.wants = append(f.wants, want{"pools", func(value any) bool {
+					of, _ := value.([]any)
 					return slices.ContainsFunc(of, func(p any) bool {
 						named, _ := p.(map[string]any)
 						return slices.Contains(pools, sdn.ID(text(named["id"])))
 					})
-				})
+				}})
 			}
 			return findParts(ctx, s, q, monitorsOf)
 		},

@@ -114,7 +114,7 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 			return err
 		}
 		m := r.metaOf(object)
-		row := &row{id: m.ID, untyped: r.untyped, object: object}
+		row := &row{id: m.ID, resource: r, object: object}
 		if !f.keeps(m, row) {
 			continue
 		}
@@ -126,16 +126,11 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 			break
 		}
 	}
-	view := c.view(r.hidden)
-	out := make([]any, 0, len(rows.rows))
-	for _, row := range rows.result() {
-		out = append(out, view.of(r.encoded(row.object)))
+	objects := make([]any, len(rows.rows))
+	for i, row := range rows.result() {
+		objects[i] = row.object
 	}
-	answer := map[string]any{r.collection: out}
-	if links := rows.links(c); len(links) > 0 {
-		answer[r.collection+"_links"] = links
-	}
-	writeJSON(w, http.StatusOK, answer)
+	r.writeAll(w, c, http.StatusOK, objects, rows.links(c))
 	return nil
 }
 
@@ -146,8 +141,7 @@ func (r *resource) findMarker(c *call, rows *window) error {
 	}
 	object, err := r.need(c, rows.page.marker)
 	if err == nil {
-		rows.marker = &row{id: r.metaOf(object).ID, untyped: r.untyped, object: object}
-		rows.marker.attributes()
+		rows.marker = &row{id: r.metaOf(object).ID, resource: r, object: object}
 	}
 	return err
 }
@@ -158,7 +152,30 @@ func (r *resource) show(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	shown := c.view(r.hidden).of(r.encoded(object))
-	writeJSON(w, http.StatusOK, map[string]any{r.member: shown})
+	r.writeOne(w, c, http.StatusOK, object)
 	return nil
+}
+
+// writeOne answers with one object.
+func (r *resource) writeOne(w http.ResponseWriter, c *call, status int, object any) {
+	out := append(appendText([]byte{'{'}, r.member), ':')
+	writeData(w, status, append(r.append(out, object, c.view()), '}'))
+}
+
+// writeAll answers with several objects, and with links to other pages.
+func (r *resource) writeAll(w http.ResponseWriter, c *call, status int, objects []any, links []link) {
+	view := c.view()
+	out := append(appendText([]byte{'{'}, r.collection), ':', '[')
+	for i, object := range objects {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = r.append(out, object, view)
+	}
+	out = append(out, ']')
+	if len(links) > 0 {
+		out = append(appendText(append(out, ','), r.collection+"_links"), ':')
+		out = appendJSON(out, links)
+	}
+	writeData(w, status, append(out, '}'))
 }

@@ -33,95 +33,72 @@ type Network struct {
 	IPv6AddressScope      *string  `json:"ipv6_address_scope"`
 }
 
-// EncodeNetwork translates a network.
-func EncodeNetwork(n sdn.Network) Network {
-	out := Network{
-		Common: encodeMeta(n.Meta), MTU: n.MTU, External: n.External, Shared: n.Shared, PortSecurity: !n.NoPortSecurity,
-		Subnets: ids(n.Subnets), Status: active, AdminStateUp: !n.Disabled,
-		NetworkType: optional(n.Segment.Type), PhysicalNetwork: optional(n.Segment.Physical),
-		AvailabilityZones: []string{}, AvailabilityZoneHints: []string{},
-	}
-	if n.Segment.ID != 0 {
-		out.SegmentationID = &n.Segment.ID
-	}
-	return out
-}
+// mostMTU is that of an IP packet, leastMTU what IPv4 asks for.
+const leastMTU, mostMTU = 68, 65535
 
-// providerAttributes are where a network is; administrators see and say it.
-var providerAttributes = []string{"provider:network_type", "provider:physical_network", "provider:segmentation_id"}
+// isMTU takes an MTU. In POST 0 is the SDN's choice.
+var isMTU = kindOf(func(b *body, name string) *int {
+	least := leastMTU
+	if b.post {
+		least = 0
+	}
+	return b.integer(name, least, mostMTU)
+})
 
-func (s *server) networks() *definition[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch] {
-	p := s.p
-	n := &definition[sdn.Network, Network, sdn.NetworkSpec, sdn.NetworkPatch]{
-		Resource: Networks, title: "network", kind: sdn.NounNetwork, hidden: providerAttributes,
-		meta: func(n sdn.Network) sdn.Meta { return n.Meta },
-		get:  p.Network,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Network, error] {
+func (s *server) networks() *table[sdn.Network, sdn.NetworkSpec, sdn.NetworkPatch] {
+	type N = sdn.Network
+	type S = sdn.NetworkSpec
+	type P = sdn.NetworkPatch
+	t := &table[N, S, P]{
+		member: "network", collection: "networks", title: "network", noun: sdn.NounNetwork,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "mtu", is: isMTU, show: func(n *N) any { return n.MTU },
+				post: set(func(x *S) *int { return &x.MTU }), put: change(func(p *P) **int { return &p.MTU })},
+			{name: "router:external", is: isBool, access: adminSet, show: func(n *N) any { return n.External },
+				post: set(func(x *S) *bool { return &x.External }),
+				put:  change(func(p *P) **bool { return &p.External })},
+			{name: "shared", is: isBool, access: adminSet, show: func(n *N) any { return n.Shared },
+				post: set(func(x *S) *bool { return &x.Shared }),
+				put:  change(func(p *P) **bool { return &p.Shared })},
+			{name: "port_security_enabled", is: isBool, show: func(n *N) any { return !n.NoPortSecurity },
+				post: setNot(func(x *S) *bool { return &x.NoPortSecurity }),
+				put:  changeNot(func(p *P) **bool { return &p.NoPortSecurity })},
+			{name: "subnets", show: func(n *N) any { return n.Subnets }},
+			{name: "status", show: func(*N) any { return active }},
+			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+				post: setNot(func(x *S) *bool { return &x.Disabled }),
+				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
+			{name: "is_default", is: isBool, show: never[N], why: "this SDN chooses no network by itself"},
+			{name: "qos_policy_id", is: isID, show: null[N], why: "ports have policies, networks none"},
+			{name: "provider:network_type", is: isOptional, access: adminPost | adminShow,
+				show: func(n *N) any { return some(n.Segment.Type) },
+				post: set(func(x *S) *string { return &x.Segment.Type })},
+			{name: "provider:physical_network", is: isOptional, access: adminPost | adminShow,
+				show: func(n *N) any { return some(n.Segment.Physical) },
+				post: set(func(x *S) *string { return &x.Segment.Physical })},
+			{name: "provider:segmentation_id", is: orNull(isInt(0, 1<<24)), access: adminPost | adminShow,
+				show: func(n *N) any { return some(n.Segment.ID) },
+				post: set(func(x *S) *int { return &x.Segment.ID })},
+			{name: "availability_zones", show: empty[N]},
+			{name: "availability_zone_hints", is: isTexts, show: empty[N], why: "this SDN has no availability zones"},
+			{name: "ipv4_address_scope", show: null[N]},
+			{name: "ipv6_address_scope", show: null[N]},
+		},
+		get: s.p.Network,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.findNetworks(ctx, networkQuery(f))
 		},
-		encode: EncodeNetwork,
-		shared: func(_ *call, n sdn.Network) (bool, error) { return n.Shared || n.External, nil },
-		spec:   networkSpec, patch: networkPatch,
-		create: p.EnsureNetwork, update: p.UpdateNetwork, remove: p.DeleteNetwork,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdateNetwork(ctx, id, sdn.NetworkPatch{Patch: change})
-			return err
-		},
+		shared: func(_ *call, n *N) (bool, error) { return n.Shared || n.External, nil },
+		create: s.p.EnsureNetwork, update: s.p.UpdateNetwork, remove: s.p.DeleteNetwork,
 	}
-	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = bulk(atomic.EnsureAllNetworks)
+	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
+		t.createAll = bulk(atomic.EnsureAllNetworks)
 	}
-	return n
+	return t
 }
 
 func networkQuery(f *filter) sdn.NetworkQuery {
 	return sdn.NetworkQuery{Match: f.match(), External: f.boolean("router:external")}
-}
-
-// mostMTU is that of an IP packet, leastMTU what IPv4 asks for.
-const leastMTU, mostMTU = 68, 65535
-
-func networkSpec(_ *call, b *body) sdn.NetworkSpec {
-	for _, name := range append([]string{"shared", "router:external"}, providerAttributes...) {
-		b.privileged(name)
-	}
-	spec := sdn.NetworkSpec{
-		Base: b.base(), External: or(b.boolean("router:external")), Shared: or(b.boolean("shared")),
-		NoPortSecurity: or(not(b.boolean("port_security_enabled"))), Disabled: or(not(b.boolean("admin_state_up"))),
-		Segment: sdn.Segment{Type: or(b.optional("provider:network_type")), Physical: or(b.optional("provider:physical_network"))},
-	}
-	if mtu := b.integer("mtu", 0, mostMTU); mtu != nil && *mtu != 0 {
-		spec.MTU = *mtu
-	}
-	if !b.null("provider:segmentation_id") {
-		spec.Segment.ID = or(b.integer("provider:segmentation_id", 0, 1<<24))
-	}
-	b.absentNetworkAttributes()
-	return spec
-}
-
-func networkPatch(_ *call, b *body, n sdn.Network) sdn.NetworkPatch {
-	for _, name := range []string{"shared", "router:external"} {
-		b.privileged(name)
-	}
-	b.readOnly(providerAttributes...)
-	p := sdn.NetworkPatch{
-		Patch: b.changes(n.Meta), MTU: b.integer("mtu", leastMTU, mostMTU),
-		External: b.boolean("router:external"), Shared: b.boolean("shared"),
-		NoPortSecurity: not(b.boolean("port_security_enabled")), Disabled: not(b.boolean("admin_state_up")),
-	}
-	b.absentNetworkAttributes()
-	return p
-}
-
-// absentNetworkAttributes reads what the SDN has not, which clients may send as it is anyway.
-func (b *body) absentNetworkAttributes() {
-	b.readOnly("subnets", "availability_zones", "ipv4_address_scope", "ipv6_address_scope")
-	b.only("is_default", false, "this SDN chooses no network by itself")
-	if policy := b.id("qos_policy_id"); policy != nil && *policy != "" {
-		b.unsupported("qos_policy_id", "ports have policies, networks none")
-	}
-	if hints := b.texts("availability_zone_hints"); hints != nil && len(*hints) > 0 {
-		b.unsupported("availability_zone_hints", "this SDN has no availability zones")
-	}
 }

@@ -3,7 +3,11 @@ package neutronapi
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/kuryr/kuryr/sdn"
 )
 
 // object is an encoded object taken apart: its attributes by name, numbers as json.Number.
@@ -27,23 +31,121 @@ func objectOf(encoded any) object {
 // view is what of an object is shown.
 type view struct {
 	fields []string // empty: all
+	admin  bool     // attributes for administrators too
 	hidden []string
 }
 
-// view is what the call asks to see. Only administrators see hidden attributes.
-func (c *call) view(hidden []string) view {
-	v := view{}
-	if !c.caller.admin() {
-		v.hidden = hidden
-	}
+// view is what the call asks to see.
+func (c *call) view() view {
+	v := view{admin: c.caller.admin()}
 	if c.reads() {
-		for _, field := range c.URL.Query()["fields"] {
-			if field != "" {
-				v.fields = append(v.fields, field)
-			}
-		}
+		v.fields = filled(c.URL.Query()["fields"])
 	}
 	return v
+}
+
+// shows reports whether an attribute is shown.
+func (v view) shows(a *attribute) bool {
+	return a.show != nil && (v.admin || a.access&adminShow == 0) && (len(v.fields) == 0 || slices.Contains(v.fields, a.name))
+}
+
+// appendObject encodes the attributes of an object that are shown.
+func appendObject(out []byte, fields []attribute, object any, v view) []byte {
+	start := len(out)
+	for i := range fields {
+		a := &fields[i]
+		if !v.shows(a) {
+			continue
+		}
+		out = append(out, ',')
+		out = appendText(out, a.name)
+		out = append(out, ':')
+		out = appendJSON(out, a.show(object))
+	}
+	if len(out) == start {
+		out = append(out, '{')
+	}
+	out[start] = '{' // in place of the first comma
+	return append(out, '}')
+}
+
+// appendJSON encodes a value. The types that most attributes have cost no reflection.
+func appendJSON(out []byte, value any) []byte {
+	switch v := value.(type) {
+	case nil:
+		return append(out, "null"...)
+	case string:
+		return appendText(out, v)
+	case bool:
+		return strconv.AppendBool(out, v)
+	case int:
+		return strconv.AppendInt(out, int64(v), 10)
+	case int64:
+		return strconv.AppendInt(out, v, 10)
+	case []string:
+		return appendTexts(out, v)
+	case []sdn.ID:
+		return appendTexts(out, v)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return append(out, "null"...)
+	}
+	return append(out, data...)
+}
+
+// appendTexts encodes a list, which is empty for nil.
+func appendTexts[T ~string](out []byte, texts []T) []byte {
+	out = append(out, '[')
+	for i, text := range texts {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(out, string(text))
+	}
+	return append(out, ']')
+}
+
+// appendText encodes a text. Most need no escapes.
+func appendText(out []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			data, _ := json.Marshal(text)
+			return append(out, data...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, text...)
+	return append(out, '"')
+}
+
+// decoded returns a shown value as encoding/json decodes it, numbers as json.Number.
+func decoded(value any) any {
+	switch v := value.(type) {
+	case nil, bool, string:
+		return v
+	case int:
+		return json.Number(strconv.Itoa(v))
+	case []string:
+		return decodedTexts(v)
+	case []sdn.ID:
+		return decodedTexts(v)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(appendJSON(nil, value)))
+	decoder.UseNumber()
+	var out any
+	if decoder.Decode(&out) != nil {
+		return nil
+	}
+	return out
+}
+
+func decodedTexts[T ~string](texts []T) []any {
+	out := make([]any, len(texts))
+	for i, text := range texts {
+		out[i] = string(text)
+	}
+	return out
 }
 
 // of gives what is shown of an encoded object.

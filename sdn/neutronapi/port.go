@@ -100,7 +100,7 @@ func (s *server) ports() *definition[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicPorts); ok {
-		n.createAll = bulk(atomic.EnsureAllPorts)
+		n.createAll = bulkOf(atomic.EnsureAllPorts)
 	}
 	return n
 }
@@ -168,13 +168,13 @@ func (f *filter) fixedIPs() (subnets []sdn.ID, addresses []netip.Addr) {
 		}
 	}
 	if len(parts) > 0 {
-		f.keep = append(f.keep, func(o object) bool {
-			all, _ := o["fixed_ips"].([]any)
+		f.wants = append(f.wants, want{"fixed_ips", func(value any) bool {
+			all, _ := value.([]any)
 			return slices.ContainsFunc(all, func(one any) bool {
 				ip, _ := one.(map[string]any)
 				return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text(ip["ip_address"]), part) })
 			})
-		})
+		}})
 	}
 	return subnets, addresses
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// resource serves the objects of one definition: list.go lists and shows them, create.go, update.go
+// resource serves the objects of one table: list.go lists and shows them, create.go, update.go
 // and delete.go change them, and tags.go changes their tags.
 type resource struct {
 	untyped
@@ -16,8 +16,13 @@ type resource struct {
 	path               string // below /v2.0/
 	title              string // of one object in errors
 	kind               sdn.Noun
-	hidden             []string // attributes that only administrators see
-	known              object   // see attributes
+	fields             []attribute
+	index              map[string]int // of fields, by name
+	known              object         // see attributes
+
+	encode func(any) any
+	quick  func(any, string) (any, bool)
+	hidden []string
 
 	private          bool // no caller sees another project's objects
 	creates, updates bool // the definition has create, update
@@ -32,7 +37,7 @@ func (s *server) serve(r *resource) {
 	if r.path == "" {
 		r.path = r.collection
 	}
-	r.known = r.attributes()
+	r.prepare()
 	collection, member := s.nouns+r.path, s.nouns+r.path+"/{id}"
 	all := map[string]handler{http.MethodGet: r.list}
 	if r.creates {
@@ -67,7 +72,7 @@ func (s *server) serveWithin(path string, find func(*call) (*resource, error), m
 			if err != nil {
 				return err
 			}
-			return method(r, w, c)
+			return method(r.prepare(), w, c)
 		}
 	}
 	all := map[string]handler{
@@ -81,12 +86,57 @@ func (s *server) serveWithin(path string, find func(*call) (*resource, error), m
 	})
 }
 
+// prepare does what is done once for all requests.
+func (r *resource) prepare() *resource {
+	r.index = make(map[string]int, len(r.fields))
+	for i, a := range r.fields {
+		r.index[a.name] = i
+	}
+	r.known = r.attributes()
+	return r
+}
+
 // attributes returns the attributes of the zero object: their names and the types of values.
 func (r *resource) attributes() object {
 	if r.known != nil {
 		return r.known
 	}
-	return objectOf(r.encoded(nil))
+	if r.encode != nil {
+		return objectOf(r.encode(r.zero()))
+	}
+	zero, known := r.zero(), object{}
+	for _, a := range r.fields {
+		if a.show != nil {
+			known[a.name] = decoded(a.show(zero))
+		}
+	}
+	return known
+}
+
+// value returns an attribute of an object, as filters and orders compare it.
+func (r *resource) value(object any, name string) any {
+	if r.encode != nil {
+		if v, ok := r.quick(object, name); ok {
+			return v
+		}
+		return objectOf(r.encode(object))[name]
+	}
+	if i, ok := r.index[name]; ok && r.fields[i].show != nil {
+		return decoded(r.fields[i].show(object))
+	}
+	return nil
+}
+
+// append encodes what the view shows of an object.
+func (r *resource) append(out []byte, object any, v view) []byte {
+	if r.encode != nil {
+		v.hidden = nil
+		if !v.admin {
+			v.hidden = r.hidden
+		}
+		return appendJSON(out, v.of(r.encode(object)))
+	}
+	return appendObject(out, r.fields, object, v)
 }
 
 // sees reports whether the caller sees an object.

@@ -32,7 +32,7 @@ func (s *server) securityGroupRules() *definition[ruleOf, SecurityGroupRule, rul
 			return struct{}{}
 		},
 		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
-		spec:   s.specRule, createAll: bulk(s.createRules), remove: s.deleteRule,
+		spec:   s.specRule, createAll: bulkOf(s.createRules), remove: s.deleteRule,
 		create: func(ctx context.Context, spec ruleSpec) (ruleOf, error) {
 			made, err := s.createRules(ctx, []ruleSpec{spec})
 			if err != nil {
@@ -64,9 +64,9 @@ func (s *server) findRules(ctx context.Context, f *filter) iter.Seq2[ruleOf, err
 	f.named = true // they come group by group
 	q := sdn.SecurityGroupQuery{Rules: f.ids("id"), Match: sdn.Match{IDs: f.ids("security_group_id"), Projects: f.projects()}}
 	if asked := f.texts("protocol"); len(asked) > 0 {
-		f.keep = append(f.keep, func(o object) bool {
-			return slices.ContainsFunc(asked, func(p string) bool { return sameProtocol(p, text(o["protocol"])) })
-		})
+		f.wants = append(f.wants, want{"protocol", func(value any) bool {
+			return slices.ContainsFunc(asked, func(p string) bool { return sameProtocol(p, text(value)) })
+		}})
 	}
 	return func(yield func(ruleOf, error) bool) {
 		if err := s.meetDefault(ctx, q.Match); err != nil {

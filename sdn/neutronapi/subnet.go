@@ -75,7 +75,7 @@ func (s *server) subnets() *definition[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.S
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = bulk(atomic.EnsureAllSubnets)
+		n.createAll = bulkOf(atomic.EnsureAllSubnets)
 	}
 	return n
 }

@@ -62,7 +62,7 @@ func (s *server) subnetPools() *definition[sdn.SubnetPool, SubnetPool, sdn.Subne
 		},
 	}
 	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = bulk(atomic.EnsureAllSubnetPools)
+		n.createAll = bulkOf(atomic.EnsureAllSubnetPools)
 	}
 	return n
 }

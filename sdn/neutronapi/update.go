@@ -20,10 +20,9 @@ func (r *resource) put(w http.ResponseWriter, c *call) error {
 	if b.ifRevision, err = c.condition(r.title, r.metaOf(object)); err != nil {
 		return err
 	}
-	if object, err = r.updateObject(c, b, object); err != nil {
+	if object, err = r.updateObject(r, b, object); err != nil {
 		return err
 	}
-	shown := c.view(r.hidden).of(r.encoded(object))
-	writeJSON(w, http.StatusOK, map[string]any{r.member: shown})
+	r.writeOne(w, c, http.StatusOK, object)
 	return nil
 }

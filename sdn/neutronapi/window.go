@@ -7,48 +7,15 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// row is an object of a list. It is encoded only if a filter or the order needs that.
+// row is an object of a list.
 type row struct {
-	id      sdn.ID
-	untyped untyped
-	object  any
-	encoded object // see attributes
+	id       sdn.ID
+	resource *resource
+	object   any
 }
 
 // value returns an attribute.
-func (r *row) value(name string) any {
-	if r.encoded == nil {
-		if v, ok := r.untyped.quickly(r.object, name); ok {
-			return v
-		}
-	}
-	return r.attributes()[name]
-}
-
-// attributes returns all attributes. It encodes the object once.
-func (r *row) attributes() object {
-	if r.encoded == nil {
-		r.encoded = objectOf(r.untyped.encoded(r.object))
-	}
-	return r.encoded
-}
-
-// quickMeta returns an attribute that most objects have, as encodeMeta encodes it.
-func quickMeta(m sdn.Meta, name string) (any, bool) {
-	switch name {
-	case "id":
-		return string(m.ID), true
-	case "name":
-		return m.Name, true
-	case "project_id", "tenant_id":
-		return m.Project, true
-	case "created_at":
-		return timestamp(m.Created), true
-	case "updated_at":
-		return timestamp(m.Updated), true
-	}
-	return nil, false
-}
+func (r *row) value(name string) any { return r.resource.value(r.object, name) }
 
 // window collects the rows of a page out of what comes by, and never holds more than that.
 type window struct {

@@ -1,0 +1,250 @@
+package neutronapi
+
+import (
+	"reflect"
+
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// A field is an attribute of a resource. T is the provider's object, S asks for a new one, and
+// P changes one.
+type field[T, S, P any] struct {
+	name   string
+	is     kind // how a body's value is checked; nil if no body can have the attribute
+	access access
+	show   func(*T) any // nil: the attribute is only written
+	// post and put take a checked value, of the type that the kind gives. Without post the
+	// attribute is refused in POST, without put it is read-only.
+	post func(*S, any)
+	put  func(*P, any)
+	// why says why the SDN lacks what the attribute is for. A body may then have the value
+	// only, which by default is the zero value of the kind. The documentation lists these.
+	why  string
+	only any
+}
+
+// access says who may use an attribute, and whether a new object needs it.
+type access uint8
+
+const (
+	required  access = 1 << iota // a new object without it is refused
+	adminPost                    // only administrators say it of a new object
+	adminPut                     // only administrators change it
+	adminShow                    // only administrators see it
+	adminSet  = adminPost | adminPut
+)
+
+// A kind takes an attribute from a body and checks it. It gives false if the attribute is
+// absent or wrong; the body remembers what is wrong.
+type kind func(b *body, name string) (value any, given bool)
+
+// kindOf makes a kind of a method of body. Its values are of type V.
+func kindOf[V any](read func(*body, string) *V) kind {
+	return func(b *body, name string) (any, bool) {
+		v := read(b, name)
+		if v == nil {
+			return nil, false
+		}
+		return *v, true
+	}
+}
+
+// The kinds that several resources have.
+var (
+	isText     = kindOf((*body).text)     // string
+	isOptional = kindOf((*body).optional) // string, "" for null
+	isID       = kindOf((*body).id)       // sdn.ID, "" for null
+	isBool     = kindOf((*body).boolean)  // bool
+	isTexts    = kindOf((*body).texts)    // []string
+	isIDs      = kindOf((*body).ids)      // []sdn.ID
+	isAddr     = kindOf((*body).addr)     // netip.Addr
+	isAddrs    = kindOf((*body).addrs)    // []netip.Addr
+	isPrefixes = kindOf((*body).prefixes) // []netip.Prefix
+	isMAC      = kindOf((*body).mac)      // net.HardwareAddr
+	isRoutes   = kindOf((*body).routes)   // []sdn.HostRoute
+)
+
+// isAny takes any value, as JSON has it.
+func isAny(b *body, name string) (any, bool) { return b.take(name) }
+
+// isInt takes a whole number, an int. Both ends of the range belong to it.
+func isInt(least, most int) kind {
+	return kindOf(func(b *body, name string) *int { return b.integer(name, least, most) })
+}
+
+// isWord takes one of a few words, a string.
+func isWord(words ...string) kind {
+	return kindOf(func(b *body, name string) *string { return b.oneOf(name, words...) })
+}
+
+// orNull makes null say nothing.
+func orNull(k kind) kind {
+	return func(b *body, name string) (any, bool) {
+		if b.null(name) {
+			return nil, false
+		}
+		return k(b, name)
+	}
+}
+
+// set stores a checked value: post: set(func(s *S) *int { return &s.MTU }).
+func set[O, V any](at func(*O) *V) func(*O, any) {
+	return func(o *O, value any) { *at(o) = value.(V) }
+}
+
+// change stores a checked value in a patch: put: change(func(p *P) **int { return &p.MTU }).
+func change[O, V any](at func(*O) **V) func(*O, any) {
+	return func(o *O, value any) {
+		v := value.(V)
+		*at(o) = &v
+	}
+}
+
+// setNot and changeNot store the opposite of a checked bool.
+func setNot[O any](at func(*O) *bool) func(*O, any) {
+	return func(o *O, value any) { *at(o) = !value.(bool) }
+}
+
+func changeNot[O any](at func(*O) **bool) func(*O, any) {
+	return func(o *O, value any) {
+		v := !value.(bool)
+		*at(o) = &v
+	}
+}
+
+// An attribute is a field without its types, as the handlers use it.
+type attribute struct {
+	name   string
+	is     kind
+	access access
+	why    string
+	only   any
+	show   func(object any) any       // of a *T
+	post   func(spec, value any)      // of a *S
+	put    func(patch any, value any) // of a *P
+}
+
+// attributesOf returns fields without their types.
+func attributesOf[T, S, P any](fields []field[T, S, P]) []attribute {
+	out := make([]attribute, len(fields))
+	for i := range fields {
+		out[i] = fields[i].attribute()
+	}
+	return out
+}
+
+func (f *field[T, S, P]) attribute() attribute {
+	a := attribute{name: f.name, is: f.is, access: f.access, why: f.why, only: f.only}
+	if show := f.show; show != nil {
+		a.show = func(object any) any { return show(object.(*T)) }
+	}
+	if post := f.post; post != nil {
+		a.post = func(spec, value any) { post(spec.(*S), value) }
+	}
+	if put := f.put; put != nil {
+		a.put = func(patch, value any) { put(patch.(*P), value) }
+	}
+	return a
+}
+
+// privileges refuses attributes that only administrators may say.
+func (b *body) privileges(all []attribute) {
+	forbidden := adminPut
+	if b.post {
+		forbidden = adminPost
+	}
+	for i := range all {
+		if all[i].access&forbidden != 0 {
+			b.privileged(all[i].name)
+		}
+	}
+}
+
+// attributes reads all attributes of a resource into a spec or a patch.
+func (b *body) attributes(all []attribute, into any) {
+	for i := range all {
+		if b.has(all[i].name) {
+			b.attribute(&all[i], into)
+		}
+	}
+}
+
+// attribute reads one attribute that the body has.
+func (b *body) attribute(a *attribute, into any) {
+	store := a.put
+	if b.post {
+		store = a.post
+	}
+	switch {
+	case a.why != "":
+		if value, given := a.is(b, a.name); given && !a.allows(value) {
+			b.unsupported(a.name, a.why)
+		}
+	case store == nil:
+		b.readOnly(a.name)
+	default:
+		if value, given := a.is(b, a.name); given {
+			store(into, value)
+		}
+	}
+}
+
+// allows reports whether a value is the one that a body may have.
+func (a *attribute) allows(value any) bool {
+	if a.only != nil {
+		return value == a.only
+	}
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
+}
+
+// needed names the attributes that a new object must have.
+func needed(all []attribute) (names []string) {
+	for _, a := range all {
+		if a.access&required != 0 {
+			names = append(names, a.name)
+		}
+	}
+	return names
+}
+
+// null, never and empty show what the SDN lacks.
+func null[T any](*T) any  { return nil }
+func never[T any](*T) any { return false }
+func empty[T any](*T) any { return []string{} }
+
+// some shows a zero value as null.
+func some[V comparable](v V) any {
+	var zero V
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+// A metaField is an attribute that the objects of several resources show.
+type metaField struct {
+	name string
+	show func(sdn.Meta) any
+}
+
+// neutronMeta are the attributes that most objects of Neutron show.
+var neutronMeta = []metaField{
+	{"id", func(m sdn.Meta) any { return string(m.ID) }},
+	{"name", func(m sdn.Meta) any { return m.Name }},
+	{"description", func(m sdn.Meta) any { return describe(m) }},
+	{"project_id", func(m sdn.Meta) any { return m.Project }},
+	{"tenant_id", func(m sdn.Meta) any { return m.Project }}, // the older name
+	{"tags", func(m sdn.Meta) any { return m.Tags }},
+	{"revision_number", func(m sdn.Meta) any { return m.Revision }},
+	{"created_at", func(m sdn.Meta) any { return timestamp(m.Created) }},
+	{"updated_at", func(m sdn.Meta) any { return timestamp(m.Updated) }},
+}
+
+// describe returns the description that is shown: the Key, if there is one.
+func describe(m sdn.Meta) string {
+	if !m.Key.IsZero() {
+		return m.Key.String()
+	}
+	return m.Description
+}
