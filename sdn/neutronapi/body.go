@@ -173,6 +173,15 @@ func (b *body) id(name string) *sdn.ID {
 	return &id
 }
 
+// namedID takes an id, and refuses null.
+func (b *body) namedID(name string) *sdn.ID {
+	if s := b.text(name); s != nil {
+		id := sdn.ID(*s)
+		return &id
+	}
+	return nil
+}
+
 // boolean takes a truth value, which clients write in several ways.
 func (b *body) boolean(name string) *bool {
 	value, given := b.take(name)

@@ -62,16 +62,16 @@ func parseAsSent(s string) (netip.Prefix, bool) {
 }
 
 // cidr takes the range of a subnet. Bits beyond its length are cut.
-func (b *body) cidr() netip.Prefix {
-	s := b.text("cidr")
+func (b *body) cidr(name string) *netip.Prefix {
+	s := b.text(name)
 	if s == nil {
-		return netip.Prefix{}
+		return nil
 	}
 	p, ok := parsePrefix(*s)
 	if !ok {
-		b.mistyped("cidr", "'%s' is not a valid IP subnet", *s)
+		b.mistyped(name, "'%s' is not a valid IP subnet", *s)
 	}
-	return p
+	return &p
 }
 
 // mac takes a MAC address.

@@ -121,14 +121,7 @@ func (b *body) texts(name string) *[]string {
 
 // ids takes a list of ids.
 func (b *body) ids(name string) *[]sdn.ID {
-	return each(b, name, func(b *body) *sdn.ID {
-		s := b.text(name)
-		if s == nil {
-			return nil
-		}
-		id := sdn.ID(*s)
-		return &id
-	})
+	return each(b, name, func(b *body) *sdn.ID { return b.namedID(name) })
 }
 
 // addrs takes a list of addresses.

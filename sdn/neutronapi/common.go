@@ -118,4 +118,12 @@ func family(a netip.Addr) int {
 	return 6
 }
 
+func addrTexts(addrs []netip.Addr) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
+}
+
 const active = "ACTIVE"

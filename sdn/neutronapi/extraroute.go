@@ -33,49 +33,30 @@ func (s *server) updateRouter(ctx context.Context, id sdn.ID, p sdn.RouterPatch)
 
 // serveExtraRoutes adds the paths that change a router's routes one by one: {"router": {"routes": […]}}.
 func (s *server) serveExtraRoutes() {
-	for action, of := range map[string]func(have, asked []sdn.HostRoute) []sdn.HostRoute{"add_extraroutes": addRoutes, "remove_extraroutes": removeRoutes} {
-		s.handle("/v2.0/routers/{id}/"+action, map[string]handler{http.MethodPut: func(w http.ResponseWriter, c *call) error {
-			document, err := c.document()
-			if err != nil {
-				return err
+	t := s.routers()
+	routes := func(of func(have, asked []sdn.HostRoute) []sdn.HostRoute) action[sdn.Router] {
+		return action[sdn.Router]{wrapped: true, read: func(b *body) acting[sdn.Router] {
+			asked := or(b.extraRoutes("routes"))
+			return func(c *call, r sdn.Router, revision int64) (any, error) {
+				by := valueChange[sdn.RouterPatch]{ifRevision: revision, change: func(p *sdn.RouterPatch) error {
+					routes := of(*p.Routes, asked)
+					p.Routes = &routes
+					return nil
+				}}
+				r, err := rewrite(c.ctx(), s, r.ID, by, s.p.Router, func(r sdn.Router) (sdn.RouterPatch, sdn.Meta) {
+					return sdn.RouterPatch{Patch: sdn.Patch{IfRevision: r.Revision}, Routes: &r.Routes}, r.Meta
+				}, func(ctx context.Context, p sdn.RouterPatch) (sdn.Router, error) { return s.updateRouter(ctx, r.ID, p) })
+				return t.answer(c, &r), err
 			}
-			n := s.routers()
-			r, err := n.own(c, c.target())
-			if err != nil {
-				return err
-			}
-			values, ok := document[n.Member].(map[string]any)
-			if !ok {
-				return badRequest("Unable to find '" + n.Member + "' in request body")
-			}
-			b := &body{call: c, noun: n.Member, values: values}
-			asked := or(b.extraRoutes())
-			if err := b.done(); err != nil {
-				return err
-			}
-			revision, err := c.condition(n.title, r.Meta)
-			if err != nil {
-				return err
-			}
-			by := valueChange[sdn.RouterPatch]{ifRevision: revision, change: func(p *sdn.RouterPatch) error {
-				routes := of(*p.Routes, asked)
-				p.Routes = &routes
-				return nil
-			}}
-			r, err = rewrite(c.ctx(), s, r.ID, by, s.p.Router, func(r sdn.Router) (sdn.RouterPatch, sdn.Meta) {
-				return sdn.RouterPatch{Patch: sdn.Patch{IfRevision: r.Revision}, Routes: &r.Routes}, r.Meta
-			}, func(ctx context.Context, p sdn.RouterPatch) (sdn.Router, error) { return s.updateRouter(ctx, r.ID, p) })
-			if err == nil {
-				n.resource().writeOne(w, c, http.StatusOK, r)
-			}
-			return err
-		}})
+		}}
 	}
+	t.act(s, "add_extraroutes", routes(addRoutes))
+	t.act(s, "remove_extraroutes", routes(removeRoutes))
 }
 
 // extraRoutes reads a router's routes; two that are alike are one.
-func (b *body) extraRoutes() *[]sdn.HostRoute {
-	asked := b.routes("routes")
+func (b *body) extraRoutes(name string) *[]sdn.HostRoute {
+	asked := b.routes(name)
 	if asked == nil {
 		return nil
 	}

@@ -31,7 +31,10 @@ const (
 	adminPost                    // only administrators say it of a new object
 	adminPut                     // only administrators change it
 	adminShow                    // only administrators see it
+	hookPost                     // beforePost or checkPost reads it
+	hookPut                      // beforePut or checkPut reads it
 	adminSet  = adminPost | adminPut
+	hooked    = hookPost | hookPut
 )
 
 // A kind takes an attribute from a body and checks it. It gives false if the attribute is
@@ -54,6 +57,7 @@ var (
 	isText     = kindOf((*body).text)     // string
 	isOptional = kindOf((*body).optional) // string, "" for null
 	isID       = kindOf((*body).id)       // sdn.ID, "" for null
+	isNamedID  = kindOf((*body).namedID)  // sdn.ID; null is refused
 	isBool     = kindOf((*body).boolean)  // bool
 	isTexts    = kindOf((*body).texts)    // []string
 	isIDs      = kindOf((*body).ids)      // []sdn.ID
@@ -62,10 +66,17 @@ var (
 	isPrefixes = kindOf((*body).prefixes) // []netip.Prefix
 	isMAC      = kindOf((*body).mac)      // net.HardwareAddr
 	isRoutes   = kindOf((*body).routes)   // []sdn.HostRoute
+	isList     = kindOf((*body).list)     // []any
 )
 
-// isAny takes any value, as JSON has it.
-func isAny(b *body, name string) (any, bool) { return b.take(name) }
+// isNull is the kind of what can only be null: any other value is given.
+func isNull(b *body, name string) (any, bool) {
+	if b.null(name) {
+		return nil, false
+	}
+	value, given := b.take(name)
+	return &value, given
+}
 
 // isInt takes a whole number, an int. Both ends of the range belong to it.
 func isInt(least, most int) kind {
@@ -77,11 +88,30 @@ func isWord(words ...string) kind {
 	return kindOf(func(b *body, name string) *string { return b.oneOf(name, words...) })
 }
 
-// orNull makes null say nothing.
+// orNull makes null say nothing, nullInPost only of a new object. nullInPut makes null the
+// empty text of a change.
 func orNull(k kind) kind {
 	return func(b *body, name string) (any, bool) {
 		if b.null(name) {
 			return nil, false
+		}
+		return k(b, name)
+	}
+}
+
+func nullInPost(k kind) kind {
+	return func(b *body, name string) (any, bool) {
+		if b.post && b.null(name) {
+			return nil, false
+		}
+		return k(b, name)
+	}
+}
+
+func nullInPut(k kind) kind {
+	return func(b *body, name string) (any, bool) {
+		if !b.post && b.null(name) {
+			return "", true
 		}
 		return k(b, name)
 	}
@@ -171,11 +201,12 @@ func (b *body) attributes(all []attribute, into any) {
 
 // attribute reads one attribute that the body has.
 func (b *body) attribute(a *attribute, into any) {
-	store := a.put
+	store, hook := a.put, hookPut
 	if b.post {
-		store = a.post
+		store, hook = a.post, hookPost
 	}
 	switch {
+	case a.access&hook != 0:
 	case a.why != "":
 		if value, given := a.is(b, a.name); given && !a.allows(value) {
 			b.unsupported(a.name, a.why)
@@ -212,6 +243,14 @@ func needed(all []attribute) (names []string) {
 func null[T any](*T) any  { return nil }
 func never[T any](*T) any { return false }
 func empty[T any](*T) any { return []string{} }
+
+// mapping shows no map as an empty one.
+func mapping[V any](m map[string]V) any {
+	if m == nil {
+		return map[string]V{}
+	}
+	return m
+}
 
 // some shows a zero value as null.
 func some[V comparable](v V) any {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -24,73 +25,61 @@ type FloatingIP struct {
 	Status            string  `json:"status"`
 }
 
-// EncodeFloatingIP translates a floating IP.
-func EncodeFloatingIP(f sdn.FloatingIP) FloatingIP {
-	status := active
-	if f.Target.Port == "" {
-		status = string(sdn.PortDown)
-	}
-	return FloatingIP{
-		Common: encodeMeta(f.Meta), FloatingNetworkID: string(f.Network), FloatingIPAddress: f.Address.String(),
-		PortID: optional(string(f.Target.Port)), FixedIPAddress: optionalAddr(f.Target.Addr), RouterID: optional(string(f.Router)), Status: status,
-	}
-}
-
 func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 	return sdn.FloatingIPQuery{
 		Match: f.match(), Networks: f.ids("floating_network_id"), Addresses: f.addrs("floating_ip_address"), Ports: f.ids("port_id"), Routers: f.ids("router_id"),
 	}
 }
 
-// ofHost is the attribute that has a floating IP stand for an address of the host, see sdn.FloatingIPSpec.
-const ofHost = "kuryr:of_host"
-
-func (s *server) floatingIPs() *definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
-	p := s.p
-	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, p.DeleteFloatingIP)
-	return &definition[sdn.FloatingIP, FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch]{
-		Resource: FloatingIPs, title: "floating IP",
-		meta: func(o sdn.FloatingIP) sdn.Meta { return o.Meta },
-		get:  p.FloatingIP,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.FloatingIP, error] {
-			return p.FindFloatingIPs(ctx, floatingIPQuery(f))
+func (s *server) floatingIPs() *table[sdn.FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
+	type N = sdn.FloatingIP
+	type S = sdn.FloatingIPSpec
+	type P = sdn.FloatingIPPatch
+	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, s.p.DeleteFloatingIP)
+	return &table[N, S, P]{
+		member: "floatingip", collection: "floatingips", title: "floating IP",
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "floating_network_id", is: isID, access: required, show: func(n *N) any { return string(n.Network) },
+				post: set(func(x *S) *sdn.ID { return &x.Network })},
+			{name: "floating_ip_address", is: isAddr, access: adminPost, show: func(n *N) any { return n.Address.String() },
+				post: set(func(x *S) *netip.Addr { return &x.Address })},
+			{name: "subnet_id", is: isID, post: set(func(x *S) *sdn.ID { return &x.Subnet })},
+			{name: "port_id", access: hooked, show: func(n *N) any { return some(string(n.Target.Port)) }},
+			{name: "fixed_ip_address", access: hooked, show: func(n *N) any { return optionalAddr(n.Target.Addr) }},
+			{name: "router_id", show: func(n *N) any { return some(string(n.Router)) }},
+			{name: "status", show: func(n *N) any {
+				if n.Target.Port == "" {
+					return string(sdn.PortDown)
+				}
+				return active
+			}},
+			// The floating IP stands for an address of the host, see sdn.FloatingIPSpec.
+			{name: "kuryr:of_host", is: isBool, access: adminPost, post: set(func(x *S) *bool { return &x.OfHost })},
 		},
-		encode: EncodeFloatingIP, spec: s.specFloatingIP, patch: s.changeFloatingIP,
-		create: s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdateFloatingIP(ctx, id, sdn.FloatingIPPatch{Patch: change})
-			return err
+		get: s.p.FloatingIP,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+			return s.p.FindFloatingIPs(ctx, floatingIPQuery(f))
 		},
+		beforePost: func(_ *call, b *body, _ *S) { b.null("floating_ip_address") },
+		checkPost:  s.checkFloatingIP,
+		checkPut:   func(c *call, b *body, _ *N, p *P) { p.Target = s.target(c, b) },
+		create:     s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
 	}
 }
 
-func (s *server) specFloatingIP(c *call, b *body) sdn.FloatingIPSpec {
-	b.required("floating_network_id")
-	b.null("floating_ip_address")
-	b.privileged("floating_ip_address")
-	b.privileged(ofHost)
-	out := sdn.FloatingIPSpec{
-		Base: b.base(), Network: or(b.id("floating_network_id")), Address: or(b.addr("floating_ip_address")), Subnet: or(b.id("subnet_id")), OfHost: or(b.boolean(ofHost)),
-	}
-	b.readOnly("router_id")
-	if target := s.target(c, b); target != nil {
-		out.Target = *target
-	}
+func (s *server) checkFloatingIP(c *call, b *body, spec *sdn.FloatingIPSpec) {
+	spec.Target = or(s.target(c, b))
 	if b.err != nil {
-		return out
+		return
 	}
-	switch n, err := s.networks().need(c, out.Network); {
+	switch n, err := s.networks().need(c, spec.Network); {
 	case err != nil:
 		b.fail(err)
 	case !n.External:
 		b.fail(badOf("floatingip", "Network %s is not a valid external network", n.ID))
 	}
-	return out
-}
-
-func (s *server) changeFloatingIP(c *call, b *body, f sdn.FloatingIP) sdn.FloatingIPPatch {
-	b.readOnly("floating_network_id", "floating_ip_address", "subnet_id", "router_id", ofHost)
-	return sdn.FloatingIPPatch{Patch: b.changes(f.Meta), Target: s.target(c, b)}
 }
 
 // target reads where a floating IP is to lead: nil where nothing is said, the zero one for nowhere. The port must be one that the caller sees, and of one that

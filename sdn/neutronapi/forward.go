@@ -29,29 +29,9 @@ type PortForwarding struct {
 	Description       string  `json:"description"`
 }
 
-// EncodePortForwarding translates a port forwarding.
-func EncodePortForwarding(f sdn.Forward) PortForwarding {
-	out := PortForwarding{
-		ID: string(f.ID), Protocol: ipproto.Name(f.Protocol), InternalPortID: string(f.Target.Port), InternalIPAddress: optionalAddr(f.Target.Addr),
-		Description: f.Description,
-	}
-	out.ExternalPort, out.ExternalPortRange = encodeRange(f.External)
-	out.InternalPort, out.InternalPortRange = encodeRange(f.Internal)
-	return out
-}
-
 // mostForwarded is how many ports one port forwarding may have that is no administrator's: each is an entry of its own in the store and the kernel, and all others
 // wait while they are written.
 const mostForwarded = 4096
-
-func encodeRange(r sdn.PortRange) (*uint16, string) {
-	last := max(r.First, r.Last)
-	text := strconv.Itoa(int(r.First)) + ":" + strconv.Itoa(int(last))
-	if r.First == last {
-		return &r.First, text
-	}
-	return nil, text
-}
 
 // serveForwards adds the port forwardings of floating IPs.
 func (s *server) serveForwards() {
@@ -68,51 +48,108 @@ func (s *server) serveForwards() {
 	}, nil)
 }
 
-// forwards are the port forwardings of a floating IP.
-func (s *server) forwards(fip sdn.FloatingIP) *definition[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward] {
-	all := func(ctx context.Context, ports []sdn.ID) iter.Seq2[sdn.Forward, error] {
+// forwards are the port forwardings of a floating IP. A change is the forwarding that is to be.
+func (s *server) forwards(fip sdn.FloatingIP) *table[sdn.Forward, sdn.Forward, sdn.Forward] {
+	type F = sdn.Forward
+	all := func(ctx context.Context, ports []sdn.ID) iter.Seq2[F, error] {
 		return s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{fip.ID}, Ports: ports})
 	}
-	get := func(ctx context.Context, id sdn.ID) (sdn.Forward, error) {
-		for f, err := range all(ctx, nil) {
-			if err != nil || f.ID == id {
-				return f, err
+	return &table[F, F, F]{
+		member: "port_forwarding", collection: "port_forwardings", title: "port forwarding",
+		meta:   func(f *F) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} },
+		fields: forwardFields,
+		get: func(ctx context.Context, id sdn.ID) (F, error) {
+			for f, err := range all(ctx, nil) {
+				if err != nil || f.ID == id {
+					return f, err
+				}
 			}
-		}
-		return sdn.Forward{}, sdn.NotFound("port forwarding", id)
-	}
-	return &definition[sdn.Forward, PortForwarding, sdn.Forward, sdn.Forward]{
-		Resource: PortForwardings, title: "port forwarding",
-		meta: func(f sdn.Forward) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} },
-		get:  get,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Forward, error] {
+			return F{}, sdn.NotFound("port forwarding", id)
+		},
+		find: func(ctx context.Context, f *filter) iter.Seq2[F, error] {
 			f.named = true
 			return all(ctx, f.ids("internal_port_id"))
 		},
-		encode: EncodePortForwarding,
-		spec: func(c *call, b *body) sdn.Forward {
+		checkPost: func(c *call, b *body, f *F) {
 			b.project()
-			return s.forward(c, b, sdn.Forward{})
+			s.checkForward(c, b, f)
 		},
-		patch: func(c *call, b *body, f sdn.Forward) sdn.Forward { return s.forward(c, b, f) },
-		create: func(ctx context.Context, f sdn.Forward) (sdn.Forward, error) {
-			return s.alone(ctx, fip, f, func() (sdn.Forward, error) {
-				made, err := s.p.EnsureForwards(ctx, fip.ID, []sdn.Forward{f})
+		beforePut: func(_ *call, _ *body, now, f *F) { *f = *now },
+		checkPut:  func(c *call, b *body, _, f *F) { s.checkForward(c, b, f) },
+		create: func(ctx context.Context, f F) (F, error) {
+			return s.alone(ctx, fip, f, func() (F, error) {
+				made, err := s.p.EnsureForwards(ctx, fip.ID, []F{f})
 				if err != nil {
 					return f, err
 				}
 				return made[0], nil
 			})
 		},
-		update: func(ctx context.Context, _ sdn.ID, f sdn.Forward) (sdn.Forward, error) {
+		update: func(ctx context.Context, _ sdn.ID, f F) (F, error) {
 			changes, ok := s.p.(sdn.ForwardUpdate)
 			if !ok {
 				return f, sdn.Unsupported("port forwarding", "this SDN changes none: delete it and make another")
 			}
-			return s.alone(ctx, fip, f, func() (sdn.Forward, error) { return changes.UpdateForward(ctx, fip.ID, f) })
+			return s.alone(ctx, fip, f, func() (F, error) { return changes.UpdateForward(ctx, fip.ID, f) })
 		},
 		remove: func(ctx context.Context, id sdn.ID) error { return s.p.DeleteForwards(ctx, fip.ID, []sdn.ID{id}) },
 	}
+}
+
+var (
+	isForwarded = kindOf((*body).forwarded) // sdn.Protocol
+	isPortRange = kindOf((*body).portRange) // sdn.PortRange
+	isPort      = kindOf(func(b *body, name string) *sdn.PortRange {
+		port := b.integer(name, 1, 65535)
+		if port == nil {
+			return nil
+		}
+		return &sdn.PortRange{First: uint16(*port), Last: uint16(*port)}
+	})
+)
+
+// forwardFields are the attributes of port forwardings. A port and a range of ports say the same.
+var forwardFields = []field[sdn.Forward, sdn.Forward, sdn.Forward]{
+	{name: "id", show: func(f *sdn.Forward) any { return string(f.ID) }},
+	forwardField("protocol", required, isForwarded, func(f *sdn.Forward) any { return ipproto.Name(f.Protocol) },
+		set(func(f *sdn.Forward) *sdn.Protocol { return &f.Protocol })),
+	forwardField("external_port", 0, isPort, func(f *sdn.Forward) any { return single(f.External) }, setExternal),
+	forwardField("external_port_range", 0, isPortRange, func(f *sdn.Forward) any { return rangeText(f.External) }, setExternal),
+	forwardField("internal_port", 0, isPort, func(f *sdn.Forward) any { return single(f.Internal) }, setInternal),
+	forwardField("internal_port_range", 0, isPortRange, func(f *sdn.Forward) any { return rangeText(f.Internal) }, setInternal),
+	forwardField("internal_port_id", required, isID, func(f *sdn.Forward) any { return string(f.Target.Port) },
+		func(f *sdn.Forward, v any) {
+			if port := v.(sdn.ID); port != f.Target.Port {
+				f.Target = sdn.Target{Port: port}
+			}
+		}),
+	forwardField("internal_ip_address", 0, orNull(isAddr), func(f *sdn.Forward) any { return optionalAddr(f.Target.Addr) },
+		set(func(f *sdn.Forward) *netip.Addr { return &f.Target.Addr })),
+	forwardField("description", hooked, nil, func(f *sdn.Forward) any { return f.Description }, nil),
+}
+
+var (
+	setExternal = set(func(f *sdn.Forward) *sdn.PortRange { return &f.External })
+	setInternal = set(func(f *sdn.Forward) *sdn.PortRange { return &f.Internal })
+)
+
+// forwardField is an attribute that POST and PUT store the same way.
+func forwardField(
+	name string, may access, is kind, show func(*sdn.Forward) any, store func(*sdn.Forward, any),
+) field[sdn.Forward, sdn.Forward, sdn.Forward] {
+	return field[sdn.Forward, sdn.Forward, sdn.Forward]{name: name, is: is, access: may, show: show, post: store, put: store}
+}
+
+// single shows a single port, and null for a range.
+func single(r sdn.PortRange) any {
+	if r.First != max(r.First, r.Last) {
+		return nil
+	}
+	return int(r.First)
+}
+
+func rangeText(r sdn.PortRange) string {
+	return strconv.Itoa(int(r.First)) + ":" + strconv.Itoa(int(max(r.First, r.Last)))
 }
 
 // alone makes a change to the forwardings of a floating IP while nobody else in this process does, and not where another forwarding has its outer ports:
@@ -129,9 +166,8 @@ func (s *server) alone(ctx context.Context, fip sdn.FloatingIP, f sdn.Forward, c
 			return out, err
 		case have.ID == f.ID || have.Protocol != f.Protocol:
 		case have.External.First <= f.External.Last && f.External.First <= max(have.External.First, have.External.Last):
-			_, range1 := encodeRange(have.External)
-			_, range2 := encodeRange(f.External)
-			return out, badOf("port_forwarding", "There is a port collision with the external_port_range. The following ranges collides: %s and %s", range1, range2)
+			return out, badOf("port_forwarding", "There is a port collision with the external_port_range. The following ranges collides: %s and %s",
+				rangeText(have.External), rangeText(f.External))
 		}
 	}
 	out, err = change()
@@ -158,27 +194,16 @@ func refusedForward(fip sdn.FloatingIP, f sdn.Forward, err error) error {
 	return err
 }
 
-// forward reads a port forwarding into what it is so far. Its port must be one that the caller sees.
-func (s *server) forward(c *call, b *body, f sdn.Forward) sdn.Forward {
-	f = b.forward(f)
+// checkForward checks a port forwarding. Its port must be one that the caller sees.
+func (s *server) checkForward(c *call, b *body, f *sdn.Forward) {
+	b.checkForward(f)
 	if b.err == nil {
 		b.fail(s.checkInside(c, f.Target))
 	}
-	return f
 }
 
-// forward reads a port forwarding, and does not look at the port that it leads to.
-func (b *body) forward(f sdn.Forward) sdn.Forward {
-	b.readOnly("id")
-	b.required("protocol", "internal_port_id")
-	if value, given := b.take("protocol"); given {
-		protocol, _, known := ipproto.Parse(show(value))
-		if f.Protocol = protocol; !known || protocol != sdn.TCP && protocol != sdn.UDP && protocol != sdn.SCTP {
-			b.fail(invalidInput("protocol: '%s' is not in ['tcp', 'udp', 'sctp']", show(value)))
-		}
-	}
-	f.External = b.portRange("external_port", f.External)
-	f.Internal = b.portRange("internal_port", f.Internal)
+// checkForward checks a port forwarding, but not the port that it leads to.
+func (b *body) checkForward(f *sdn.Forward) {
 	if b.err == nil && (f.External.First == 0 || f.Internal.First == 0) {
 		b.fail(badOf("port_forwarding", "an external port and an internal port, or a range of them, are needed"))
 	}
@@ -191,16 +216,16 @@ func (b *body) forward(f sdn.Forward) sdn.Forward {
 	if words := b.description(f.Description); words != nil {
 		f.Description = *words
 	}
-	port := b.id("internal_port_id")
-	if port != nil && *port != f.Target.Port {
-		f.Target = sdn.Target{Port: *port}
+}
+
+// forwarded reads the protocol of a port forwarding.
+func (b *body) forwarded(name string) *sdn.Protocol {
+	value, _ := b.take(name)
+	protocol, _, known := ipproto.Parse(show(value))
+	if !known || protocol != sdn.TCP && protocol != sdn.UDP && protocol != sdn.SCTP {
+		b.fail(invalidInput("protocol: '%s' is not in ['tcp', 'udp', 'sctp']", show(value)))
 	}
-	if !b.null("internal_ip_address") {
-		if addr := b.addr("internal_ip_address"); addr != nil {
-			f.Target.Addr = *addr
-		}
-	}
-	return f
+	return &protocol
 }
 
 // checkInside wants a target to be a port that the caller sees, and to have the address.
@@ -220,14 +245,11 @@ func (s *server) checkInside(c *call, target sdn.Target) error {
 	return badOf("port_forwarding", "Requested internal IP address %v is not suitable for internal neutron port %s", target.Addr, port.ID)
 }
 
-// portRange reads the port name, or the range name_range ("80:81"). What is not given stays.
-func (b *body) portRange(name string, is sdn.PortRange) sdn.PortRange {
-	if port := b.integer(name, 1, 65535); port != nil {
-		is = sdn.PortRange{First: uint16(*port), Last: uint16(*port)}
-	}
-	text := b.text(name + "_range")
+// portRange reads a range of ports ("80:81"), or one port.
+func (b *body) portRange(name string) *sdn.PortRange {
+	text := b.text(name)
 	if text == nil {
-		return is
+		return nil
 	}
 	from, to, ranged := strings.Cut(*text, ":")
 	if !ranged {
@@ -236,7 +258,7 @@ func (b *body) portRange(name string, is sdn.PortRange) sdn.PortRange {
 	first, errFirst := strconv.ParseUint(from, 10, 16)
 	last, errLast := strconv.ParseUint(to, 10, 16)
 	if errFirst != nil || errLast != nil || first == 0 || last < first {
-		b.invalid(name+"_range", "'%s' is not a range of ports", *text)
+		b.invalid(name, "'%s' is not a range of ports", *text)
 	}
-	return sdn.PortRange{First: uint16(first), Last: uint16(last)}
+	return &sdn.PortRange{First: uint16(first), Last: uint16(last)}
 }

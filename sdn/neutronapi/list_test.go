@@ -223,9 +223,9 @@ func TestValues(t *testing.T) {
 	w := newWorld(t)
 	s := &server{p: w.sdn}
 	valuesAsShown(t, s.networks().resource(), &w.network)
-	valuesAsShown(t, s.subnets().resource(), w.subnet)
-	valuesAsShown(t, s.subnetPools().resource(), w.pool)
-	valuesAsShown(t, s.ports().resource(), w.port)
-	valuesAsShown(t, s.routers().resource(), w.router)
-	valuesAsShown(t, s.floatingIPs().resource(), w.fip)
+	valuesAsShown(t, s.subnets().resource(), &w.subnet)
+	valuesAsShown(t, s.subnetPools().resource(), &w.pool)
+	valuesAsShown(t, s.ports().resource(), &w.port)
+	valuesAsShown(t, s.routers().resource(), &w.router)
+	valuesAsShown(t, s.floatingIPs().resource(), &w.fip)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,25 +44,102 @@ type AddressPair struct {
 	MACAddress string `json:"mac_address"`
 }
 
-// EncodePort translates a port.
-func EncodePort(p sdn.Port) Port {
-	out := Port{
-		Common: encodeMeta(p.Meta), NetworkID: string(p.Network), MACAddress: p.MAC.String(), FixedIPs: encodeAddresses(p.Addresses),
-		DeviceID: p.DeviceID, DeviceOwner: p.DeviceOwner, HostID: p.Host, VNICType: string(p.VNICType), VIFType: p.VIF.Type,
-		VIFDetails: map[string]string{}, Profile: map[string]string{}, SecurityGroups: ids(p.Groups), PortSecurity: !p.NoPortSecurity, AllowedPairs: []AddressPair{},
-		QoSPolicyID: optional(string(p.QoSPolicy)), DHCPOptions: []struct{}{},
-		Status: string(p.Status), AdminStateUp: !p.Disabled,
+// normal is the VNIC type of a virtual interface.
+const normal = "normal"
+
+func (s *server) ports() *table[sdn.Port, sdn.PortSpec, sdn.PortPatch] {
+	type N = sdn.Port
+	type S = sdn.PortSpec
+	type P = sdn.PortPatch
+	t := &table[N, S, P]{
+		member: "port", collection: "ports", title: "port", noun: sdn.NounPort,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "network_id", access: required | hookPost, show: func(n *N) any { return string(n.Network) }},
+			{name: "mac_address", is: nullInPost(isMAC), show: func(n *N) any { return n.MAC.String() },
+				post: set(func(x *S) *net.HardwareAddr { return &x.MAC }),
+				put:  set(func(p *P) *net.HardwareAddr { return &p.MAC })},
+			{name: "fixed_ips", is: kindOf((*body).addresses), show: func(n *N) any { return encodeAddresses(n.Addresses) },
+				post: func(x *S, v any) {
+					if x.Addresses = v.([]sdn.Address); len(x.Addresses) == 0 {
+						x.Addresses, x.WithoutAddresses = nil, true
+					}
+				},
+				put: change(func(p *P) **[]sdn.Address { return &p.Addresses })},
+			{name: "device_id", is: nullInPut(isText), show: func(n *N) any { return n.DeviceID },
+				post: set(func(x *S) *string { return &x.DeviceID }),
+				put:  change(func(p *P) **string { return &p.DeviceID })},
+			{name: "device_owner", is: nullInPut(isText), show: func(n *N) any { return n.DeviceOwner },
+				post: set(func(x *S) *string { return &x.DeviceOwner }),
+				put:  change(func(p *P) **string { return &p.DeviceOwner })},
+			{name: "binding:host_id", is: isOptional, access: adminSet | adminShow, show: func(n *N) any { return n.Host },
+				post: set(func(x *S) *string { return &x.Host }),
+				put:  change(func(p *P) **string { return &p.Host })},
+			{name: "binding:vnic_type", is: kindOf((*body).vnic), access: hookPut, show: showVNIC,
+				post: set(func(x *S) *sdn.VNICType { return &x.VNICType })},
+			{name: "binding:vif_type", access: adminShow, show: func(n *N) any { return n.VIF.Type }},
+			{name: "binding:vif_details", access: adminShow, show: func(n *N) any { return mapping(n.VIF.Details) }},
+			{name: "binding:profile", access: adminSet | adminShow | hooked, show: func(n *N) any { return mapping(n.Profile) }},
+			{name: "security_groups", is: nullInPost(isIDs), show: func(n *N) any { return n.Groups },
+				post: func(x *S, v any) {
+					x.Groups = v.([]sdn.ID)
+					x.WithoutGroups = len(x.Groups) == 0
+				},
+				put: change(func(p *P) **[]sdn.ID { return &p.Groups })},
+			{name: "port_security_enabled", is: isBool, show: func(n *N) any { return !n.NoPortSecurity },
+				post: changeNot(func(x *S) **bool { return &x.NoPortSecurity }),
+				put:  changeNot(func(p *P) **bool { return &p.NoPortSecurity })},
+			{name: "allowed_address_pairs", is: kindOf((*body).pairs), show: showPairs,
+				post: set(func(x *S) *[]sdn.AllowedPair { return &x.AllowedPairs }),
+				put:  change(func(p *P) **[]sdn.AllowedPair { return &p.AllowedPairs })},
+			{name: "trusted", access: adminSet | adminShow | hooked, show: showTrusted},
+			{name: "qos_policy_id", is: kindOf((*body).policy), show: func(n *N) any { return some(string(n.QoSPolicy)) },
+				post: set(func(x *S) *sdn.ID { return &x.QoSPolicy }),
+				put:  change(func(p *P) **sdn.ID { return &p.QoSPolicy })},
+			{name: "extra_dhcp_opts", is: isList, show: empty[N], why: "this SDN gives no DHCP options"},
+			{name: "status", show: func(n *N) any { return string(n.Status) }},
+			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+				post: setNot(func(x *S) *bool { return &x.Disabled }),
+				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
+		},
+		get:        s.p.Port,
+		find:       func(ctx context.Context, f *filter) iter.Seq2[N, error] { return s.findPorts(ctx, portQuery(f)) },
+		shared:     func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) },
+		canDelete:  func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) },
+		beforePost: s.beforePort, checkPost: checkPort,
+		beforePut: beforePortChange, checkPut: checkPortChange,
+		create: s.createPort, update: s.p.UpdatePort,
+		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
+		removeIf: s.removePort,
 	}
+	if atomic, ok := s.p.(sdn.AtomicPorts); ok {
+		t.createAll = bulk(atomic.EnsureAllPorts)
+	}
+	return t
+}
+
+func showVNIC(p *sdn.Port) any {
 	if p.VNICType == sdn.VNICNormal {
-		out.VNICType = normal
+		return normal
 	}
+	return string(p.VNICType)
+}
+
+// showTrusted shows what the profile says; null if it says nothing.
+func showTrusted(p *sdn.Port) any {
 	if said, ok := p.Profile[sdn.ProfileTrusted]; ok {
-		trusted := said == "true"
-		out.Trusted = &trusted
+		return said == "true"
 	}
-	maps.Copy(out.VIFDetails, p.VIF.Details)
-	maps.Copy(out.Profile, p.Profile)
-	for _, pair := range p.AllowedPairs {
+	return nil
+}
+
+func showPairs(p *sdn.Port) any {
+	if len(p.AllowedPairs) == 0 {
+		return []string{}
+	}
+	pairs := make([]AddressPair, len(p.AllowedPairs))
+	for i, pair := range p.AllowedPairs {
 		mac := pair.MAC
 		if mac == nil {
 			mac = p.MAC
@@ -71,59 +148,9 @@ func EncodePort(p sdn.Port) Port {
 		if pair.Prefix.IsSingleIP() && !pair.Length {
 			address = pair.Prefix.Addr().String()
 		}
-		out.AllowedPairs = append(out.AllowedPairs, AddressPair{IPAddress: address, MACAddress: mac.String()})
+		pairs[i] = AddressPair{IPAddress: address, MACAddress: mac.String()}
 	}
-	return out
-}
-
-// normal is the VNIC type of a virtual interface.
-const normal = "normal"
-
-func (s *server) ports() *definition[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch] {
-	p := s.p
-	n := &definition[sdn.Port, Port, sdn.PortSpec, sdn.PortPatch]{
-		Resource: Ports, title: "port", kind: sdn.NounPort,
-		hidden: []string{"binding:host_id", "binding:vif_type", "binding:vif_details", "binding:profile", "trusted"},
-		meta:   func(p sdn.Port) sdn.Meta { return p.Meta },
-		get:    p.Port,
-		find:   func(ctx context.Context, f *filter) iter.Seq2[sdn.Port, error] { return s.findPorts(ctx, portQuery(f)) },
-		encode: EncodePort, quick: quickPort,
-		shared:    func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
-		canDelete: func(c *call, p sdn.Port) (bool, error) { return c.ofNetwork(p.Network, false) },
-		spec:      portSpec, patch: portPatch,
-		create: s.createPort, update: p.UpdatePort,
-		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
-		removeIf: s.removePort,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdatePort(ctx, id, sdn.PortPatch{Patch: change})
-			return err
-		},
-	}
-	if atomic, ok := p.(sdn.AtomicPorts); ok {
-		n.createAll = bulkOf(atomic.EnsureAllPorts)
-	}
-	return n
-}
-
-// quickPort gives what long lists of ports are sorted and filtered by.
-func quickPort(p sdn.Port, name string) (any, bool) {
-	switch name {
-	case "status":
-		return string(p.Status), true
-	case "network_id":
-		return string(p.Network), true
-	case "device_id":
-		return p.DeviceID, true
-	case "device_owner":
-		return p.DeviceOwner, true
-	case "mac_address":
-		return p.MAC.String(), true
-	case "admin_state_up":
-		return !p.Disabled, true
-	case "binding:host_id":
-		return p.Host, true
-	}
-	return nil, false
+	return pairs
 }
 
 // createPort makes one port.

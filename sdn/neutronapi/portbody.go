@@ -17,35 +17,29 @@ const mostAddresses = 5
 // mostPairs is how many allowed address pairs a port may have.
 const mostPairs = 10
 
-func portSpec(c *call, b *body) sdn.PortSpec {
-	b.required("network_id")
-	spec := sdn.PortSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id")))}
+// beforePort finds the network, on which depends what the caller may say.
+func (s *server) beforePort(_ *call, b *body, spec *sdn.PortSpec) {
+	spec.Network = or(b.namedID("network_id"))
 	if b.err != nil {
-		return spec
+		return
 	}
-	n, ok := refer(b, spec.Network, c.server.networks().need)
-	if !ok {
-		return spec
+	if n, ok := refer(b, spec.Network, s.networks().need); ok {
+		b.onNetwork(n.ID)
+		b.portPrivileges(n)
 	}
-	b.onNetwork(n.ID)
-	b.portPrivileges(n)
-	if b.null("mac_address") {
-		spec.MAC = nil
-	} else {
-		spec.MAC = or(b.mac("mac_address"))
+}
+
+// checkPort checks what a new port says together.
+func checkPort(c *call, b *body, spec *sdn.PortSpec) {
+	spec.Profile = or(b.profile(nil))
+	if b.err != nil {
+		return
 	}
-	if addresses := b.addresses(); addresses != nil {
-		spec.Addresses, spec.WithoutAddresses = *addresses, len(*addresses) == 0
+	n, err := c.network(spec.Network)
+	if err != nil {
+		b.fail(err)
+		return
 	}
-	if spec.WithoutAddresses {
-		spec.Addresses = nil
-	}
-	b.null("security_groups") // the default
-	if groups := b.ids("security_groups"); groups != nil {
-		spec.Groups, spec.WithoutGroups = *groups, len(*groups) == 0
-	}
-	spec.NoPortSecurity = not(b.boolean("port_security_enabled"))
-	spec.AllowedPairs = or(b.pairs())
 	if off := spec.NoPortSecurity; off != nil && *off || off == nil && n.NoPortSecurity {
 		b.unguarded(spec.Groups, spec.AllowedPairs)
 		spec.WithoutGroups = true
@@ -54,25 +48,19 @@ func portSpec(c *call, b *body) sdn.PortSpec {
 	if spec.WithoutGroups {
 		spec.Groups = nil
 	}
-	spec.DeviceID, spec.DeviceOwner, spec.Host = or(b.text("device_id")), or(b.text("device_owner")), or(b.optional("binding:host_id"))
-	spec.VNICType, spec.Profile, spec.QoSPolicy = or(b.vnic()), or(b.profile(nil)), or(b.policy())
-	spec.Disabled = or(not(b.boolean("admin_state_up")))
-	b.absentPortAttributes()
-	return spec
 }
 
-func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
-	b.readOnly("network_id")
-	p := sdn.PortPatch{Patch: b.changes(port.Meta)}
+func beforePortChange(c *call, b *body, port *sdn.Port, _ *sdn.PortPatch) {
 	n, err := c.network(port.Network)
 	if err != nil {
 		b.fail(err)
-		return p
+		return
 	}
 	b.portPrivileges(n)
-	p.MAC = or(b.mac("mac_address"))
-	p.Addresses, p.Groups, p.AllowedPairs = b.addresses(), b.ids("security_groups"), b.pairs()
-	p.NoPortSecurity = not(b.boolean("port_security_enabled"))
+}
+
+// checkPortChange checks what a change of a port says together.
+func checkPortChange(_ *call, b *body, port *sdn.Port, p *sdn.PortPatch) {
 	off, groups, pairs := port.NoPortSecurity, port.Groups, port.AllowedPairs
 	if p.NoPortSecurity != nil {
 		off = *p.NoPortSecurity
@@ -90,20 +78,14 @@ func portPatch(c *call, b *body, port sdn.Port) sdn.PortPatch {
 		b.unguarded(groups, pairs)
 	}
 	b.ownGroups(or(p.Groups))
-	p.DeviceID, p.DeviceOwner, p.Host, p.Disabled = b.optional("device_id"), b.optional("device_owner"), b.optional("binding:host_id"), not(b.boolean("admin_state_up"))
-	p.Profile, p.QoSPolicy = b.profile(port.Profile), b.policy()
-	if vnic := b.vnic(); vnic != nil && *vnic != port.VNICType {
+	p.Profile = b.profile(port.Profile)
+	if vnic := b.vnic("binding:vnic_type"); vnic != nil && *vnic != port.VNICType {
 		b.unsupported("binding:vnic_type", "it cannot be changed")
 	}
-	b.absentPortAttributes()
-	return p
 }
 
 // portPrivileges refuses what of a port only administrators may say, and what only those may whose the network is.
 func (b *body) portPrivileges(n sdn.Network) {
-	b.privileged("binding:host_id")
-	b.privileged("binding:profile")
-	b.privileged("trusted")
 	b.foreign(n, "mac_address", "port_security_enabled", "allowed_address_pairs")
 	if !b.post {
 		b.privileged("mac_address")
@@ -134,14 +116,6 @@ func (b *body) unguarded(groups []sdn.ID, pairs []sdn.AllowedPair) {
 	}
 }
 
-// absentPortAttributes reads what the SDN has not, which clients may send as it is anyway.
-func (b *body) absentPortAttributes() {
-	b.readOnly("binding:vif_type", "binding:vif_details")
-	if options := b.list("extra_dhcp_opts"); options != nil && len(*options) > 0 {
-		b.unsupported("extra_dhcp_opts", "this SDN gives no DHCP options")
-	}
-}
-
 // tags takes the tags of a new object, which may have them from the beginning. Neutron takes those of ports alone so.
 func (b *body) tags() []string {
 	tags := b.texts("tags")
@@ -160,8 +134,8 @@ func (b *body) tags() []string {
 }
 
 // addresses reads fixed_ips. An element may say a subnet, an address, or both.
-func (b *body) addresses() *[]sdn.Address {
-	return objects(b, "fixed_ips", func(b *body) sdn.Address {
+func (b *body) addresses(name string) *[]sdn.Address {
+	return objects(b, name, func(b *body) sdn.Address {
 		a := sdn.Address{Subnet: or(b.id("subnet_id"))}
 		if !b.null("ip_address") {
 			a.Addr = or(b.addr("ip_address"))
@@ -185,8 +159,8 @@ func (b *body) ownGroups(groups []sdn.ID) {
 }
 
 // policy reads qos_policy_id; null is none.
-func (b *body) policy() *sdn.ID {
-	id := b.id("qos_policy_id")
+func (b *body) policy(name string) *sdn.ID {
+	id := b.id(name)
 	if id != nil && *id != "" {
 		refer(b, *id, b.server.qosPolicies().need)
 	}
@@ -194,8 +168,8 @@ func (b *body) policy() *sdn.ID {
 }
 
 // pairs reads allowed_address_pairs.
-func (b *body) pairs() *[]sdn.AllowedPair {
-	pairs := objects(b, "allowed_address_pairs", func(b *body) sdn.AllowedPair {
+func (b *body) pairs(name string) *[]sdn.AllowedPair {
+	pairs := objects(b, name, func(b *body) sdn.AllowedPair {
 		b.needs("ip_address")
 		written, _ := b.values["ip_address"].(string)
 		pair := sdn.AllowedPair{Prefix: or(b.asSent("ip_address")), MAC: or(b.mac("mac_address"))}
@@ -219,8 +193,8 @@ func (b *body) pairs() *[]sdn.AllowedPair {
 }
 
 // vnic reads binding:vnic_type.
-func (b *body) vnic() *sdn.VNICType {
-	s := b.text("binding:vnic_type")
+func (b *body) vnic(name string) *sdn.VNICType {
+	s := b.text(name)
 	if s == nil {
 		return nil
 	}

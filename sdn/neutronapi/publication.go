@@ -1,6 +1,7 @@
 package neutronapi
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -18,23 +19,17 @@ const publicationsPath = "/v2.0/kuryr-publications"
 // maxPublished is how many ports one publication may have.
 const maxPublished = 1 << 16
 
-// publication is a publication in the JSON of this API.
-type publication struct {
-	Description string          `json:"description"`
-	Ports       []publishedPort `json:"ports"`
-}
-
-type publishedPort struct {
-	Host string `json:"host_ip_address"`
-	PortForwarding
-}
-
 func encodePublication(p sdn.Publication) map[string]any {
-	out := publication{Description: p.Key.String(), Ports: make([]publishedPort, len(p.Ports))}
-	for i, port := range p.Ports {
-		out.Ports[i] = publishedPort{port.Host.String(), EncodePortForwarding(port.Forward)}
+	type P = sdn.PublishedPort
+	fields := attributesOf([]field[P, P, P]{{name: "host_ip_address", show: func(p *P) any { return p.Host.String() }}})
+	for _, f := range forwardFields {
+		fields = append(fields, attribute{name: f.name, show: func(port any) any { return f.show(&port.(*P).Forward) }})
 	}
-	return map[string]any{"publication": out}
+	ports := make([]json.RawMessage, len(p.Ports))
+	for i := range p.Ports {
+		ports[i] = appendObject(nil, fields, &p.Ports[i], view{admin: true})
+	}
+	return map[string]any{"publication": map[string]any{"description": p.Key.String(), "ports": ports}}
 }
 
 // servePublications adds publications, for administrators.
@@ -80,9 +75,14 @@ func (s *server) putPublication(w http.ResponseWriter, c *call) error {
 	if spec.Key, ok = sdn.ParseKey(or(b.description(""))); !ok {
 		b.invalid("description", "must be a Key")
 	}
-	ports := objectsUpTo(b, "ports", maxPublished, func(b *body) sdn.PublishedPort {
+	fields := attributesOf(forwardFields)
+	ports := objectsUpTo(b, "ports", maxPublished, func(b *body) (out sdn.PublishedPort) {
 		b.needs("host_ip_address")
-		return sdn.PublishedPort{Host: or(b.addr("host_ip_address")), Forward: b.forward(sdn.Forward{})}
+		out.Host = or(b.addr("host_ip_address"))
+		b.required(needed(fields)...)
+		b.attributes(fields, &out.Forward)
+		b.checkForward(&out.Forward)
+		return out
 	})
 	if err := b.done(); err != nil {
 		return err

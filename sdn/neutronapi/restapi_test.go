@@ -86,7 +86,7 @@ func must(t testing.TB, err error) {
 
 // roundTrip compares the object of an id as the client reads it, alone and in a list, with what
 // the server shows: the client's type has all attributes.
-func roundTrip[E any](t *testing.T, w *world, noun Resource[E], id sdn.ID, more ...E) {
+func roundTrip[E any](t *testing.T, w *world, noun Resource[E], id sdn.ID) {
 	t.Helper()
 	_, answer := w.ask(t, root, "GET", pathOf(noun.Collection)+"/"+string(id), "")
 	shown := answer.(map[string]any)[noun.Member]
@@ -97,7 +97,7 @@ func roundTrip[E any](t *testing.T, w *world, noun Resource[E], id sdn.ID, more 
 	if len(all) != 1 {
 		t.Fatalf("%d %s with id %s", len(all), noun.Collection, id)
 	}
-	for _, got := range append(more, one, all[0]) {
+	for _, got := range []E{one, all[0]} {
 		if got := map[string]any(objectOf(got)); !reflect.DeepEqual(got, shown) {
 			t.Errorf("%s\n got %v\nwant %v", noun.Member, got, shown)
 		}
@@ -108,11 +108,11 @@ func TestNouns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	roundTrip(t, w, Networks, w.network.ID)
-	roundTrip(t, w, Subnets, w.subnet.ID, EncodeSubnet(w.subnet))
-	roundTrip(t, w, SubnetPools, w.pool.ID, EncodeSubnetPool(w.pool))
-	roundTrip(t, w, Ports, w.port.ID, EncodePort(w.port))
-	roundTrip(t, w, Routers, w.router.ID, EncodeRouter(w.router))
-	roundTrip(t, w, FloatingIPs, w.fip.ID, EncodeFloatingIP(w.fip))
+	roundTrip(t, w, Subnets, w.subnet.ID)
+	roundTrip(t, w, SubnetPools, w.pool.ID)
+	roundTrip(t, w, Ports, w.port.ID)
+	roundTrip(t, w, Routers, w.router.ID)
+	roundTrip(t, w, FloatingIPs, w.fip.ID)
 }
 
 // The names are Neutron's (https://docs.openstack.org/api-ref/network/v2/), which its clients look for.

@@ -47,86 +47,75 @@ type Unreached struct {
 	Reason string `json:"reason"`
 }
 
-// EncodeRouter translates a router.
-func EncodeRouter(r sdn.Router) Router {
-	out := Router{
-		Common: encodeMeta(r.Meta), Routes: encodeRoutes(r.Routes), Interfaces: []Interface{}, Unreached: []Unreached{},
-		Status: active, AdminStateUp: !r.Disabled, AvailabilityZones: []string{}, AvailabilityZoneHints: []string{},
+func (s *server) routers() *table[sdn.Router, sdn.RouterSpec, sdn.RouterPatch] {
+	type N = sdn.Router
+	type S = sdn.RouterSpec
+	type P = sdn.RouterPatch
+	const noHA = "its routers are neither distributed nor highly available"
+	isGateway := kindOf(s.gateway)
+	return &table[N, S, P]{
+		member: "router", collection: "routers", title: "router", noun: sdn.NounRouter,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "external_gateway_info", is: isGateway, show: showGateway,
+				post: func(x *S, v any) {
+					if gw := v.(sdn.ExternalGateway); gw.Network != "" {
+						x.Gateway = &gw
+					}
+				},
+				put: change(func(p *P) **sdn.ExternalGateway { return &p.Gateway })},
+			// As with Neutron: a new router has no interfaces that routes could lead by.
+			{name: "routes", is: kindOf((*body).extraRoutes), show: func(n *N) any { return encodeRoutes(n.Routes) },
+				put: change(func(p *P) **[]sdn.HostRoute { return &p.Routes })},
+			{name: "interfaces_info", show: showInterfaces},
+			{name: "kuryr:unreached", show: showUnreached},
+			{name: "status", show: func(*N) any { return active }},
+			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+				post: setNot(func(x *S) *bool { return &x.Disabled }),
+				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
+			{name: "ha", is: isBool, access: adminSet | adminShow, show: never[N], why: noHA},
+			{name: "distributed", is: isBool, access: adminSet | adminShow, show: never[N], why: noHA},
+			{name: "flavor_id", is: isNull, show: null[N], why: "this SDN has no flavors"},
+			{name: "availability_zones", show: empty[N]},
+			{name: "availability_zone_hints", is: isTexts, show: empty[N], why: "this SDN has no availability zones"},
+		},
+		get: s.p.Router,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+			return s.p.FindRouters(ctx, sdn.RouterQuery{Match: f.match()})
+		},
+		create: s.p.EnsureRouter, update: s.updateRouter, remove: s.p.DeleteRouter,
 	}
-	if r.Gateway != nil {
-		out.Gateway = &GatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: encodeAddresses(r.Gateway.Addresses)}
+}
+
+func showGateway(r *sdn.Router) any {
+	if r.Gateway == nil {
+		return nil
 	}
-	for _, leg := range r.Interfaces {
-		out.Interfaces = append(out.Interfaces, Interface{PortID: string(leg.Port), SubnetID: string(leg.Subnet), IPAddress: leg.Addr.String()})
-	}
-	for _, u := range r.Unreached {
-		out.Unreached = append(out.Unreached, Unreached{Prefix: u.Prefix.String(), Reason: u.Reason})
+	addresses := encodeAddresses(r.Gateway.Addresses)
+	return GatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: addresses}
+}
+
+func showInterfaces(r *sdn.Router) any {
+	out := make([]Interface, len(r.Interfaces))
+	for i, leg := range r.Interfaces {
+		out[i] = Interface{PortID: string(leg.Port), SubnetID: string(leg.Subnet), IPAddress: leg.Addr.String()}
 	}
 	return out
 }
 
-func routerQuery(f *filter) sdn.RouterQuery { return sdn.RouterQuery{Match: f.match()} }
-
-// routerAttributes are attributes of routers that only administrators see.
-var routerAttributes = []string{"ha", "distributed"}
-
-func (s *server) routers() *definition[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch] {
-	p := s.p
-	return &definition[sdn.Router, Router, sdn.RouterSpec, sdn.RouterPatch]{
-		Resource: Routers, title: "router", kind: sdn.NounRouter, hidden: routerAttributes,
-		meta: func(o sdn.Router) sdn.Meta { return o.Meta },
-		get:  p.Router,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Router, error] {
-			return p.FindRouters(ctx, routerQuery(f))
-		},
-		encode: EncodeRouter, spec: s.routerSpec, patch: s.routerPatch, create: p.EnsureRouter, update: s.updateRouter, remove: p.DeleteRouter,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdateRouter(ctx, id, sdn.RouterPatch{Patch: change})
-			return err
-		},
+func showUnreached(r *sdn.Router) any {
+	out := make([]Unreached, len(r.Unreached))
+	for i, u := range r.Unreached {
+		out[i] = Unreached{Prefix: u.Prefix.String(), Reason: u.Reason}
 	}
+	return out
 }
 
-// absentRouterAttributes reads what the SDN has not, which clients may send as it is anyway.
-func (b *body) absentRouterAttributes() {
-	b.readOnly("interfaces_info", "kuryr:unreached", "availability_zones")
-	for _, name := range routerAttributes {
-		b.privileged(name)
-		b.only(name, false, "its routers are neither distributed nor highly available")
-	}
-	if hints := b.texts("availability_zone_hints"); hints != nil && len(*hints) > 0 {
-		b.unsupported("availability_zone_hints", "this SDN has no availability zones")
-	}
-	if !b.null("flavor_id") && b.has("flavor_id") {
-		b.take("flavor_id")
-		b.unsupported("flavor_id", "this SDN has no flavors")
-	}
-}
-
-func (s *server) routerSpec(c *call, b *body) sdn.RouterSpec {
-	spec := sdn.RouterSpec{Base: b.base(), Gateway: s.gateway(c, b), Disabled: or(not(b.boolean("admin_state_up")))}
-	if spec.Gateway != nil && spec.Gateway.Network == "" {
-		spec.Gateway = nil
-	}
-	b.readOnly("routes") // as with Neutron: a router is born without legs to have routes on
-	b.absentRouterAttributes()
-	return spec
-}
-
-func (s *server) routerPatch(c *call, b *body, r sdn.Router) sdn.RouterPatch {
-	p := sdn.RouterPatch{Patch: b.changes(r.Meta), Gateway: s.gateway(c, b), Routes: b.extraRoutes(), Disabled: not(b.boolean("admin_state_up"))}
-	b.absentRouterAttributes()
-	return p
-}
-
-// gateway reads a router's way out: nil where nothing is said of it, the zero one where it is to have none. Its network must be one that the caller sees.
-func (s *server) gateway(c *call, b *body) *sdn.ExternalGateway {
-	const name = "external_gateway_info"
+// gateway reads a router's way out, the zero one for none. Its network must be one that the caller sees.
+func (s *server) gateway(b *body, name string) *sdn.ExternalGateway {
 	if b.null(name) {
 		return &sdn.ExternalGateway{}
-	}
-	if !b.has(name) {
-		return nil
 	}
 	info := b.sub(name)
 	if info == nil || len(info.values) == 0 {
@@ -141,7 +130,7 @@ func (s *server) gateway(c *call, b *body) *sdn.ExternalGateway {
 		verb = "create_"
 	}
 	for _, part := range []string{"enable_snat", "external_fixed_ips"} {
-		if info.has(part) && !c.caller.admin() {
+		if info.has(part) && !b.caller.admin() {
 			info.fail(errAdminsOnly(verb + "router:" + name + ":" + part))
 		}
 	}
@@ -161,7 +150,7 @@ func (s *server) gateway(c *call, b *body) *sdn.ExternalGateway {
 	if b.err != nil {
 		return &gw
 	}
-	switch n, err := s.networks().need(c, gw.Network); {
+	switch n, err := s.networks().need(b.call, gw.Network); {
 	case err != nil:
 		b.fail(err)
 	case !n.External:

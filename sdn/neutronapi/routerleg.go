@@ -27,44 +27,21 @@ type legAsked struct {
 
 // serveLegs adds the paths of a router's legs.
 func (s *server) serveLegs() {
-	for action, change := range map[string]func(*call, sdn.Router, legAsked) (legInfo, error){"add_router_interface": s.addLeg, "remove_router_interface": s.removeLeg} {
-		s.handle("/v2.0/routers/{id}/"+action, map[string]handler{http.MethodPut: func(w http.ResponseWriter, c *call) error {
-			document, err := c.document()
-			if err != nil {
-				return err
-			}
-			r, err := s.routers().own(c, c.target())
-			if err != nil {
-				return err
-			}
-			b := &body{call: c, noun: "router", values: document}
+	legs := func(change func(*call, sdn.Router, legAsked) (legInfo, error)) action[sdn.Router] {
+		return action[sdn.Router]{locked: true, read: func(b *body) acting[sdn.Router] {
 			asked := legAsked{subnet: or(b.id("subnet_id")), port: or(b.id("port_id"))}
-			switch err := b.done(); {
-			case err != nil:
-				return err
-			case asked == legAsked{}:
-				return badOf("router", "Either subnet_id or port_id must be specified")
+			if asked == (legAsked{}) && b.err == nil && len(b.values) == 0 {
+				b.fail(badOf("router", "Either subnet_id or port_id must be specified"))
 			}
-			unlock, err := s.locks.lock(c.ctx(), string(r.ID))
-			if err != nil {
-				return err
+			return func(c *call, r sdn.Router, _ int64) (any, error) {
+				info, err := change(c, r, asked)
+				info.ID, info.ProjectID, info.TenantID = string(r.ID), r.Project, r.Project
+				return info, err
 			}
-			defer unlock()
-			if r, err = s.p.Router(c.ctx(), r.ID); err != nil {
-				return err
-			}
-			if _, err := c.condition("router", r.Meta); err != nil {
-				return err
-			}
-			info, err := change(c, r, asked)
-			if err != nil {
-				return err
-			}
-			info.ID, info.ProjectID, info.TenantID = string(r.ID), r.Project, r.Project
-			writeJSON(w, http.StatusOK, info)
-			return nil
-		}})
+		}}
 	}
+	s.routers().act(s, "add_router_interface", legs(s.addLeg))
+	s.routers().act(s, "remove_router_interface", legs(s.removeLeg))
 }
 
 func legsOf(r sdn.Router, selects func(sdn.RouterInterface) bool) []sdn.RouterInterface {

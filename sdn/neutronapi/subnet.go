@@ -36,69 +36,78 @@ type AllocationPool struct {
 	End   string `json:"end"`
 }
 
-// EncodeSubnet translates a subnet.
-func EncodeSubnet(s sdn.Subnet) Subnet {
-	out := Subnet{
-		Common: encodeMeta(s.Meta), NetworkID: string(s.Network), CIDR: s.CIDR.String(), IPVersion: family(s.CIDR.Addr()),
-		GatewayIP: optionalAddr(s.Gateway), AllocationPools: []AllocationPool{}, SubnetPoolID: optional(string(s.Pool)),
-		EnableDHCP: !s.NoDHCP, AddressMode: optional(string(s.Mode)), RAMode: optional(string(s.Mode)),
-		Nameservers: []string{}, HostRoutes: encodeRoutes(s.HostRoutes), ServiceTypes: []string{}, Reserved: []string{},
-	}
-	for _, r := range allocationPools(s) {
-		out.AllocationPools = append(out.AllocationPools, AllocationPool{Start: r.First.String(), End: r.Last.String()})
-	}
-	for _, a := range s.Nameservers {
-		out.Nameservers = append(out.Nameservers, a.String())
-	}
-	for _, a := range s.Reserved {
-		out.Reserved = append(out.Reserved, a.String())
-	}
-	return out
-}
-
-func (s *server) subnets() *definition[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
-	p := s.p
-	n := &definition[sdn.Subnet, Subnet, sdn.SubnetSpec, sdn.SubnetPatch]{
-		Resource: Subnets, title: "subnet", kind: sdn.NounSubnet,
-		meta: func(s sdn.Subnet) sdn.Meta { return s.Meta },
-		get:  p.Subnet,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Subnet, error] {
+func (s *server) subnets() *table[sdn.Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
+	type N = sdn.Subnet
+	type S = sdn.SubnetSpec
+	type P = sdn.SubnetPatch
+	t := &table[N, S, P]{
+		member: "subnet", collection: "subnets", title: "subnet", noun: sdn.NounSubnet,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "network_id", is: isNamedID, access: required, show: func(n *N) any { return string(n.Network) },
+				post: set(func(x *S) *sdn.ID { return &x.Network })},
+			{name: "cidr", is: orNull(kindOf((*body).cidr)), show: func(n *N) any { return n.CIDR.String() },
+				post: set(func(x *S) *netip.Prefix { return &x.CIDR })},
+			{name: "prefixlen", is: orNull(isInt(0, 128)), post: set(func(x *S) *int { return &x.PrefixLen })},
+			{name: "ip_version", access: required | hookPost, show: func(n *N) any { return family(n.CIDR.Addr()) }},
+			{name: "gateway_ip", is: kindOf((*body).gateway), show: func(n *N) any { return optionalAddr(n.Gateway) },
+				post: set(func(x *S) *sdn.Gateway { return &x.Gateway }),
+				put:  change(func(p *P) **sdn.Gateway { return &p.Gateway })},
+			{name: "allocation_pools", is: kindOf((*body).ranges), show: showPools,
+				post: func(x *S, v any) {
+					x.Ranges = v.([]sdn.AddressRange)
+					x.WithoutRanges = len(x.Ranges) == 0
+				},
+				put: change(func(p *P) **[]sdn.AddressRange { return &p.Ranges })},
+			{name: "subnetpool_id", is: isID, show: func(n *N) any { return some(string(n.Pool)) },
+				post: set(func(x *S) *sdn.ID { return &x.Pool })},
+			{name: "enable_dhcp", is: isBool, show: func(n *N) any { return !n.NoDHCP },
+				post: setNot(func(x *S) *bool { return &x.NoDHCP }),
+				put:  changeNot(func(p *P) **bool { return &p.NoDHCP })},
+			{name: "ipv6_address_mode", access: hookPost, show: func(n *N) any { return some(string(n.Mode)) }},
+			{name: "ipv6_ra_mode", access: hookPost, show: func(n *N) any { return some(string(n.Mode)) }},
+			{name: "dns_nameservers", is: isAddrs, show: func(n *N) any { return addrTexts(n.Nameservers) },
+				post: set(func(x *S) *[]netip.Addr { return &x.Nameservers }),
+				put:  change(func(p *P) **[]netip.Addr { return &p.Nameservers })},
+			{name: "host_routes", is: isRoutes, show: func(n *N) any { return encodeRoutes(n.HostRoutes) },
+				post: set(func(x *S) *[]sdn.HostRoute { return &x.HostRoutes }),
+				put:  change(func(p *P) **[]sdn.HostRoute { return &p.HostRoutes })},
+			{name: "service_types", is: isTexts, show: empty[N], why: "this SDN takes any subnet for any port"},
+			{name: "use_default_subnetpool", is: isBool, why: "no subnet pool is the default one"},
+			{name: "kuryr:reserved_addresses", is: isAddrs, show: func(n *N) any { return addrTexts(n.Reserved) },
+				post: set(func(x *S) *[]netip.Addr { return &x.Reserved }),
+				put:  change(func(p *P) **[]netip.Addr { return &p.Reserved })},
+		},
+		get: s.p.Subnet,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.findSubnets(ctx, subnetQuery(f))
 		},
-		encode: EncodeSubnet,
-		shared: func(c *call, s sdn.Subnet) (bool, error) { return c.ofNetwork(s.Network, true) },
-		spec:   subnetSpec, patch: subnetPatch,
-		create: p.EnsureSubnet, update: p.UpdateSubnet, remove: p.DeleteSubnet,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdateSubnet(ctx, id, sdn.SubnetPatch{Patch: change})
-			return err
-		},
+		shared:    func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, true) },
+		checkPost: s.checkSubnet, checkPut: checkSubnetChange,
+		create: s.p.EnsureSubnet, update: s.p.UpdateSubnet, remove: s.p.DeleteSubnet,
 	}
-	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = bulkOf(atomic.EnsureAllSubnets)
+	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
+		t.createAll = bulk(atomic.EnsureAllSubnets)
 	}
-	return n
+	return t
+}
+
+func showPools(n *sdn.Subnet) any {
+	pools := []AllocationPool{}
+	for _, r := range allocationPools(*n) {
+		pools = append(pools, AllocationPool{Start: r.First.String(), End: r.Last.String()})
+	}
+	return pools
 }
 
 func subnetQuery(f *filter) sdn.SubnetQuery {
 	return sdn.SubnetQuery{Match: f.match(), Networks: f.ids("network_id"), Pools: f.ids("subnetpool_id"), CIDRs: f.prefixes("cidr")}
 }
 
-func subnetSpec(c *call, b *body) sdn.SubnetSpec {
-	b.required("network_id", "ip_version")
-	spec := sdn.SubnetSpec{Base: b.base(), Network: sdn.ID(or(b.text("network_id"))), Pool: or(b.id("subnetpool_id")), Gateway: or(b.gateway()),
-		NoDHCP: or(not(b.boolean("enable_dhcp"))), Nameservers: or(b.addrs("dns_nameservers")),
-		HostRoutes: or(b.routes("host_routes")),
-		Reserved:   or(b.addrs("kuryr:reserved_addresses"))}
-	ranges := b.ranges()
-	spec.Ranges, spec.WithoutRanges = or(ranges), ranges != nil && len(*ranges) == 0
+// checkSubnet checks what a new subnet says together.
+func (s *server) checkSubnet(c *call, b *body, spec *sdn.SubnetSpec) {
 	version := or(b.integer("ip_version", 4, 6))
-	if !b.null("cidr") {
-		spec.CIDR = b.cidr()
-	}
-	if !b.null("prefixlen") {
-		spec.PrefixLen = or(b.integer("prefixlen", 0, 128))
-	}
 	if cidr := spec.CIDR; cidr.IsValid() && (version == 4 || version == 6) && family(cidr.Addr()) != version {
 		b.mistyped("cidr", "'%s' does not match the ip_version '%d'", cidr, version)
 	}
@@ -112,28 +121,23 @@ func subnetSpec(c *call, b *body) sdn.SubnetSpec {
 		b.invalid("prefixlen", "there is no subnet pool to take a prefix from")
 	}
 	spec.Mode = b.mode(version)
-	b.absentSubnetAttributes()
 	b.checkRanges(spec.CIDR, spec.Ranges)
 	b.apart(spec.CIDR, spec.Gateway, spec.Ranges)
 	if b.err != nil {
-		return spec
+		return
 	}
-	if n, ok := refer(b, spec.Network, c.server.networks().need); ok && !c.owns(n.Meta) {
+	if n, ok := refer(b, spec.Network, s.networks().need); ok && !c.owns(n.Meta) {
 		b.fail(c.denied("the network is another project's"))
 	}
 	if spec.Pool != "" {
-		if pool, ok := refer(b, spec.Pool, c.server.subnetPools().need); ok {
+		if pool, ok := refer(b, spec.Pool, s.subnetPools().need); ok {
 			b.fits(pool, version, spec.PrefixLen, spec.CIDR)
 		}
 	}
-	return spec
 }
 
-func subnetPatch(_ *call, b *body, s sdn.Subnet) sdn.SubnetPatch {
-	b.readOnly("network_id", "ip_version", "cidr", "subnetpool_id", "prefixlen", "ipv6_address_mode", "ipv6_ra_mode")
-	p := sdn.SubnetPatch{Patch: b.changes(s.Meta), NoDHCP: not(b.boolean("enable_dhcp")), Gateway: b.gateway(), Ranges: b.ranges(),
-		Nameservers: b.addrs("dns_nameservers"), HostRoutes: b.routes("host_routes"), Reserved: b.addrs("kuryr:reserved_addresses")}
-	b.absentSubnetAttributes()
+// checkSubnetChange checks what a change of a subnet says together.
+func checkSubnetChange(_ *call, b *body, s *sdn.Subnet, p *sdn.SubnetPatch) {
 	gateway, ranges := sdn.Gateway{None: !s.Gateway.IsValid(), Addr: s.Gateway}, s.Ranges
 	if p.Gateway != nil {
 		gateway = *p.Gateway
@@ -148,7 +152,6 @@ func subnetPatch(_ *call, b *body, s sdn.Subnet) sdn.SubnetPatch {
 	if p.Ranges != nil && len(*p.Ranges) == 0 {
 		p.Ranges, p.WithoutRanges = nil, true
 	}
-	return p
 }
 
 // fits refuses what a subnet pool cannot give.
@@ -200,33 +203,26 @@ func (b *body) apart(cidr netip.Prefix, gateway sdn.Gateway, ranges []sdn.Addres
 	}
 }
 
-// absentSubnetAttributes reads what the SDN has not, which clients may send as it is anyway.
-func (b *body) absentSubnetAttributes() {
-	b.only("use_default_subnetpool", false, "no subnet pool is the default one")
-	if types := b.texts("service_types"); types != nil && len(*types) > 0 {
-		b.unsupported("service_types", "this SDN takes any subnet for any port")
-	}
-}
-
 // gateway reads gateway_ip: an address, null for none, absent for the SDN's choice.
-func (b *body) gateway() *sdn.Gateway {
-	if b.null("gateway_ip") {
+func (b *body) gateway(name string) *sdn.Gateway {
+	if b.null(name) {
 		return &sdn.Gateway{None: true}
 	}
-	if addr := b.addr("gateway_ip"); addr != nil {
+	if addr := b.addr(name); addr != nil {
 		return &sdn.Gateway{Addr: *addr}
 	}
 	return nil
 }
 
-func (b *body) ranges() *[]sdn.AddressRange {
-	if b.null("allocation_pools") {
+// ranges reads allocation_pools.
+func (b *body) ranges(name string) *[]sdn.AddressRange {
+	if b.null(name) {
 		if !b.post {
-			b.invalid("allocation_pools", "Invalid data format for IP pool: 'None'")
+			b.invalid(name, "Invalid data format for IP pool: 'None'")
 		}
 		return nil
 	}
-	return objects(b, "allocation_pools", func(b *body) sdn.AddressRange {
+	return objects(b, name, func(b *body) sdn.AddressRange {
 		b.needs("start", "end")
 		return sdn.AddressRange{First: or(b.addr("start")), Last: or(b.addr("end"))}
 	})

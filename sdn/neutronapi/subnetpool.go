@@ -30,66 +30,70 @@ type SubnetPool struct {
 	AddressScopeID   *string  `json:"address_scope_id"`
 }
 
-// EncodeSubnetPool translates a subnet pool. Neighbouring prefixes are shown as one.
-func EncodeSubnetPool(p sdn.SubnetPool) SubnetPool {
-	out := SubnetPool{
-		Common: encodeMeta(p.Meta), Prefixes: []string{}, DefaultPrefixLen: p.DefaultLen, MinPrefixLen: p.MinLen, MaxPrefixLen: p.MaxLen,
-		Shared: p.Shared, IPVersion: 4,
+func (s *server) subnetPools() *table[sdn.SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
+	type N = sdn.SubnetPool
+	type S = sdn.SubnetPoolSpec
+	type P = sdn.SubnetPoolPatch
+	isLength, isPrefixes := nullInPost(isInt(0, 128)), kindOf((*body).poolPrefixes)
+	t := &table[N, S, P]{
+		member: "subnetpool", collection: "subnetpools", title: "subnet pool", noun: sdn.NounSubnetPool,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "prefixes", is: isPrefixes, access: required, show: func(n *N) any { return poolTexts(n) },
+				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes }),
+				put:  change(func(p *P) **[]netip.Prefix { return &p.Prefixes })},
+			{name: "ip_version", show: func(n *N) any { return poolFamily(n) }},
+			{name: "default_prefixlen", is: isLength, show: func(n *N) any { return n.DefaultLen },
+				post: set(func(x *S) *int { return &x.DefaultLen }), put: change(func(p *P) **int { return &p.DefaultLen })},
+			{name: "min_prefixlen", is: isLength, show: func(n *N) any { return n.MinLen },
+				post: set(func(x *S) *int { return &x.MinLen }), put: change(func(p *P) **int { return &p.MinLen })},
+			{name: "max_prefixlen", is: isLength, show: func(n *N) any { return n.MaxLen },
+				post: set(func(x *S) *int { return &x.MaxLen }), put: change(func(p *P) **int { return &p.MaxLen })},
+			{name: "shared", is: isBool, access: adminPost, show: func(n *N) any { return n.Shared },
+				post: set(func(x *S) *bool { return &x.Shared })},
+			{name: "is_default", is: isBool, access: adminSet, show: never[N], why: "no subnet pool is the default one"},
+			{name: "default_quota", is: isNull, show: null[N], why: "subnet pools have no quotas of their own"},
+			{name: "address_scope_id", is: isNull, show: null[N], why: "this SDN has no address scopes"},
+		},
+		get: s.p.SubnetPool,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+			return s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
+		},
+		shared:     func(_ *call, n *N) (bool, error) { return n.Shared, nil },
+		beforePost: func(_ *call, b *body, _ *S) { b.required("name") },
+		checkPut: func(_ *call, b *body, n *N, p *P) {
+			if p.Prefixes == nil {
+				return
+			}
+			grown := growth(n.Prefixes, *p.Prefixes)
+			if len(grown) > maxItems {
+				b.invalid("prefixes", "what is added to those there are would be %d prefixes, and at most %d are taken", len(grown), maxItems)
+			}
+			p.Prefixes = &grown
+		},
+		create: s.p.EnsureSubnetPool, update: s.p.UpdateSubnetPool, remove: s.p.DeleteSubnetPool,
 	}
-	for _, prefix := range prefixSet(p.Prefixes).Prefixes() {
-		out.Prefixes = append(out.Prefixes, prefix.String())
-		out.IPVersion = family(prefix.Addr())
+	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
+		t.createAll = bulk(atomic.EnsureAllSubnetPools)
+	}
+	return t
+}
+
+// poolTexts shows a pool's prefixes, neighbours as one.
+func poolTexts(pool *sdn.SubnetPool) []string {
+	out := []string{}
+	for _, prefix := range prefixSet(pool.Prefixes).Prefixes() {
+		out = append(out, prefix.String())
 	}
 	return out
 }
 
-func (s *server) subnetPools() *definition[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
-	p := s.p
-	n := &definition[sdn.SubnetPool, SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch]{
-		Resource: SubnetPools, title: "subnet pool", kind: sdn.NounSubnetPool,
-		meta: func(p sdn.SubnetPool) sdn.Meta { return p.Meta },
-		get:  p.SubnetPool,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.SubnetPool, error] {
-			return s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
-		},
-		encode: EncodeSubnetPool,
-		shared: func(_ *call, p sdn.SubnetPool) (bool, error) { return p.Shared, nil },
-		spec:   subnetPoolSpec, patch: subnetPoolPatch,
-		create: p.EnsureSubnetPool, update: p.UpdateSubnetPool, remove: p.DeleteSubnetPool,
-		setTags: func(ctx context.Context, id sdn.ID, change sdn.Patch) error {
-			_, err := p.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{Patch: change})
-			return err
-		},
+func poolFamily(pool *sdn.SubnetPool) int {
+	if len(pool.Prefixes) == 0 {
+		return 4
 	}
-	if atomic, ok := p.(sdn.AtomicNetworks); ok {
-		n.createAll = bulkOf(atomic.EnsureAllSubnetPools)
-	}
-	return n
-}
-
-func subnetPoolSpec(_ *call, b *body) sdn.SubnetPoolSpec {
-	b.required("name", "prefixes")
-	b.privileged("shared")
-	b.privileged("is_default")
-	spec := sdn.SubnetPoolSpec{Base: b.base(), Prefixes: or(b.poolPrefixes()), DefaultLen: or(b.length("default_prefixlen")),
-		MinLen: or(b.length("min_prefixlen")), MaxLen: or(b.length("max_prefixlen")), Shared: or(b.boolean("shared"))}
-	b.absentPoolAttributes()
-	return spec
-}
-
-func subnetPoolPatch(_ *call, b *body, pool sdn.SubnetPool) sdn.SubnetPoolPatch {
-	b.privileged("is_default")
-	b.readOnly("shared")
-	p := sdn.SubnetPoolPatch{Patch: b.changes(pool.Meta), DefaultLen: b.length("default_prefixlen"), MinLen: b.length("min_prefixlen"), MaxLen: b.length("max_prefixlen")}
-	if want := b.poolPrefixes(); want != nil {
-		grown := growth(pool.Prefixes, *want)
-		if len(grown) > maxItems {
-			b.invalid("prefixes", "what is added to those there are would be %d prefixes, and at most %d are taken", len(grown), maxItems)
-		}
-		p.Prefixes = &grown
-	}
-	b.absentPoolAttributes()
-	return p
+	return family(pool.Prefixes[0].Addr())
 }
 
 // servePrefixes adds the paths that change a pool's prefixes one by one: {"prefixes": […]}.
@@ -98,7 +102,20 @@ func (s *server) servePrefixes() {
 	if !ok {
 		return
 	}
-	grow := func(c *call, pool sdn.SubnetPool, asked []netip.Prefix, revision int64) (sdn.SubnetPool, error) {
+	type change func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error)
+	prefixes := func(by change) action[sdn.SubnetPool] {
+		return action[sdn.SubnetPool]{read: func(b *body) acting[sdn.SubnetPool] {
+			asked := or(b.prefixes("prefixes"))
+			return func(c *call, pool sdn.SubnetPool, revision int64) (_ any, err error) {
+				if len(asked) > 0 {
+					// At this revision: the prefixes to be are made of those that were seen.
+					pool, err = by(c, pool, asked, cmp.Or(revision, pool.Revision))
+				}
+				return map[string]any{"prefixes": poolTexts(&pool)}, err
+			}
+		}}
+	}
+	add := func(c *call, pool sdn.SubnetPool, asked []netip.Prefix, revision int64) (sdn.SubnetPool, error) {
 		prefixes := growth(pool.Prefixes, append(slices.Clone(pool.Prefixes), asked...))
 		if len(prefixes) > maxItems {
 			return pool, badRequest(fmt.Sprintf("%d prefixes are too many, at most %d fit", len(prefixes), maxItems))
@@ -117,68 +134,13 @@ func (s *server) servePrefixes() {
 		}
 		return remover.RemovePrefixes(c.ctx(), pool.ID, asked, revision)
 	}
-	type change func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error)
-	for action, by := range map[string]change{"add_prefixes": grow, "remove_prefixes": remove} {
-		put := func(w http.ResponseWriter, c *call) error { return s.putPrefixes(w, c, by) }
-		s.handle("/v2.0/subnetpools/{id}/"+action, map[string]handler{http.MethodPut: put})
-	}
-}
-
-// putPrefixes changes a pool's prefixes by those of the body.
-func (s *server) putPrefixes(
-	w http.ResponseWriter, c *call, by func(*call, sdn.SubnetPool, []netip.Prefix, int64) (sdn.SubnetPool, error),
-) error {
-	document, err := c.document()
-	if err != nil {
-		return err
-	}
-	n := s.subnetPools()
-	pool, err := n.own(c, c.target())
-	if err != nil {
-		return err
-	}
-	b := &body{call: c, noun: n.Member, values: document}
-	asked := or(b.prefixes("prefixes"))
-	if err := b.done(); err != nil {
-		return err
-	}
-	revision, err := c.condition(n.title, pool.Meta)
-	if err != nil {
-		return err
-	}
-	if len(asked) > 0 {
-		// At this revision: the prefixes to be are made of those that were seen.
-		if pool, err = by(c, pool, asked, cmp.Or(revision, pool.Revision)); err != nil {
-			return err
-		}
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"prefixes": EncodeSubnetPool(pool).Prefixes})
-	return nil
-}
-
-// absentPoolAttributes reads what the SDN has not, which clients may send as it is anyway.
-func (b *body) absentPoolAttributes() {
-	b.readOnly("ip_version")
-	b.only("is_default", false, "no subnet pool is the default one")
-	for name, why := range map[string]string{"default_quota": "subnet pools have no quotas of their own", "address_scope_id": "this SDN has no address scopes"} {
-		if !b.null(name) && b.has(name) {
-			b.take(name)
-			b.unsupported(name, why)
-		}
-	}
-}
-
-// length takes the length of a prefix; null is the SDN's.
-func (b *body) length(name string) *int {
-	if b.post && b.null(name) {
-		return nil
-	}
-	return b.integer(name, 0, 128)
+	s.subnetPools().act(s, "add_prefixes", prefixes(add))
+	s.subnetPools().act(s, "remove_prefixes", prefixes(remove))
 }
 
 // poolPrefixes takes the prefixes of a subnet pool, neighbours as one.
-func (b *body) poolPrefixes() *[]netip.Prefix {
-	prefixes := b.prefixes("prefixes")
+func (b *body) poolPrefixes(name string) *[]netip.Prefix {
+	prefixes := b.prefixes(name)
 	if prefixes == nil || b.err != nil {
 		return prefixes
 	}
