@@ -22,15 +22,6 @@ type AddressGroup struct {
 	Shared    bool     `json:"shared"` // never: no group is given to other projects
 }
 
-// EncodeAddressGroup translates an address group.
-func EncodeAddressGroup(g sdn.AddressGroup) AddressGroup {
-	out := AddressGroup{Common: encodeMeta(g.Meta), Addresses: make([]string, len(g.Prefixes))}
-	for i, p := range g.Prefixes {
-		out.Addresses[i] = p.String()
-	}
-	return out
-}
-
 // addPrefixes puts prefixes into a group's. As with Neutron one that is there already refuses all; one that is named twice is one.
 func addPrefixes(group sdn.ID, have, added []netip.Prefix) ([]netip.Prefix, error) {
 	if there, _ := splitPrefixes(have, added); len(there) > 0 {
@@ -85,42 +76,38 @@ func splitPrefixes(have, asked []netip.Prefix) (there, absent prefixList) {
 	return there, absent
 }
 
-type addressGroupChange = valueChange[sdn.AddressGroupSpec]
+type (
+	addressGroupChange = valueChange[sdn.AddressGroupSpec]
+	addressGroupPatch  = valuePatch[sdn.AddressGroupSpec]
+)
 
-func (s *server) addressGroups() *definition[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange] {
-	return &definition[sdn.AddressGroup, AddressGroup, sdn.AddressGroupSpec, addressGroupChange]{
-		Resource: AddressGroups, path: "address-groups", title: "address group", kind: sdn.NounAddressGroup,
-		meta: func(g sdn.AddressGroup) sdn.Meta { return g.Meta }, get: s.p.AddressGroup,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.AddressGroup, error] {
+func (s *server) addressGroups() *table[sdn.AddressGroup, sdn.AddressGroupSpec, addressGroupPatch] {
+	type N = sdn.AddressGroup
+	type S = sdn.AddressGroupSpec
+	type P = addressGroupPatch
+	base := func(x *S) *sdn.Base { return &x.Base }
+	return &table[N, S, P]{
+		member: "address_group", collection: "address_groups", path: "address-groups", title: "address group", noun: sdn.NounAddressGroup,
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "addresses", is: isPrefixes, show: func(n *N) any { return prefixTexts(n.Prefixes) },
+				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes })},
+			{name: "shared", show: never[N]}, // no group is given to other projects
+		},
+		get: s.p.AddressGroup,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()})
 		},
-		encode: EncodeAddressGroup,
-		spec: func(_ *call, b *body) sdn.AddressGroupSpec {
-			b.readOnly("shared")
-			return sdn.AddressGroupSpec{Base: b.base(), Prefixes: or(b.prefixes("addresses"))}
-		},
-		patch: func(_ *call, b *body, g sdn.AddressGroup) addressGroupChange {
-			p := b.changes(g.Meta)
-			b.readOnly("addresses", "shared")
-			clearing := b.clearing("address group", g.Meta, p)
-			return addressGroupChange{ifRevision: p.IfRevision, patch: clearing, change: func(spec *sdn.AddressGroupSpec) error {
-				rebase(&spec.Base, p)
-				return nil
-			}}
-		},
-		create: func(ctx context.Context, spec sdn.AddressGroupSpec) (sdn.AddressGroup, error) {
-			find := func(m sdn.Match) iter.Seq2[sdn.AddressGroup, error] {
+		checkPut: func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) },
+		create: func(ctx context.Context, x S) (N, error) {
+			find := func(m sdn.Match) iter.Seq2[N, error] {
 				return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: m})
 			}
-			return unlessThere(ctx, s, "address group", spec.Base, find, func() (sdn.AddressGroup, error) {
-				return s.p.ApplyAddressGroup(ctx, spec)
-			})
+			return unlessThere(ctx, s, "address group", x.Base, find, func() (N, error) { return s.p.ApplyAddressGroup(ctx, x) })
 		},
-		update: s.updateAddressGroup, remove: s.p.DeleteAddressGroup,
-		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
-			_, err := s.updateAddressGroup(ctx, id, retagged(p, func(g *sdn.AddressGroupSpec) *sdn.Base { return &g.Base }))
-			return err
-		},
+		update: func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateAddressGroup(ctx, id, p.of(base)) },
+		remove: s.p.DeleteAddressGroup,
 	}
 }
 
@@ -133,34 +120,20 @@ func (s *server) updateAddressGroup(ctx context.Context, id sdn.ID, by addressGr
 
 // serveAddresses adds the paths that change a group's addresses: {"addresses": […]}.
 func (s *server) serveAddresses() {
-	for action, of := range map[string]func(sdn.ID, []netip.Prefix, []netip.Prefix) ([]netip.Prefix, error){"add_addresses": addPrefixes, "remove_addresses": removePrefixes} {
-		s.handle("/v2.0/address-groups/{id}/"+action, map[string]handler{http.MethodPut: func(w http.ResponseWriter, c *call) error {
-			document, err := c.document()
-			if err != nil {
-				return err
-			}
-			n := s.addressGroups()
-			g, err := n.own(c, c.target())
-			if err != nil {
-				return err
-			}
-			b := &body{call: c, noun: n.Member, values: document}
+	t := s.addressGroups()
+	addresses := func(of func(sdn.ID, []netip.Prefix, []netip.Prefix) ([]netip.Prefix, error)) action[sdn.AddressGroup] {
+		return action[sdn.AddressGroup]{read: func(b *body) acting[sdn.AddressGroup] {
 			asked := or(b.prefixes("addresses"))
-			if err := b.done(); err != nil {
-				return err
+			return func(c *call, g sdn.AddressGroup, revision int64) (any, error) {
+				by := addressGroupChange{ifRevision: revision, change: func(spec *sdn.AddressGroupSpec) (err error) {
+					spec.Prefixes, err = of(spec.ID, spec.Prefixes, asked)
+					return err
+				}}
+				g, err := s.updateAddressGroup(c.ctx(), g.ID, by)
+				return t.answer(c, &g), err
 			}
-			revision, err := c.condition(n.title, g.Meta)
-			if err != nil {
-				return err
-			}
-			g, err = s.updateAddressGroup(c.ctx(), g.ID, addressGroupChange{ifRevision: revision, change: func(spec *sdn.AddressGroupSpec) (err error) {
-				spec.Prefixes, err = of(spec.ID, spec.Prefixes, asked)
-				return err
-			}})
-			if err == nil {
-				writeJSON(w, http.StatusOK, map[string]any{n.Member: EncodeAddressGroup(g)})
-			}
-			return err
-		}})
+		}}
 	}
+	t.act(s, "add_addresses", addresses(addPrefixes))
+	t.act(s, "remove_addresses", addresses(removePrefixes))
 }

@@ -39,10 +39,19 @@ type fullness struct {
 
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
 func (s *server) serveAvailability() {
-	type nothing = struct{}
-	n := &definition[fullness, Availability, nothing, nothing]{
-		Resource: Resource[Availability]{"network_ip_availability", "network_ip_availabilities"}, path: "network-ip-availabilities", title: "network",
-		meta: func(f fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} },
+	type none = struct{}
+	t := &table[fullness, none, none]{
+		member: "network_ip_availability", collection: "network_ip_availabilities", path: "network-ip-availabilities", title: "network",
+		meta: func(f *fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} },
+		fields: []field[fullness, none, none]{
+			{name: "network_id", show: func(f *fullness) any { return f.shown.NetworkID }},
+			{name: "network_name", show: func(f *fullness) any { return f.shown.NetworkName }},
+			{name: "project_id", show: func(f *fullness) any { return f.shown.ProjectID }},
+			{name: "tenant_id", show: func(f *fullness) any { return f.shown.TenantID }},
+			{name: "total_ips", show: func(f *fullness) any { return f.shown.TotalIPs }},
+			{name: "used_ips", show: func(f *fullness) any { return f.shown.UsedIPs }},
+			{name: "subnet_ip_availability", show: func(f *fullness) any { return list(f.shown.Subnets) }},
+		},
 		get: func(ctx context.Context, id sdn.ID) (fullness, error) {
 			network, err := s.p.Network(ctx, id)
 			if err != nil {
@@ -70,9 +79,8 @@ func (s *server) serveAvailability() {
 				}
 			}
 		},
-		encode: func(f fullness) Availability { return f.shown },
 	}
-	s.serve(n.resource())
+	s.serve(t.resource())
 }
 
 // fill counts a network's addresses, subnet by subnet, of all or of some versions of IP.

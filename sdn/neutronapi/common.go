@@ -126,4 +126,12 @@ func addrTexts(addrs []netip.Addr) []string {
 	return out
 }
 
+func prefixTexts(prefixes []netip.Prefix) []string {
+	out := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = p.String()
+	}
+	return out
+}
+
 const active = "ACTIVE"

@@ -83,6 +83,11 @@ func isInt(least, most int) kind {
 	return kindOf(func(b *body, name string) *int { return b.integer(name, least, most) })
 }
 
+// isNumber takes a whole number, an int64. Both ends of the range belong to it.
+func isNumber(least, most int64) kind {
+	return kindOf(func(b *body, name string) *int64 { return b.number(name, least, most) })
+}
+
 // isWord takes one of a few words, a string.
 func isWord(words ...string) kind {
 	return kindOf(func(b *body, name string) *string { return b.oneOf(name, words...) })
@@ -243,14 +248,6 @@ func needed(all []attribute) (names []string) {
 func null[T any](*T) any  { return nil }
 func never[T any](*T) any { return false }
 func empty[T any](*T) any { return []string{} }
-
-// mapping shows no map as an empty one.
-func mapping[V any](m map[string]V) any {
-	if m == nil {
-		return map[string]V{}
-	}
-	return m
-}
 
 // some shows a zero value as null.
 func some[V comparable](v V) any {

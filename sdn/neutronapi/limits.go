@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -41,19 +40,18 @@ func (s *server) serveLimits() {
 }
 
 // limitRules are the rules of one type of a policy.
-func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule, any, limitRule, limitRule] {
-	n := &definition[limitRule, any, limitRule, limitRule]{
-		Resource: Resource[any]{kind + "_rule", kind + "_rules"}, title: "QoS rule",
-		meta: func(r limitRule) sdn.Meta {
+func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limitRule, limitRule] {
+	type R = limitRule
+	return &table[R, R, R]{
+		member: kind + "_rule", collection: kind + "_rules", title: "QoS rule", fields: limitFields(p.ID, kind),
+		meta: func(r *R) sdn.Meta {
 			return sdn.Meta{ID: sdn.ID(r.id(p.ID)), Revision: p.Revision, Base: sdn.Base{Project: p.Project}}
 		},
-		shared: func(*call, limitRule) (bool, error) { return true, nil }, // who sees the policy
-		get: func(_ context.Context, id sdn.ID) (limitRule, error) {
-			return findLimit(p.ID, p.Limits, kind, id)
-		},
-		find: func(_ context.Context, f *filter) iter.Seq2[limitRule, error] {
+		shared: func(*call, *R) (bool, error) { return true, nil }, // who sees the policy
+		get:    func(_ context.Context, id sdn.ID) (R, error) { return findLimit(p.ID, p.Limits, kind, id) },
+		find: func(_ context.Context, f *filter) iter.Seq2[R, error] {
 			f.named = true
-			return func(yield func(limitRule, error) bool) {
+			return func(yield func(R, error) bool) {
 				for _, r := range limitRules(p.Limits) {
 					if r.kind == kind && !yield(r, nil) {
 						return
@@ -61,20 +59,27 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule,
 				}
 			}
 		},
-		encode: func(r limitRule) any { r.kind = kind; return r.encode(p.ID, false) },
-		spec: func(c *call, b *body) limitRule {
+		beforePost: func(c *call, b *body, r *R) {
 			b.fail(c.adminsOnly("create_policy_" + kind + "_rule"))
-			r := limitRule{kind: kind}
-			if kind == bandwidthLimit {
+			b.project()
+			if r.kind = kind; kind == bandwidthLimit {
 				r.direction = sdn.Egress
 			}
-			return b.limit(r)
 		},
-		patch: func(c *call, b *body, r limitRule) limitRule {
+		beforePut: func(c *call, b *body, now, r *R) {
 			b.fail(c.adminsOnly("update_policy_" + kind + "_rule"))
-			return b.limit(r)
+			b.project()
+			*r = *now
 		},
-		create: func(ctx context.Context, r limitRule) (limitRule, error) {
+		checkPut: func(_ *call, b *body, _, r *R) {
+			if r.kind == dscpMarking {
+				return
+			}
+			if direction := b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress)); direction != nil && *direction != string(r.direction) {
+				b.unsupported("direction", "make a rule of the other direction and delete this one")
+			}
+		},
+		create: func(ctx context.Context, r R) (R, error) {
 			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, sdn.ID(r.id(p.ID))); err == nil {
 					return refuse(http.StatusConflict, "QoSRulesConflict", "Rule %s conflicts with rule %s which already exists in QoS Policy %s.", kind, r.id(p.ID), p.ID)
@@ -83,7 +88,7 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule,
 				return nil
 			})
 		},
-		update: func(ctx context.Context, id sdn.ID, r limitRule) (limitRule, error) {
+		update: func(ctx context.Context, id sdn.ID, r R) (R, error) {
 			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, id); err != nil {
 					return err
@@ -92,20 +97,19 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *definition[limitRule,
 				return nil
 			})
 		},
-	}
-	n.remove = func(ctx context.Context, id sdn.ID) error {
-		if caller, _ := CallerOf(ctx); !caller.admin() {
-			return errAdminsOnly("delete_policy_" + kind + "_rule")
-		}
-		return s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
-			r, err := findLimit(p.ID, *l, kind, id)
-			if err == nil {
-				r.take(l)
+		remove: func(ctx context.Context, id sdn.ID) error {
+			if caller, _ := CallerOf(ctx); !caller.admin() {
+				return errAdminsOnly("delete_policy_" + kind + "_rule")
 			}
-			return err
-		})
+			return s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+				r, err := findLimit(p.ID, *l, kind, id)
+				if err == nil {
+					r.take(l)
+				}
+				return err
+			})
+		},
 	}
-	return n
 }
 
 // changeLimits changes a policy's limits without losing what another does at the same time.
@@ -122,35 +126,4 @@ func findLimit(policy sdn.ID, l sdn.Limits, kind string, id sdn.ID) (limitRule, 
 		}
 	}
 	return limitRule{}, refuse(http.StatusNotFound, "QosRuleNotFound", "QoS rule %s for policy %s could not be found.", id, policy)
-}
-
-// limit reads a rule's attributes into what it is so far.
-func (b *body) limit(r limitRule) limitRule {
-	b.readOnly("id")
-	b.project()
-	if r.kind == dscpMarking {
-		b.required("dscp_mark")
-		if mark := b.integer("dscp_mark", 0, 63); mark != nil {
-			if r.dscp = uint8(*mark); !slices.Contains(dscpMarks, *mark) {
-				b.invalid("dscp_mark", "'%d' is not in %v", *mark, dscpMarks)
-			}
-		}
-		return r
-	}
-	b.required("max_kbps")
-	if kbps := b.number("max_kbps", 1, most32); kbps != nil { // with Neutron 0 is a limit too, which lets nothing pass; here it is none
-		r.kbps = *kbps
-	}
-	if burst := b.number("max_burst_kbps", 0, most32); burst != nil {
-		r.burst = *burst
-	}
-	direction := b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress))
-	switch {
-	case direction == nil || *direction == string(r.direction):
-	case b.post:
-		r.direction = sdn.Direction(*direction)
-	default:
-		b.unsupported("direction", "make a rule of the other direction and delete this one")
-	}
-	return r
 }

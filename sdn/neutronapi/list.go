@@ -162,10 +162,14 @@ func (r *resource) writeOne(w http.ResponseWriter, c *call, status int, object a
 	writeData(w, status, append(r.append(out, object, c.view()), '}'))
 }
 
+// objectSize is room for one object in an answer.
+const objectSize = 1024
+
 // writeAll answers with several objects, and with links to other pages.
 func (r *resource) writeAll(w http.ResponseWriter, c *call, status int, objects []any, links []link) {
 	view := c.view()
-	out := append(appendText([]byte{'{'}, r.collection), ':', '[')
+	out := append(make([]byte, 0, (len(objects)+1)*objectSize), '{')
+	out = append(appendText(out, r.collection), ':', '[')
 	for i, object := range objects {
 		if i > 0 {
 			out = append(out, ',')

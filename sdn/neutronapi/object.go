@@ -3,6 +3,7 @@ package neutronapi
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,12 @@ func appendJSON(out []byte, value any) []byte {
 		return appendTexts(out, v)
 	case []sdn.ID:
 		return appendTexts(out, v)
+	case map[string]string:
+		return appendMap(out, v)
+	case json.RawMessage:
+		return append(out, v...)
+	case []FixedIP:
+		return appendAddresses(out, v)
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -102,6 +109,32 @@ func appendTexts[T ~string](out []byte, texts []T) []byte {
 			out = append(out, ',')
 		}
 		out = appendText(out, string(text))
+	}
+	return append(out, ']')
+}
+
+// appendMap encodes a map, in the order of its keys.
+func appendMap(out []byte, m map[string]string) []byte {
+	out = append(out, '{')
+	for i, key := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(append(appendText(out, key), ':'), m[key])
+	}
+	return append(out, '}')
+}
+
+// appendAddresses encodes the addresses of a port, of which lists have many.
+func appendAddresses(out []byte, addresses []FixedIP) []byte {
+	out = append(out, '[')
+	for i, a := range addresses {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(append(out, `{"subnet_id":`...), a.SubnetID)
+		out = appendText(append(out, `,"ip_address":`...), a.IPAddress)
+		out = append(out, '}')
 	}
 	return append(out, ']')
 }

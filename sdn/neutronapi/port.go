@@ -79,8 +79,8 @@ func (s *server) ports() *table[sdn.Port, sdn.PortSpec, sdn.PortPatch] {
 			{name: "binding:vnic_type", is: kindOf((*body).vnic), access: hookPut, show: showVNIC,
 				post: set(func(x *S) *sdn.VNICType { return &x.VNICType })},
 			{name: "binding:vif_type", access: adminShow, show: func(n *N) any { return n.VIF.Type }},
-			{name: "binding:vif_details", access: adminShow, show: func(n *N) any { return mapping(n.VIF.Details) }},
-			{name: "binding:profile", access: adminSet | adminShow | hooked, show: func(n *N) any { return mapping(n.Profile) }},
+			{name: "binding:vif_details", access: adminShow, show: func(n *N) any { return n.VIF.Details }},
+			{name: "binding:profile", access: adminSet | adminShow | hooked, show: func(n *N) any { return n.Profile }},
 			{name: "security_groups", is: nullInPost(isIDs), show: func(n *N) any { return n.Groups },
 				post: func(x *S, v any) {
 					x.Groups = v.([]sdn.ID)

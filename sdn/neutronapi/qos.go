@@ -19,68 +19,47 @@ type QoSPolicy struct {
 	Rules     []any `json:"rules"`      // of BandwidthLimitRule and DSCPMarkingRule
 }
 
-// EncodeQoSPolicy translates a QoS policy.
-func EncodeQoSPolicy(p sdn.QoSPolicy) QoSPolicy {
-	out := QoSPolicy{Common: encodeMeta(p.Meta), Shared: p.Shared, Rules: []any{}}
-	for _, r := range limitRules(p.Limits) {
-		out.Rules = append(out.Rules, r.encode(p.ID, true))
-	}
-	return out
-}
+type (
+	qosChange = valueChange[sdn.QoSPolicySpec]
+	qosPatch  = valuePatch[sdn.QoSPolicySpec]
+)
 
-type qosChange = valueChange[sdn.QoSPolicySpec]
-
-func (s *server) qosPolicies() *definition[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange] {
+func (s *server) qosPolicies() *table[sdn.QoSPolicy, sdn.QoSPolicySpec, qosPatch] {
+	type N = sdn.QoSPolicy
+	type S = sdn.QoSPolicySpec
+	type P = qosPatch
 	remove, removeIf := s.checked(sdn.NounQoSPolicy, func(ctx context.Context, _ sdn.ID) error {
 		if caller, _ := CallerOf(ctx); !caller.admin() {
 			return errAdminsOnly("delete_policy")
 		}
 		return nil
 	}, s.p.DeleteQoSPolicy)
-	return &definition[sdn.QoSPolicy, QoSPolicy, sdn.QoSPolicySpec, qosChange]{
-		Resource: QoSPolicies, path: "qos/policies", title: "QoS policy",
-		meta: func(p sdn.QoSPolicy) sdn.Meta { return p.Meta }, get: s.p.QoSPolicy,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.QoSPolicy, error] {
+	base := func(x *S) *sdn.Base { return &x.Base }
+	return &table[N, S, P]{
+		member: "policy", collection: "policies", path: "qos/policies", title: "QoS policy",
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "shared", is: isBool, show: func(n *N) any { return n.Shared },
+				post: set(func(x *S) *bool { return &x.Shared }),
+				put:  func(p *P, v any) { p.change = func(x *S) { x.Shared = v.(bool) } }},
+			{name: "is_default", is: isBool, show: never[N], why: "a project has no policy by default here"},
+			{name: "rules", show: showLimits},
+		},
+		get: s.p.QoSPolicy,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()})
 		},
-		encode: EncodeQoSPolicy, shared: func(_ *call, p sdn.QoSPolicy) (bool, error) { return p.Shared, nil },
-		spec: func(c *call, b *body) sdn.QoSPolicySpec {
-			b.fail(c.adminsOnly("create_policy"))
-			b.readOnly("rules")
-			b.only("is_default", false, "a project has no policy by default here")
-			return sdn.QoSPolicySpec{Base: b.base(), Shared: or(b.boolean("shared"))}
+		shared:     func(_ *call, n *N) (bool, error) { return n.Shared, nil },
+		beforePost: func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) },
+		beforePut:  func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) },
+		checkPut:   func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("QoS policy", n.Meta, p.Patch) },
+		create: func(ctx context.Context, x S) (N, error) {
+			find := func(m sdn.Match) iter.Seq2[N, error] { return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m}) }
+			return unlessThere(ctx, s, "QoS policy", x.Base, find, func() (N, error) { return s.p.ApplyQoSPolicy(ctx, x) })
 		},
-		patch: func(c *call, b *body, p sdn.QoSPolicy) qosChange {
-			b.fail(c.adminsOnly("update_policy"))
-			b.readOnly("rules")
-			b.only("is_default", false, "a project has no policy by default here")
-			shared := b.boolean("shared")
-			change := b.changes(p.Meta)
-			clearing := b.clearing("QoS policy", p.Meta, change)
-			both := shared != nil && *shared != p.Shared
-			by := func(spec *sdn.QoSPolicySpec) error {
-				rebase(&spec.Base, change)
-				if shared != nil {
-					spec.Shared = *shared
-				}
-				return nil
-			}
-			return qosChange{ifRevision: change.IfRevision, patch: clearing, both: both, change: by}
-		},
-		create: func(ctx context.Context, spec sdn.QoSPolicySpec) (sdn.QoSPolicy, error) {
-			find := func(m sdn.Match) iter.Seq2[sdn.QoSPolicy, error] {
-				return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m})
-			}
-			return unlessThere(ctx, s, "QoS policy", spec.Base, find, func() (sdn.QoSPolicy, error) {
-				return s.p.ApplyQoSPolicy(ctx, spec)
-			})
-		},
-		update: s.updateQoSPolicy,
+		update: func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateQoSPolicy(ctx, id, p.of(base)) },
 		remove: remove, removeIf: removeIf,
-		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
-			_, err := s.updateQoSPolicy(ctx, id, retagged(p, func(p *sdn.QoSPolicySpec) *sdn.Base { return &p.Base }))
-			return err
-		},
 	}
 }
 

@@ -2,7 +2,9 @@ package neutronapi
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -65,32 +67,46 @@ func (r limitRule) take(l *sdn.Limits) {
 	r.put(l)
 }
 
-// BandwidthLimitRule is a rule of a QoS policy in Neutron's JSON.
-type BandwidthLimitRule struct {
-	ID        string `json:"id"`
-	PolicyID  string `json:"qos_policy_id,omitempty"`
-	Type      string `json:"type,omitempty"`
-	MaxKbps   int64  `json:"max_kbps"`
-	MaxBurst  int64  `json:"max_burst_kbps"`
-	Direction string `json:"direction"`
+// limitFields are the attributes of the rules of a type, as a path of the type's own shows them.
+// A rule shows the id that it has in a policy.
+func limitFields(policy sdn.ID, kind string) []field[limitRule, limitRule, limitRule] {
+	type R = limitRule
+	id := field[R, R, R]{name: "id", show: func(r *R) any { return r.id(policy) }}
+	if kind == dscpMarking {
+		setMark := func(r *R, v any) { r.dscp = uint8(v.(int)) }
+		return []field[R, R, R]{
+			id, {name: "dscp_mark", is: isMark, access: required, show: func(r *R) any { return int(r.dscp) }, post: setMark, put: setMark},
+		}
+	}
+	setKbps, setBurst := set(func(r *R) *int64 { return &r.kbps }), set(func(r *R) *int64 { return &r.burst })
+	return []field[R, R, R]{
+		id,
+		// With Neutron 0 is a limit too, which lets nothing pass; here it is none.
+		{name: "max_kbps", is: isNumber(1, most32), access: required, show: func(r *R) any { return r.kbps }, post: setKbps, put: setKbps},
+		{name: "max_burst_kbps", is: isNumber(0, most32), show: func(r *R) any { return r.burst }, post: setBurst, put: setBurst},
+		{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: hookPut,
+			show: func(r *R) any { return string(r.direction) },
+			post: func(r *R, v any) { r.direction = sdn.Direction(v.(string)) }},
+	}
 }
 
-// DSCPMarkingRule is a rule of a QoS policy in Neutron's JSON.
-type DSCPMarkingRule struct {
-	ID       string `json:"id"`
-	PolicyID string `json:"qos_policy_id,omitempty"`
-	Type     string `json:"type,omitempty"`
-	Mark     int    `json:"dscp_mark"`
-}
+// isMark takes a DSCP mark.
+var isMark = kindOf(func(b *body, name string) *int {
+	mark := b.integer(name, 0, 63)
+	if mark != nil && !slices.Contains(dscpMarks, *mark) {
+		b.invalid(name, "'%d' is not in %v", *mark, dscpMarks)
+	}
+	return mark
+})
 
-// encode translates a rule; within its policy it names that and its own type.
-func (r limitRule) encode(policy sdn.ID, within bool) any {
-	id, owner, kind := r.id(policy), "", ""
-	if within {
-		owner, kind = string(policy), r.kind
+// showLimits shows the rules of a policy, each with its policy and its type.
+func showLimits(p *sdn.QoSPolicy) any {
+	out := []json.RawMessage{}
+	for _, r := range limitRules(p.Limits) {
+		fields := append(limitFields(p.ID, r.kind),
+			field[limitRule, limitRule, limitRule]{name: "qos_policy_id", show: func(*limitRule) any { return string(p.ID) }},
+			field[limitRule, limitRule, limitRule]{name: "type", show: func(r *limitRule) any { return r.kind }})
+		out = append(out, appendObject(nil, attributesOf(fields), &r, view{admin: true}))
 	}
-	if r.kind == dscpMarking {
-		return DSCPMarkingRule{ID: id, PolicyID: owner, Type: kind, Mark: int(r.dscp)}
-	}
-	return BandwidthLimitRule{ID: id, PolicyID: owner, Type: kind, MaxKbps: r.kbps, MaxBurst: r.burst, Direction: string(r.direction)}
+	return out
 }

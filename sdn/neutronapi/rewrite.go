@@ -49,10 +49,21 @@ func rewrite[T, S any](ctx context.Context, s *server, id sdn.ID, by valueChange
 	}
 }
 
-// retagged is the change of tags alone that the tags' paths ask for.
-func retagged[S any](p sdn.Patch, base func(*S) *sdn.Base) valueChange[S] {
-	return valueChange[S]{ifRevision: p.IfRevision, change: func(value *S) error {
-		base(value).Tags = *p.Tags
+// A valuePatch is what a body says of such a value. change makes it of what is no part of the
+// Patch; nil: nothing.
+type valuePatch[S any] struct {
+	sdn.Patch
+	change   func(*S)
+	clearing sdn.Patch // see clearing
+}
+
+// of returns the change of a value. base says where the value's Base is.
+func (p valuePatch[S]) of(base func(*S) *sdn.Base) valueChange[S] {
+	return valueChange[S]{ifRevision: p.IfRevision, patch: p.clearing, both: p.change != nil, change: func(value *S) error {
+		rebase(base(value), p.Patch)
+		if p.change != nil {
+			p.change(value)
+		}
 		return nil
 	}}
 }
@@ -108,6 +119,9 @@ func rebase(b *sdn.Base, p sdn.Patch) {
 	}
 	if p.Description != nil {
 		b.Description = *p.Description
+	}
+	if p.Tags != nil {
+		b.Tags = *p.Tags
 	}
 }
 

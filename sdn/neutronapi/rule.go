@@ -34,38 +34,6 @@ type SecurityGroupRule struct {
 	UpdatedAt            string   `json:"updated_at"`
 }
 
-// EncodeSecurityGroupRule translates a rule of a group.
-func EncodeSecurityGroupRule(g sdn.SecurityGroup, r sdn.Rule) SecurityGroupRule {
-	out := SecurityGroupRule{
-		ID: string(r.ID), ProjectID: g.Project, TenantID: g.Project, SecurityGroupID: string(g.ID), Description: r.Description,
-		Direction: string(r.Direction), EtherType: etherType(r.IPv6), RemoteGroupID: optional(string(r.RemoteGroup)),
-		RemoteAddressGroupID: optional(string(r.RemoteSet)), BelongsToDefaultSG: isDefaultGroup(g), Tags: []string{},
-		Revision: g.Revision, CreatedAt: timestamp(g.Created), UpdatedAt: timestamp(g.Updated),
-	}
-	if r.Protocol != 0 {
-		out.Protocol = optional(ipproto.Name(r.Protocol))
-		if r.Numeric {
-			out.Protocol = optional(strconv.Itoa(int(r.Protocol)))
-		}
-	}
-	if r.Ports.First != 0 {
-		first, last := int(r.Ports.First), int(max(r.Ports.First, r.Ports.Last))
-		out.PortRangeMin, out.PortRangeMax = &first, &last
-	}
-	if r.ICMPType != nil {
-		out.PortRangeMin = number(int(*r.ICMPType))
-	}
-	if r.ICMPCode != nil {
-		out.PortRangeMax = number(int(*r.ICMPCode))
-	}
-	if r.RemotePrefix.IsValid() {
-		out.RemoteIPPrefix, out.NormalizedCIDR = optional(r.RemotePrefix.String()), optional(r.RemotePrefix.Masked().String())
-	}
-	return out
-}
-
-func number(n int) *int { return &n }
-
 func etherType(ipv6 bool) string {
 	if ipv6 {
 		return "IPv6"
@@ -84,10 +52,12 @@ type ruleAsked struct {
 	remoteGroup sdn.ID
 	remoteSet   sdn.ID
 	description string
+
+	rule sdn.Rule // what is asked, once it is judged
 }
 
-// rule judges what was asked in the order that Neutron does, and gives the rule.
-func (a ruleAsked) rule() (sdn.Rule, error) {
+// judge returns the rule that was asked. It checks in the order that Neutron does.
+func (a ruleAsked) judge() (sdn.Rule, error) {
 	r := sdn.Rule{
 		Description: a.description, Direction: a.direction, IPv6: a.ipv6,
 		RemoteGroup: a.remoteGroup, RemoteSet: a.remoteSet, RemotePrefix: a.prefix,
@@ -226,11 +196,5 @@ func addRules(have, added []sdn.Rule) ([]sdn.Rule, error) {
 // ruleOf is a rule with the group it is in.
 type ruleOf struct {
 	group sdn.SecurityGroup
-	rule  sdn.Rule
-}
-
-// ruleSpec asks for a rule in a group.
-type ruleSpec struct {
-	group sdn.ID
 	rule  sdn.Rule
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -18,28 +17,101 @@ import (
 // SecurityGroupRules are served below /v2.0/security-group-rules.
 var SecurityGroupRules = Resource[SecurityGroupRule]{"security_group_rule", "security_group_rules"}
 
-func (s *server) securityGroupRules() *definition[ruleOf, SecurityGroupRule, ruleSpec, struct{}] {
-	return &definition[ruleOf, SecurityGroupRule, ruleSpec, struct{}]{
-		Resource: SecurityGroupRules, path: "security-group-rules", title: "security group rule",
-		meta: func(r ruleOf) sdn.Meta {
+// ruleFields are the attributes of rules. The times and the revision are those of the group, of
+// whose value a rule is a part. A rule cannot be changed.
+var ruleFields = []field[ruleOf, ruleAsked, struct{}]{
+	{name: "id", show: func(r *ruleOf) any { return string(r.rule.ID) }},
+	{name: "project_id", access: hookPost, show: func(r *ruleOf) any { return r.group.Project }},
+	{name: "tenant_id", access: hookPost, show: func(r *ruleOf) any { return r.group.Project }},
+	{name: "security_group_id", is: isID, access: required, show: func(r *ruleOf) any { return string(r.group.ID) },
+		post: set(func(a *ruleAsked) *sdn.ID { return &a.group })},
+	{name: "description", access: hookPost, show: func(r *ruleOf) any { return r.rule.Description }},
+	{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: required,
+		show: func(r *ruleOf) any { return string(r.rule.Direction) },
+		post: func(a *ruleAsked, v any) { a.direction = sdn.Direction(v.(string)) }},
+	{name: "ethertype", is: kindOf((*body).etherType), show: func(r *ruleOf) any { return etherType(r.rule.IPv6) },
+		post: set(func(a *ruleAsked) *bool { return &a.ipv6 })},
+	{name: "protocol", is: kindOf((*body).protocol), show: showProtocol,
+		post: change(func(a *ruleAsked) **string { return &a.protocol })},
+	{name: "port_range_min", is: kindOf((*body).rulePort), show: func(r *ruleOf) any { return rangeEnd(r, r.rule.Ports.First, r.rule.ICMPType) },
+		post: change(func(a *ruleAsked) **int { return &a.min })},
+	{name: "port_range_max", is: kindOf((*body).rulePort),
+		show: func(r *ruleOf) any { return rangeEnd(r, max(r.rule.Ports.First, r.rule.Ports.Last), r.rule.ICMPCode) },
+		post: change(func(a *ruleAsked) **int { return &a.max })},
+	{name: "remote_ip_prefix", is: kindOf((*body).remotePrefix), show: func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix) },
+		post: set(func(a *ruleAsked) *netip.Prefix { return &a.prefix })},
+	{name: "normalized_cidr", show: func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix.Masked()) }},
+	{name: "remote_group_id", is: isID, show: func(r *ruleOf) any { return some(string(r.rule.RemoteGroup)) },
+		post: set(func(a *ruleAsked) *sdn.ID { return &a.remoteGroup })},
+	{name: "remote_address_group_id", is: isID, show: func(r *ruleOf) any { return some(string(r.rule.RemoteSet)) },
+		post: set(func(a *ruleAsked) *sdn.ID { return &a.remoteSet })},
+	{name: "belongs_to_default_sg", show: func(r *ruleOf) any { return isDefaultGroup(r.group) }},
+	{name: "tags", show: empty[ruleOf]},
+	{name: "revision_number", show: func(r *ruleOf) any { return r.group.Revision }},
+	{name: "created_at", show: func(r *ruleOf) any { return timestamp(r.group.Created) }},
+	{name: "updated_at", show: func(r *ruleOf) any { return timestamp(r.group.Updated) }},
+}
+
+var ruleAttributes = attributesOf(ruleFields)
+
+// showRules shows the rules of a group.
+func showRules(g *sdn.SecurityGroup) any {
+	out := json.RawMessage{'['}
+	for i, r := range g.Rules {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendObject(out, ruleAttributes, &ruleOf{*g, r}, view{admin: true})
+	}
+	return append(out, ']')
+}
+
+func showProtocol(r *ruleOf) any {
+	switch {
+	case r.rule.Protocol == 0:
+		return nil
+	case r.rule.Numeric:
+		return strconv.Itoa(int(r.rule.Protocol))
+	}
+	return ipproto.Name(r.rule.Protocol)
+}
+
+// rangeEnd shows an end of a range of ports, which for ICMP is a type or a code.
+func rangeEnd(r *ruleOf, port uint16, octet *uint8) any {
+	switch {
+	case octet != nil:
+		return int(*octet)
+	case r.rule.Ports.First != 0:
+		return int(port)
+	}
+	return nil
+}
+
+func prefixText(p netip.Prefix) any {
+	if !p.IsValid() {
+		return nil
+	}
+	return p.String()
+}
+
+func (s *server) securityGroupRules() *table[ruleOf, ruleAsked, struct{}] {
+	return &table[ruleOf, ruleAsked, struct{}]{
+		member: "security_group_rule", collection: "security_group_rules", path: "security-group-rules", title: "security group rule",
+		meta: func(r *ruleOf) sdn.Meta {
 			m := r.group.Meta
 			return sdn.Meta{ID: r.rule.ID, Base: sdn.Base{Project: m.Project}, Revision: m.Revision, Created: m.Created, Updated: m.Updated}
 		},
-		get: s.rule, find: s.findRules, encode: func(r ruleOf) SecurityGroupRule { return EncodeSecurityGroupRule(r.group, r.rule) },
-		// A rule can be made and deleted, not changed: each attribute of a change is refused.
-		patch: func(_ *call, b *body, r ruleOf) struct{} {
-			b.readOnly(slices.Sorted(maps.Keys(objectOf(EncodeSecurityGroupRule(r.group, r.rule))))...)
-			return struct{}{}
-		},
-		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
-		spec:   s.specRule, createAll: bulkOf(s.createRules), remove: s.deleteRule,
-		create: func(ctx context.Context, spec ruleSpec) (ruleOf, error) {
-			made, err := s.createRules(ctx, []ruleSpec{spec})
+		fields: ruleFields, get: s.rule, find: s.findRules,
+		checkPost: s.checkRule, createAll: bulk(s.createRules),
+		create: func(ctx context.Context, asked ruleAsked) (ruleOf, error) {
+			made, err := s.createRules(ctx, []ruleAsked{asked})
 			if err != nil {
 				return ruleOf{}, err
 			}
 			return made[0], nil
 		},
+		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
+		remove: s.deleteRule,
 	}
 }
 
@@ -94,30 +166,22 @@ func sameProtocol(a, b string) bool {
 	return a == b || ok && also && p == q
 }
 
-// specRule reads a rule. Its group, and a group or an address group that it names, must be ones that the caller sees.
-func (s *server) specRule(c *call, b *body) ruleSpec {
-	var asked ruleAsked
-	b.required("security_group_id", "direction")
+// checkRule checks a new rule. Its group, and a group or an address group that it names, must be
+// ones that the caller sees.
+func (s *server) checkRule(c *call, b *body, asked *ruleAsked) {
 	b.project()
-	b.readOnly(append(systems, "tags", "normalized_cidr", "belongs_to_default_sg")...)
+	b.readOnly(systems...)
 	asked.description = or(b.description(""))
-	asked.group = or(b.id("security_group_id"))
-	asked.direction = sdn.Direction(or(b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress))))
-	asked.ipv6 = b.etherType()
-	asked.protocol = b.protocol()
-	asked.min, asked.max = b.rulePort("port_range_min"), b.rulePort("port_range_max")
-	asked.prefix = b.remotePrefix()
-	asked.remoteGroup, asked.remoteSet = or(b.id("remote_group_id")), or(b.id("remote_address_group_id"))
-	rule, err := asked.rule()
+	rule, err := asked.judge()
+	asked.rule = rule
 	b.fail(err)
 	if b.err == nil {
 		b.fail(s.checkRuleNames(c, asked))
 	}
-	return ruleSpec{asked.group, rule}
 }
 
 // checkRuleNames wants what a rule names to be there for the caller.
-func (s *server) checkRuleNames(c *call, asked ruleAsked) error {
+func (s *server) checkRuleNames(c *call, asked *ruleAsked) error {
 	for _, id := range []sdn.ID{asked.remoteGroup, asked.group} {
 		if id == "" {
 			continue
@@ -133,24 +197,21 @@ func (s *server) checkRuleNames(c *call, asked ruleAsked) error {
 	return nil
 }
 
-// etherType reads the family of a rule, in any case; IPv4 where none is said.
-func (b *body) etherType() (ipv6 bool) {
-	value, given := b.take("ethertype")
+// etherType reads the family of a rule, in any case: true for IPv6.
+func (b *body) etherType(name string) *bool {
+	value, _ := b.take(name)
 	said, _ := value.(string)
-	switch {
-	case !given || strings.EqualFold(said, "IPv4"):
-		return false
-	case strings.EqualFold(said, "IPv6"):
-		return true
+	ipv6 := strings.EqualFold(said, "IPv6")
+	if !ipv6 && !strings.EqualFold(said, "IPv4") {
+		b.fail(refuse(http.StatusBadRequest, "SecurityGroupRuleInvalidEtherType", "Security group rule for ethertype '%s' not supported. Allowed values are ['IPv4', 'IPv6'].", show(value)))
 	}
-	b.fail(refuse(http.StatusBadRequest, "SecurityGroupRuleInvalidEtherType", "Security group rule for ethertype '%s' not supported. Allowed values are ['IPv4', 'IPv6'].", show(value)))
-	return false
+	return &ipv6
 }
 
 // protocol reads a protocol, which may be a number.
-func (b *body) protocol() *string {
-	value, given := b.take("protocol")
-	if !given || value == nil {
+func (b *body) protocol(name string) *string {
+	value, _ := b.take(name)
+	if value == nil {
 		return nil
 	}
 	out := show(value)
@@ -164,8 +225,8 @@ func (b *body) protocol() *string {
 
 // rulePort reads an end of a port range.
 func (b *body) rulePort(name string) *int {
-	value, given := b.take(name)
-	if !given || value == nil {
+	value, _ := b.take(name)
+	if value == nil {
 		return nil
 	}
 	port, err := strconv.Atoi(show(value))
@@ -176,22 +237,22 @@ func (b *body) rulePort(name string) *int {
 	return &port
 }
 
-// remotePrefix reads a remote range, invalid where there is none.
-func (b *body) remotePrefix() netip.Prefix {
-	value, given := b.take("remote_ip_prefix")
+// remotePrefix reads a remote range, invalid for none.
+func (b *body) remotePrefix(name string) *netip.Prefix {
+	value, _ := b.take(name)
 	said, isText := value.(string)
-	if !given || value == nil || isText && said == "" {
-		return netip.Prefix{}
+	if value == nil || isText && said == "" {
+		return &netip.Prefix{}
 	}
 	prefix, ok := parseAsSent(said)
 	if !ok {
 		b.fail(refuse(http.StatusBadRequest, "InvalidCIDR", "Invalid CIDR %s given as IP prefix.", show(value)))
 	}
-	return prefix
+	return &prefix
 }
 
 // createRules adds rules to a group, all or none.
-func (s *server) createRules(ctx context.Context, specs []ruleSpec) ([]ruleOf, error) {
+func (s *server) createRules(ctx context.Context, specs []ruleAsked) ([]ruleOf, error) {
 	group := specs[0].group
 	added := make([]sdn.Rule, len(specs))
 	for i, spec := range specs {

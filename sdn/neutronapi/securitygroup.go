@@ -24,32 +24,55 @@ const defaultGroup = "default"
 
 func isDefaultGroup(g sdn.SecurityGroup) bool { return g.Name == defaultGroup }
 
-// EncodeSecurityGroup translates a security group.
-func EncodeSecurityGroup(g sdn.SecurityGroup) SecurityGroup {
-	out := SecurityGroup{Common: encodeMeta(g.Meta), Stateful: !g.Stateless, Rules: make([]SecurityGroupRule, len(g.Rules))}
-	for i, r := range g.Rules {
-		out.Rules[i] = EncodeSecurityGroupRule(g, r)
-	}
-	return out
-}
-
 // egressRules are what a new group has, as Neutron's: whatever goes out is allowed.
 func egressRules() []sdn.Rule {
 	return []sdn.Rule{{Direction: sdn.Egress}, {Direction: sdn.Egress, IPv6: true}}
 }
 
-type securityGroupChange = valueChange[sdn.SecurityGroupSpec]
+type (
+	securityGroupChange = valueChange[sdn.SecurityGroupSpec]
+	securityGroupPatch  = valuePatch[sdn.SecurityGroupSpec]
+)
 
-func (s *server) securityGroups() *definition[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange] {
+func (s *server) securityGroups() *table[sdn.SecurityGroup, sdn.SecurityGroupSpec, securityGroupPatch] {
+	type N = sdn.SecurityGroup
+	type S = sdn.SecurityGroupSpec
+	type P = securityGroupPatch
 	remove, removeIf := s.checked(sdn.NounSecurityGroup, s.checkNotDefault, s.p.DeleteSecurityGroup)
-	return &definition[sdn.SecurityGroup, SecurityGroup, sdn.SecurityGroupSpec, securityGroupChange]{
-		Resource: SecurityGroups, path: "security-groups", title: "security group",
-		meta: func(g sdn.SecurityGroup) sdn.Meta { return g.Meta }, get: s.p.SecurityGroup, find: s.findSecurityGroups, encode: EncodeSecurityGroup,
-		spec: specSecurityGroup, patch: changeSecurityGroup, create: s.createSecurityGroup, update: s.updateSecurityGroup, remove: remove, removeIf: removeIf,
-		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
-			_, err := s.updateSecurityGroup(ctx, id, retagged(p, func(g *sdn.SecurityGroupSpec) *sdn.Base { return &g.Base }))
-			return err
+	base := func(x *S) *sdn.Base { return &x.Base }
+	return &table[N, S, P]{
+		member: "security_group", collection: "security_groups", path: "security-groups", title: "security group",
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "stateful", is: isBool, show: func(n *N) any { return !n.Stateless },
+				post: setNot(func(x *S) *bool { return &x.Stateless }),
+				put:  func(p *P, v any) { p.change = func(x *S) { x.Stateless = !v.(bool) } }},
+			{name: "shared", show: never[N]}, // no group is given to other projects
+			{name: "security_group_rules", show: showRules},
 		},
+		get: s.p.SecurityGroup, find: s.findSecurityGroups,
+		checkPost: func(_ *call, b *body, x *S) {
+			x.Rules = egressRules()
+			if x.Name == defaultGroup {
+				b.fail(errDefaultExists)
+			}
+		},
+		checkPut: func(_ *call, b *body, n *N, p *P) {
+			switch {
+			case p.Name == nil:
+			case isDefaultGroup(*n):
+				b.fail(refuse(http.StatusConflict, "SecurityGroupCannotUpdateDefault", "Updating default security group not allowed."))
+			case *p.Name == defaultGroup:
+				b.fail(errDefaultExists)
+			}
+			p.clearing = b.clearing("security group", n.Meta, p.Patch)
+		},
+		create: s.createSecurityGroup,
+		update: func(ctx context.Context, id sdn.ID, p P) (N, error) {
+			return s.updateSecurityGroup(ctx, id, p.of(base))
+		},
+		remove: remove, removeIf: removeIf,
 	}
 }
 
@@ -82,18 +105,6 @@ func (s *server) meetDefault(ctx context.Context, m sdn.Match) error {
 
 var errDefaultExists = refuse(http.StatusConflict, "SecurityGroupDefaultAlreadyExists", "Default security group already exists.")
 
-func specSecurityGroup(_ *call, b *body) sdn.SecurityGroupSpec {
-	out := sdn.SecurityGroupSpec{Base: b.base(), Rules: egressRules()}
-	if stateful := b.boolean("stateful"); stateful != nil {
-		out.Stateless = !*stateful
-	}
-	b.readOnly("security_group_rules", "shared")
-	if out.Name == defaultGroup {
-		b.fail(errDefaultExists)
-	}
-	return out
-}
-
 func (s *server) createSecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (sdn.SecurityGroup, error) {
 	find := func(m sdn.Match) iter.Seq2[sdn.SecurityGroup, error] {
 		return s.p.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m})
@@ -101,27 +112,6 @@ func (s *server) createSecurityGroup(ctx context.Context, spec sdn.SecurityGroup
 	return unlessThere(ctx, s, "security group", spec.Base, find, func() (sdn.SecurityGroup, error) {
 		return s.p.ApplySecurityGroup(ctx, spec)
 	})
-}
-
-func changeSecurityGroup(_ *call, b *body, g sdn.SecurityGroup) securityGroupChange {
-	p := b.changes(g.Meta)
-	stateful := b.boolean("stateful")
-	b.readOnly("security_group_rules", "shared")
-	switch {
-	case p.Name == nil:
-	case isDefaultGroup(g):
-		b.fail(refuse(http.StatusConflict, "SecurityGroupCannotUpdateDefault", "Updating default security group not allowed."))
-	case *p.Name == defaultGroup:
-		b.fail(errDefaultExists)
-	}
-	clearing, both := b.clearing("security group", g.Meta, p), stateful != nil && *stateful == g.Stateless
-	return securityGroupChange{ifRevision: p.IfRevision, patch: clearing, both: both, change: func(spec *sdn.SecurityGroupSpec) error {
-		rebase(&spec.Base, p)
-		if stateful != nil {
-			spec.Stateless = !*stateful
-		}
-		return nil
-	}}
 }
 
 // updateSecurityGroup applies a change to a group as it is.

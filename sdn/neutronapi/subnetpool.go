@@ -82,11 +82,7 @@ func (s *server) subnetPools() *table[sdn.SubnetPool, sdn.SubnetPoolSpec, sdn.Su
 
 // poolTexts shows a pool's prefixes, neighbours as one.
 func poolTexts(pool *sdn.SubnetPool) []string {
-	out := []string{}
-	for _, prefix := range prefixSet(pool.Prefixes).Prefixes() {
-		out = append(out, prefix.String())
-	}
-	return out
+	return prefixTexts(prefixSet(pool.Prefixes).Prefixes())
 }
 
 func poolFamily(pool *sdn.SubnetPool) int {

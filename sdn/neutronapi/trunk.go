@@ -2,6 +2,7 @@ package neutronapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -31,13 +32,6 @@ type SubPort struct {
 }
 
 const segmentVLAN = "vlan"
-
-// EncodeTrunk translates a trunk. The contract knows no state of one: its ports tell theirs.
-func EncodeTrunk(t sdn.Trunk) Trunk {
-	return Trunk{
-		Common: encodeMeta(t.Meta), PortID: string(t.Parent), SubPorts: encodeSubports(t.Subports), Status: active, AdminStateUp: !t.Disabled,
-	}
-}
 
 func encodeSubports(subports []sdn.Subport) []SubPort {
 	out := make([]SubPort, len(subports))
@@ -88,54 +82,60 @@ type trunkSpec struct {
 	subports []sdn.Subport
 }
 
-func (s *server) trunks() *definition[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch] {
+func (s *server) trunks() *table[sdn.Trunk, trunkSpec, sdn.TrunkPatch] {
+	type N = sdn.Trunk
+	type S = trunkSpec
+	type P = sdn.TrunkPatch
 	remove, removeIf := s.checked(sdn.NounTrunk, s.checkEnabled, s.p.DeleteTrunk)
-	return &definition[sdn.Trunk, Trunk, trunkSpec, sdn.TrunkPatch]{
-		Resource: Trunks, title: "trunk",
-		meta: func(t sdn.Trunk) sdn.Meta { return t.Meta }, get: s.p.Trunk,
-		find: func(ctx context.Context, f *filter) iter.Seq2[sdn.Trunk, error] {
+	return &table[N, S, P]{
+		member: "trunk", collection: "trunks", title: "trunk",
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
+		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: []field[N, S, P]{
+			{name: "port_id", is: isID, access: required, show: func(n *N) any { return string(n.Parent) },
+				post: set(func(x *S) *sdn.ID { return &x.Parent })},
+			{name: "sub_ports", is: kindOf((*body).firstSubports), show: func(n *N) any { return encodeSubports(n.Subports) },
+				post: set(func(x *S) *[]sdn.Subport { return &x.subports })},
+			{name: "status", show: func(*N) any { return active }}, // the ports tell theirs
+			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+				post: setNot(func(x *S) *bool { return &x.Disabled }),
+				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
+		},
+		get: s.p.Trunk,
+		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindTrunks(ctx, sdn.TrunkQuery{Match: f.match(), Parents: f.ids("port_id")})
 		},
-		encode: EncodeTrunk, spec: s.specTrunk, create: s.createTrunk, update: s.p.UpdateTrunk, remove: remove, removeIf: removeIf,
-		patch: func(_ *call, b *body, t sdn.Trunk) sdn.TrunkPatch {
-			b.readOnly("port_id", "sub_ports")
-			return sdn.TrunkPatch{Patch: b.changes(t.Meta), Disabled: not(b.boolean("admin_state_up"))}
-		},
-		setTags: func(ctx context.Context, id sdn.ID, p sdn.Patch) error {
-			_, err := s.p.UpdateTrunk(ctx, id, sdn.TrunkPatch{Patch: p})
-			return err
-		},
+		checkPost: s.checkTrunk,
+		create:    s.createTrunk, update: s.p.UpdateTrunk, remove: remove, removeIf: removeIf,
 	}
 }
 
-func (s *server) specTrunk(c *call, b *body) trunkSpec {
-	b.required("port_id")
-	out := trunkSpec{TrunkSpec: sdn.TrunkSpec{Base: b.base(), Parent: or(b.id("port_id")), Disabled: or(not(b.boolean("admin_state_up")))}, subports: or(b.firstSubports())}
-	if b.err == nil {
-		_, err := s.ports().own(c, out.Parent)
-		if err == nil && slices.ContainsFunc(out.subports, func(sub sdn.Subport) bool { return sub.Port == out.Parent }) {
-			err = errParentInUse(out.Parent)
-		}
-		b.fail(errors.Join(err, s.checkFree(c, out.subports)))
+func (s *server) checkTrunk(c *call, b *body, spec *trunkSpec) {
+	if b.err != nil {
+		return
 	}
-	return out
+	_, err := s.ports().own(c, spec.Parent)
+	if err == nil && slices.ContainsFunc(spec.subports, func(sub sdn.Subport) bool { return sub.Port == spec.Parent }) {
+		err = errParentInUse(spec.Parent)
+	}
+	b.fail(errors.Join(err, s.checkFree(c, spec.subports)))
 }
 
 // firstSubports are those of a new trunk, of which Neutron checks the form as it does of any attribute.
-func (b *body) firstSubports() *[]sdn.Subport {
-	return b.subportsOr(func(message string, args ...any) error {
+func (b *body) firstSubports(name string) *[]sdn.Subport {
+	return b.subportsOr(name, func(message string, args ...any) error {
 		return badRequest("Invalid input for sub_ports. Reason: " + fmt.Sprintf(message, args...) + ".")
 	})
 }
 
 // subports are those that a trunk gets later.
-func (b *body) subports() *[]sdn.Subport { return b.subportsOr(invalidInput) }
+func (b *body) subports() *[]sdn.Subport { return b.subportsOr("sub_ports", invalidInput) }
 
 // subportsOr reads a list of subports. All are VLANs that the caller chooses. What has not the form of a list of subports is refused by malformed.
-func (b *body) subportsOr(malformed func(message string, args ...any) error) *[]sdn.Subport {
+func (b *body) subportsOr(name string, malformed func(message string, args ...any) error) *[]sdn.Subport {
 	seen := map[sdn.ID]bool{}
 	vlans := map[int]bool{}
-	return objects(b, "sub_ports", func(b *body) sdn.Subport {
+	return objects(b, name, func(b *body) sdn.Subport {
 		id := or(b.id("port_id"))
 		kind, given := b.take("segmentation_type")
 		switch {
@@ -205,22 +205,34 @@ func (s *server) checkEnabled(ctx context.Context, id sdn.ID) error {
 
 // serveSubports adds the paths of a trunk's subports. What changes them answers with the trunk as it is then, without a name around it.
 func (s *server) serveSubports() {
-	trunk := "/v2.0/trunks/{id}/"
-	s.read(trunk+"get_subports", func(w http.ResponseWriter, c *call) error {
-		t, err := s.trunks().need(c, c.target())
+	t := s.trunks()
+	s.read("/v2.0/trunks/{id}/get_subports", func(w http.ResponseWriter, c *call) error {
+		trunk, err := t.need(c, c.target())
 		if err == nil {
-			writeJSON(w, http.StatusOK, map[string][]SubPort{"sub_ports": encodeSubports(t.Subports)})
+			writeJSON(w, http.StatusOK, map[string][]SubPort{"sub_ports": encodeSubports(trunk.Subports)})
 		}
 		return err
 	})
-	s.handle(trunk+"add_subports", map[string]handler{http.MethodPut: s.changeSubports((*body).subports, func(c *call, t sdn.Trunk, added []sdn.Subport) error {
+	subports := func(read func(*body) *[]sdn.Subport, change func(*call, sdn.Trunk, []sdn.Subport) error) action[sdn.Trunk] {
+		return action[sdn.Trunk]{locked: true, read: func(b *body) acting[sdn.Trunk] {
+			asked := or(read(b))
+			return func(c *call, trunk sdn.Trunk, _ int64) (any, error) {
+				if err := change(c, trunk, asked); err != nil {
+					return nil, err
+				}
+				trunk, err := s.p.Trunk(c.ctx(), trunk.ID)
+				return json.RawMessage(t.resource().append(nil, &trunk, view{admin: true})), err
+			}
+		}}
+	}
+	t.act(s, "add_subports", subports((*body).subports, func(c *call, t sdn.Trunk, added []sdn.Subport) error {
 		if err := errors.Join(checkSubports(t, added), s.checkFree(c, added)); err != nil {
 			return err
 		}
 		_, err := s.p.AttachSubports(c.ctx(), t.ID, added)
 		return s.asParent(c.ctx(), err, t.Parent, added)
-	})})
-	s.handle(trunk+"remove_subports", map[string]handler{http.MethodPut: s.changeSubports((*body).leaving, func(c *call, t sdn.Trunk, removed []sdn.Subport) error {
+	}))
+	t.act(s, "remove_subports", subports((*body).leaving, func(c *call, t sdn.Trunk, removed []sdn.Subport) error {
 		ids := make([]sdn.ID, len(removed))
 		for i, sub := range removed {
 			ids[i] = sub.Port
@@ -229,7 +241,7 @@ func (s *server) serveSubports() {
 			return err
 		}
 		return s.p.DetachSubports(c.ctx(), t.ID, ids)
-	})})
+	}))
 }
 
 // leaving reads a list of subports of which the ports count.
@@ -243,42 +255,4 @@ func (b *body) leaving() *[]sdn.Subport {
 		b.take("segmentation_id")
 		return out
 	})
-}
-
-// changeSubports reads {"sub_ports": […]} and changes a trunk's, one call after another.
-func (s *server) changeSubports(read func(*body) *[]sdn.Subport, change func(*call, sdn.Trunk, []sdn.Subport) error) handler {
-	return func(w http.ResponseWriter, c *call) error {
-		document, err := c.document()
-		if err != nil {
-			return err
-		}
-		n := s.trunks()
-		if _, err := n.own(c, c.target()); err != nil {
-			return err
-		}
-		b := &body{call: c, noun: n.Member, values: document}
-		asked := or(read(b))
-		if err := b.done(); err != nil {
-			return err
-		}
-		unlock, err := s.locks.lock(c.ctx(), string(c.target()))
-		if err != nil {
-			return err
-		}
-		defer unlock()
-		t, err := s.p.Trunk(c.ctx(), c.target())
-		if err != nil {
-			return err
-		}
-		if _, err := c.condition(n.title, t.Meta); err != nil {
-			return err
-		}
-		if err := change(c, t, asked); err != nil {
-			return err
-		}
-		if t, err = s.p.Trunk(c.ctx(), t.ID); err == nil {
-			writeJSON(w, http.StatusOK, EncodeTrunk(t))
-		}
-		return err
-	}
 }
