@@ -156,7 +156,7 @@ var pciSlot = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2
 
 // find reads the port's function from sysfs, which shows a thread the interfaces of its namespace.
 func (d *functionDriver) find(port sdn.Port) (function, error) {
-	fn := function{slot: port.Profile[sdn.ProfilePCISlot]}
+	fn := function{slot: sdn.ProfileText(port.Profile[sdn.ProfilePCISlot])}
 	if !pciSlot.MatchString(fn.slot) {
 		return fn, sdn.Invalid(
 			"port", "profile."+sdn.ProfilePCISlot,

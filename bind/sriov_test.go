@@ -4,6 +4,7 @@ package bind
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"os"
@@ -43,7 +44,7 @@ func functionPort(slot string) sdn.Port {
 	return sdn.Port{
 		Meta: sdn.Meta{ID: "4f1b2c3d-5e6f-4a1b-8c2d-3e4f5a6b7c8d"},
 		MAC:  net.HardwareAddr{0xfa, 0x16, 0x3e, 1, 2, 3}, VNICType: sdn.VNICDirect,
-		Profile: map[string]string{sdn.ProfilePCISlot: slot},
+		Profile: map[string]json.RawMessage{sdn.ProfilePCISlot: sdn.ProfileString(slot)},
 		VIF:     sdn.VIF{Type: "hw_veb", Details: map[string]string{sdn.DetailVLAN: "101"}},
 	}
 }

@@ -37,7 +37,7 @@ func (fn function) isOthers(s *socket, port sdn.Port) (bool, error) {
 
 // trusted reports whether a port's function may change its MAC itself, of which some
 // drivers tell as if it had been set.
-func trusted(port sdn.Port) bool { return port.Profile[sdn.ProfileTrusted] == "true" }
+func trusted(port sdn.Port) bool { return sdn.ProfileText(port.Profile[sdn.ProfileTrusted]) == "true" }
 
 // asked reads the card's interface with its virtual functions.
 func (fn function) asked(index int32) *batch {

@@ -2,6 +2,7 @@ package sdn
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"net"
 	"net/netip"
@@ -36,12 +37,6 @@ const (
 	VNICBaremetal      VNICType = "baremetal"       // by none of the SDN's agents
 )
 
-// Keys of Port.Profile.
-const (
-	ProfilePCISlot = "pci_slot" // the PCI address of the function, such as 0000:3b:02.1
-	ProfileTrusted = "trusted"  // "true": the function may change its MAC and see what is not for it
-)
-
 // PortSpec asks for a port: one interface's place on a network.
 type PortSpec struct {
 	Base
@@ -58,8 +53,8 @@ type PortSpec struct {
 	Host             string // the host it is to be plugged on; "" leaves it unbound. One that the SDN cannot bind to is an error naming "host"
 	VNICType         VNICType
 	// Profile tells the SDN what it must know of the interface to bind the port (Neutron: binding:profile), such as the PCI
-	// slot of a virtual function.
-	Profile map[string]string
+	// slot of a virtual function. The values are JSON in its shortest form.
+	Profile map[string]json.RawMessage
 	// Groups are its security groups: nil is the project's default group where the SDN has one.
 	Groups []ID
 	// WithoutGroups makes a port with none; Groups must be nil.
@@ -126,21 +121,21 @@ const (
 // Port is one interface's place on a network. Network is fixed at creation, MAC wherever Capabilities do not allow its choice.
 type Port struct {
 	Meta
-	Network        ID                `json:",omitzero"`
-	MAC            net.HardwareAddr  `json:",omitzero"`
-	Addresses      []Address         `json:",omitzero"` // at least those asked for; SLAAC subnets add theirs
-	DeviceID       string            `json:",omitzero"`
-	DeviceOwner    string            `json:",omitzero"`
-	Host           string            `json:",omitzero"`
-	VNICType       VNICType          `json:",omitzero"`
-	Profile        map[string]string `json:",omitzero"`
-	Groups         []ID              `json:",omitzero"`
-	NoPortSecurity bool              `json:",omitzero"`
-	AllowedPairs   []AllowedPair     `json:",omitzero"`
-	QoSPolicy      ID                `json:",omitzero"`
-	Disabled       bool              `json:",omitzero"`
-	Status         PortStatus        `json:",omitzero"`
-	VIF            VIF               `json:",omitzero"`
+	Network        ID                         `json:",omitzero"`
+	MAC            net.HardwareAddr           `json:",omitzero"`
+	Addresses      []Address                  `json:",omitzero"` // at least those asked for; SLAAC subnets add theirs
+	DeviceID       string                     `json:",omitzero"`
+	DeviceOwner    string                     `json:",omitzero"`
+	Host           string                     `json:",omitzero"`
+	VNICType       VNICType                   `json:",omitzero"`
+	Profile        map[string]json.RawMessage `json:",omitzero"`
+	Groups         []ID                       `json:",omitzero"`
+	NoPortSecurity bool                       `json:",omitzero"`
+	AllowedPairs   []AllowedPair              `json:",omitzero"`
+	QoSPolicy      ID                         `json:",omitzero"`
+	Disabled       bool                       `json:",omitzero"`
+	Status         PortStatus                 `json:",omitzero"`
+	VIF            VIF                        `json:",omitzero"`
 }
 
 // PortPatch changes a port.
@@ -152,7 +147,7 @@ type PortPatch struct {
 	DeviceID    *string
 	DeviceOwner *string
 	Host        *string
-	Profile     *map[string]string
+	Profile     *map[string]json.RawMessage
 	// Groups is the whole new set; AddGroups and RemoveGroups are for who knows only of some.
 	Groups *[]ID
 	// NoPortSecurity, switched on, takes the groups away where Groups says nothing of them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -303,7 +302,7 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 			*f.field, changed = *f.want, true
 		}
 	}
-	if c.Profile != nil && !maps.Equal(*c.Profile, r.Profile) {
+	if c.Profile != nil && !sdn.SameProfile(*c.Profile, r.Profile) {
 		r.Profile, changed = *c.Profile, true
 	}
 	if c.AllowedPairs != nil && !slices.EqualFunc(*c.AllowedPairs, r.AllowedPairs, samePair) {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -50,7 +51,7 @@ func (p *Provider) checkLacking(groups []sdn.ID, policy sdn.ID, disabled *bool) 
 // mostProfile is how many entries a profile may have: it is there for a few facts about hardware.
 const mostProfile = 64
 
-func checkProfile(profile map[string]string) error {
+func checkProfile(profile map[string]json.RawMessage) error {
 	if len(profile) > mostProfile {
 		return sdn.Invalid("port", "profile", "has %d entries; at most %d fit", len(profile), mostProfile)
 	}
@@ -58,7 +59,10 @@ func checkProfile(profile map[string]string) error {
 		if err := valid.Text("port", "profile", name); err != nil {
 			return err
 		}
-		if err := valid.Text("port", "profile."+name, value); err != nil {
+		if !json.Valid(value) {
+			return sdn.Invalid("port", "profile."+name, "%q is not JSON", value)
+		}
+		if err := valid.Text("port", "profile."+name, sdn.ProfileText(value)); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,7 @@ func clonePort(p sdn.Port) sdn.Port {
 func samePort(a, b sdn.Port) bool {
 	return a.ID == b.ID && a.Key == b.Key && a.Name == b.Name && a.Description == b.Description && sameSet(a.Tags, b.Tags) &&
 		slices.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses) && a.DeviceID == b.DeviceID && a.DeviceOwner == b.DeviceOwner &&
-		a.Host == b.Host && maps.Equal(a.Profile, b.Profile) && sameSet(a.Groups, b.Groups) && a.NoPortSecurity == b.NoPortSecurity &&
+		a.Host == b.Host && sdn.SameProfile(a.Profile, b.Profile) && sameSet(a.Groups, b.Groups) && a.NoPortSecurity == b.NoPortSecurity &&
 		samePairs(a.AllowedPairs, b.AllowedPairs) && a.QoSPolicy == b.QoSPolicy && a.Disabled == b.Disabled
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -181,7 +180,7 @@ func difference(port sdn.Port, spec sdn.PortSpec) (c sdn.PortPatch, differs bool
 	c.DeviceID = unless(c.DeviceID, port.DeviceID, is)
 	c.DeviceOwner = unless(c.DeviceOwner, port.DeviceOwner, is)
 	c.Host = unless(c.Host, port.Host, is)
-	c.Profile = unless(c.Profile, port.Profile, maps.Equal)
+	c.Profile = unless(c.Profile, port.Profile, sdn.SameProfile)
 	c.Groups = unless(c.Groups, port.Groups, sameSet)
 	c.NoPortSecurity = unless(c.NoPortSecurity, port.NoPortSecurity, is)
 	c.AllowedPairs = unless(c.AllowedPairs, port.AllowedPairs, samePairs)

@@ -50,11 +50,11 @@ func TestDifference(t *testing.T) {
 	off := true
 	spec := sdn.PortSpec{
 		Base: sdn.Base{Name: "n", Tags: []string{"b", "a"}}, Network: "net", DeviceID: "d", DeviceOwner: "o", Host: "h", Groups: []sdn.ID{"g2", "g1"},
-		Profile: map[string]string{"k": "v"}, NoPortSecurity: &off, AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}, QoSPolicy: "q",
+		Profile: map[string]json.RawMessage{"k": sdn.ProfileString("v")}, NoPortSecurity: &off, AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}, QoSPolicy: "q",
 	}
 	is := sdn.Port{
 		Meta: sdn.Meta{ID: "p", Base: sdn.Base{Name: "n", Tags: []string{"a", "b"}}}, Network: "net", DeviceID: "d", DeviceOwner: "o", Host: "h", Groups: []sdn.ID{"g1", "g2"},
-		Profile: map[string]string{"k": "v"}, NoPortSecurity: true, AllowedPairs: spec.AllowedPairs, QoSPolicy: "q",
+		Profile: map[string]json.RawMessage{"k": sdn.ProfileString("v")}, NoPortSecurity: true, AllowedPairs: spec.AllowedPairs, QoSPolicy: "q",
 	}
 	if c, differs, err := difference(is, spec); differs || err != nil {
 		t.Errorf("of the same: %+v, %v", c, err)
@@ -201,5 +201,14 @@ func TestPairsKeepTheirForm(t *testing.T) {
 	}
 	if got := pairs(p.AllowedPairs); !slices.Equal(got, written) {
 		t.Errorf("%v came back as %v", written, got)
+	}
+}
+
+// The values of a profile keep their types. Their JSON is in its shortest form, so that it can be compared.
+func TestProfileValues(t *testing.T) {
+	got := profile(map[string]json.RawMessage{"n": []byte("12345678901234567890"), "o": []byte(`{ "b": [ null, 1.50 ] }`), "t": []byte(`"\u0061"`)})
+	want := map[string]json.RawMessage{"n": []byte("12345678901234567890"), "o": []byte(`{"b":[null,1.50]}`), "t": []byte(`"a"`)}
+	if !sdn.SameProfile(got, want) {
+		t.Errorf("profile is %s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net"
@@ -20,22 +21,22 @@ const vifBindingFailed = "binding_failed"
 // and its calls create one port per request.
 type portWire struct {
 	meta
-	Network      sdn.ID         `json:"network_id"`
-	MAC          string         `json:"mac_address"`
-	FixedIPs     []fixedIP      `json:"fixed_ips"`
-	DeviceID     string         `json:"device_id"`
-	DeviceOwner  string         `json:"device_owner"`
-	Host         string         `json:"binding:host_id"`
-	VNICType     sdn.VNICType   `json:"binding:vnic_type"`
-	Profile      map[string]any `json:"binding:profile"`
-	VIFType      string         `json:"binding:vif_type"`
-	VIFDetails   map[string]any `json:"binding:vif_details"`
-	Groups       []sdn.ID       `json:"security_groups"`
-	PortSecurity *bool          `json:"port_security_enabled"`
-	Pairs        []pairWire     `json:"allowed_address_pairs"`
-	QoSPolicy    sdn.ID         `json:"qos_policy_id"`
-	AdminStateUp *bool          `json:"admin_state_up"`
-	Status       sdn.PortStatus `json:"status"`
+	Network      sdn.ID                     `json:"network_id"`
+	MAC          string                     `json:"mac_address"`
+	FixedIPs     []fixedIP                  `json:"fixed_ips"`
+	DeviceID     string                     `json:"device_id"`
+	DeviceOwner  string                     `json:"device_owner"`
+	Host         string                     `json:"binding:host_id"`
+	VNICType     sdn.VNICType               `json:"binding:vnic_type"`
+	Profile      map[string]json.RawMessage `json:"binding:profile"`
+	VIFType      string                     `json:"binding:vif_type"`
+	VIFDetails   map[string]any             `json:"binding:vif_details"`
+	Groups       []sdn.ID                   `json:"security_groups"`
+	PortSecurity *bool                      `json:"port_security_enabled"`
+	Pairs        []pairWire                 `json:"allowed_address_pairs"`
+	QoSPolicy    sdn.ID                     `json:"qos_policy_id"`
+	AdminStateUp *bool                      `json:"admin_state_up"`
+	Status       sdn.PortStatus             `json:"status"`
 }
 
 // fixedIP is one address of a port. In a request either may be left out.
@@ -53,7 +54,7 @@ type pairWire struct {
 func (w *portWire) decode(o *owner) (sdn.Port, error) {
 	port := sdn.Port{
 		Meta: w.meta.decode(o), Network: w.Network, DeviceID: w.DeviceID, DeviceOwner: w.DeviceOwner, Host: w.Host, VNICType: w.VNICType,
-		Profile: plain(w.Profile), Groups: w.Groups, NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, QoSPolicy: w.QoSPolicy,
+		Profile: profile(w.Profile), Groups: w.Groups, NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, QoSPolicy: w.QoSPolicy,
 		Disabled: w.AdminStateUp != nil && !*w.AdminStateUp, Status: w.Status, VIF: sdn.VIF{Type: w.VIFType, Details: plain(w.VIFDetails), Hidden: w.hidden()},
 	}
 	if port.VNICType == "normal" {
@@ -138,6 +139,23 @@ func plain(object map[string]any) map[string]string {
 	return out
 }
 
+// profile returns the values of a profile in the shortest form of their JSON.
+func profile(values map[string]json.RawMessage) map[string]json.RawMessage {
+	if len(values) == 0 {
+		return nil
+	}
+	out := make(map[string]json.RawMessage, len(values))
+	for name, value := range values {
+		decoder := json.NewDecoder(bytes.NewReader(value))
+		decoder.UseNumber()
+		var decoded any
+		if decoder.Decode(&decoded) == nil {
+			out[name], _ = json.Marshal(decoded) // what was decoded can be encoded
+		}
+	}
+	return out
+}
+
 // portBody is what of a request's body says the same as c, but for what all patches have.
 func portBody(c sdn.PortPatch) map[string]any {
 	body := map[string]any{}
@@ -157,7 +175,7 @@ func portBody(c sdn.PortPatch) map[string]any {
 		body["binding:host_id"] = *c.Host
 	}
 	if c.Profile != nil {
-		profile := map[string]string{}
+		profile := map[string]json.RawMessage{}
 		maps.Copy(profile, *c.Profile)
 		body["binding:profile"] = profile
 	}

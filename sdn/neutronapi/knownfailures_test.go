@@ -22,14 +22,3 @@ func TestAdminStateDown(t *testing.T) {
 		{"GET", "/v2.0/ports/" + string(w.port.ID), "", 200, "port.status=ACTIVE"},
 	})
 }
-
-// The values of binding:profile keep their types.
-func TestProfileReadsBackAsSent(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	profile := `{"number":1,"truth":true,"list":["a"],"object":{"b":2},"text":"1"}`
-	w.steps(t, root, []step{{
-		"POST", "/v2.0/ports", `{"port":{"network_id":"` + string(w.network.ID) + `","binding:profile":` + profile + `}}`, 201,
-		`port.binding:profile={"list":["a"],"number":1,"object":{"b":2},"text":"1","truth":true}`,
-	}})
-}

@@ -88,7 +88,9 @@ func appendJSON(out []byte, value any) []byte {
 	case []sdn.ID:
 		return appendTexts(out, v)
 	case map[string]string:
-		return appendMap(out, v)
+		return appendMap(out, v, appendText)
+	case map[string]json.RawMessage:
+		return appendMap(out, v, func(out []byte, value json.RawMessage) []byte { return append(out, value...) })
 	case json.RawMessage:
 		return append(out, v...)
 	case []FixedIP:
@@ -114,13 +116,13 @@ func appendTexts[T ~string](out []byte, texts []T) []byte {
 }
 
 // appendMap encodes a map, in the order of its keys.
-func appendMap(out []byte, m map[string]string) []byte {
+func appendMap[V any](out []byte, m map[string]V, appendValue func([]byte, V) []byte) []byte {
 	out = append(out, '{')
 	for i, key := range slices.Sorted(maps.Keys(m)) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = appendText(append(appendText(out, key), ':'), m[key])
+		out = appendValue(append(appendText(out, key), ':'), m[key])
 	}
 	return append(out, '}')
 }

@@ -27,7 +27,7 @@ type Port struct {
 	VNICType       string            `json:"binding:vnic_type"`
 	VIFType        string            `json:"binding:vif_type"`
 	VIFDetails     map[string]string `json:"binding:vif_details"`
-	Profile        map[string]string `json:"binding:profile"`
+	Profile        map[string]any    `json:"binding:profile"`
 	SecurityGroups []string          `json:"security_groups"`
 	PortSecurity   bool              `json:"port_security_enabled"`
 	AllowedPairs   []AddressPair     `json:"allowed_address_pairs"`
@@ -129,7 +129,7 @@ func showVNIC(p *sdn.Port) any {
 // showTrusted shows what the profile says; null if it says nothing.
 func showTrusted(p *sdn.Port) any {
 	if said, ok := p.Profile[sdn.ProfileTrusted]; ok {
-		return said == "true"
+		return sdn.ProfileText(said) == "true"
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package neutronapi
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -206,7 +207,7 @@ func (b *body) vnic(name string) *sdn.VNICType {
 }
 
 // profile reads binding:profile, and trusted, which is a part of it. The port has the profile now.
-func (b *body) profile(now map[string]string) *map[string]string {
+func (b *body) profile(now map[string]json.RawMessage) *map[string]json.RawMessage {
 	out := b.givenProfile()
 	if b.null("trusted") {
 		return out
@@ -216,15 +217,15 @@ func (b *body) profile(now map[string]string) *map[string]string {
 		return out
 	}
 	if out == nil {
-		out = &map[string]string{}
+		out = &map[string]json.RawMessage{}
 		maps.Copy(*out, now)
 	}
-	(*out)[sdn.ProfileTrusted] = strconv.FormatBool(*trusted)
+	(*out)[sdn.ProfileTrusted] = strconv.AppendBool(nil, *trusted)
 	return out
 }
 
-// givenProfile reads binding:profile, whose values are kept as texts: what is none is kept as JSON.
-func (b *body) givenProfile() *map[string]string {
+// givenProfile reads binding:profile, whose values may be of any type.
+func (b *body) givenProfile() *map[string]json.RawMessage {
 	value, given := b.take("binding:profile")
 	if !given {
 		return nil
@@ -234,9 +235,9 @@ func (b *body) givenProfile() *map[string]string {
 		b.invalid("binding:profile", "'%s' is not a dictionary", show(value))
 		return nil
 	}
-	out := map[string]string{}
+	out := map[string]json.RawMessage{}
 	for name, v := range values {
-		out[name] = show(v)
+		out[name], _ = json.Marshal(v) // it was decoded from JSON
 	}
 	return &out
 }

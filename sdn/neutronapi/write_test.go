@@ -388,3 +388,14 @@ func TestSubnetPoolPrefixes(t *testing.T) {
 	})
 	w.steps(t, bob, []step{{"PUT", path + "/add_prefixes", both, 404, "SubnetPoolNotFound: "}})
 }
+
+// The values of binding:profile keep their types.
+func TestProfileReadsBackAsSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	profile := `{"number":1,"truth":true,"list":["a"],"object":{"b":2},"text":"1"}`
+	w.steps(t, root, []step{{
+		"POST", "/v2.0/ports", `{"port":{"network_id":"` + string(w.network.ID) + `","binding:profile":` + profile + `}}`, 201,
+		`port.binding:profile={"list":["a"],"number":1,"object":{"b":2},"text":"1","truth":true}`,
+	}})
+}

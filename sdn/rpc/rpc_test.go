@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"iter"
@@ -295,7 +296,7 @@ func TestPatch(t *testing.T) {
 	p.update = func(patch sdn.PortPatch) { got = patch }
 	tags := sdn.Patch{Tags: new([]string)}
 	patch := sdn.PortPatch{
-		Patch: tags, Groups: new([]sdn.ID), Profile: new(map[string]string), Host: new(string),
+		Patch: tags, Groups: new([]sdn.ID), Profile: new(map[string]json.RawMessage), Host: new(string),
 		NoPortSecurity: new(bool),
 	}
 	if _, err := c.UpdatePort(t.Context(), "1", patch); err != nil {
@@ -613,7 +614,7 @@ func TestValues(t *testing.T) {
 	want := sdn.Port{
 		MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("fe80::1%eth0")}, {}},
 		AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.1.2.3/8"), Length: true}, {}}, Groups: []sdn.ID{},
-		Profile: map[string]string{"a": "<&>\u2028\n\"", "": ""}, VIF: sdn.VIF{Details: map[string]string{}},
+		Profile: map[string]json.RawMessage{"a": sdn.ProfileString("<&>\u2028\n\""), "": []byte("1.50"), "o": []byte(`{"b":[null]}`)}, VIF: sdn.VIF{Details: map[string]string{}},
 	}
 	want.Created, want.Revision = time.Unix(1, 2).UTC(), 1<<63-1
 	p.find = func(yield func(sdn.Port, error) bool) { yield(want, nil) }
