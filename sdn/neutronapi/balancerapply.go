@@ -1,49 +1,68 @@
 package neutronapi
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Octavia changes a load balancer part by part, each by a request and behind looks at what there is. Kuryr's own front ends have the value that the whole is to be, so here it can be said at once.
+// Octavia changes a load balancer part by part, each by a request. Kuryr's own front ends have the
+// whole value, so here they can apply it by one request.
 
-// ApplyBalancers is the alias of the extension that says so.
+// ApplyBalancers is the alias of the extension for this.
 const ApplyBalancers = "kuryr-apply-load-balancer"
 
-// applyPath is where; no load balancer has such an id.
+// applyPath is its path. No load balancer has such an id.
 const applyPath = "/loadbalancers/kuryr:apply"
 
-// appliedBalancer is a load balancer with all that is below it.
-type appliedBalancer struct {
-	LoadBalancer
-	Whole []Listener  `json:"kuryr:listeners"`
-	Pools []wholePool `json:"kuryr:pools"`
+// appliedPools are the attributes of a pool with its members and its health monitor.
+var appliedPools = slices.Concat(poolAttributes, attributesOf([]partField[sdn.Pool]{
+	{name: "kuryr:members", show: func(p *part[sdn.Pool]) any { return showAll(memberAttributes, membersOf(p)) }},
+	{name: "kuryr:healthmonitor", show: func(p *part[sdn.Pool]) any {
+		for _, h := range monitorOf(p) {
+			return json.RawMessage(appendObject(nil, monitorAttributes, &h, view{admin: true}))
+		}
+		return nil
+	}},
+}))
+
+// appliedFields are the attributes of what is below a load balancer.
+var appliedFields = attributesOf([]field[balancer, struct{}, struct{}]{
+	{name: "kuryr:listeners", show: func(b *balancer) any { return showAll(listenerAttributes, listenersOf(b.LoadBalancer)) }},
+	{name: "kuryr:pools", show: func(b *balancer) any { return showAll(appliedPools, poolsOf(b.LoadBalancer)) }},
+})
+
+// showAll shows parts with these attributes.
+func showAll[V any](attributes []attribute, parts []part[V]) json.RawMessage {
+	out := json.RawMessage{'['}
+	for i := range parts {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendObject(out, attributes, &parts[i], view{admin: true})
+	}
+	return append(out, ']')
 }
 
-// wholePool is a pool with its members and its health monitor.
-type wholePool struct {
-	Pool
-	Whole   []PoolMember   `json:"kuryr:members"`
-	Monitor *HealthMonitor `json:"kuryr:healthmonitor"`
-}
-
-// applyBalancer has the load balancer with the Key that the description is be what the body says, which is that of a POST. It is made where there is none, and the same twice is as once.
+// applyBalancer applies the body, that of a POST, to the load balancer whose Key is the description.
+// It is created if there is none. Applying the same body again changes nothing.
 func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
-	n := s.loadBalancers()
+	r := s.loadBalancers().resource()
 	document, err := c.document()
 	if err != nil {
 		return err
 	}
-	values, many, err := n.resource().bodies(document)
+	values, many, err := r.bodies(document)
 	if err != nil {
 		return err
 	}
 	if many {
 		return badRequest("One load balancer is applied at once")
 	}
-	b := &body{call: c, noun: n.Member, values: values[0], post: true}
-	spec := n.spec(c, b)
+	b := &body{call: c, noun: r.member, values: values[0], post: true}
+	spec := r.readSpec(r, b).(sdn.LoadBalancerSpec)
 	if b.key.IsZero() {
 		b.invalid("description", "must be the Key of the load balancer")
 	}
@@ -59,7 +78,8 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	c.made = append(c.made, string(l.ID))
-	writeJSON(w, http.StatusOK, map[string]any{n.Member: encodeApplied(placed)})
+	shown := appendObject(nil, slices.Concat(r.fields, appliedFields), &placed, view{admin: true})
+	writeJSON(w, http.StatusOK, map[string]any{r.member: json.RawMessage(shown)})
 	return nil
 }
 
@@ -74,23 +94,4 @@ func (s *server) mayApply(c *call, spec sdn.LoadBalancerSpec) error {
 		return sdn.Conflict(sdn.Immutable, "load balancer", "additional_vips", "%d addresses cannot become %d", len(there.VIPs), len(spec.VIPs))
 	}
 	return nil
-}
-
-func encodeApplied(b balancer) appliedBalancer {
-	out := appliedBalancer{LoadBalancer: encodeLoadBalancer(b), Whole: []Listener{}, Pools: []wholePool{}}
-	for _, l := range listenersOf(b.LoadBalancer) {
-		out.Whole = append(out.Whole, encodeListener(l))
-	}
-	for _, p := range poolParts(b.LoadBalancer) {
-		whole := wholePool{Pool: encodePool(p), Whole: []PoolMember{}}
-		for _, m := range p.value.Members {
-			whole.Whole = append(whole.Whole, encodeMember(part[sdn.Member]{m, p.of}))
-		}
-		if h := p.value.Health; h != nil {
-			monitor := encodeHealthMonitor(part[monitored]{monitored{*h, p.value.ID}, p.of})
-			whole.Monitor = &monitor
-		}
-		out.Pools = append(out.Pools, whole)
-	}
-	return out
 }

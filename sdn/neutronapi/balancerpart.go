@@ -8,40 +8,154 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// What is below a load balancer (listeners, pools, members, health monitors) has ids and paths of its own with Octavia. Here it is a part of the load balancer's
-// value: it is found by Parts, and changed by applying the whole.
+// What is below a load balancer (listeners, pools, members, health monitors) has ids and paths of
+// its own in Octavia. Here it is a part of the load balancer's value: it is found by Parts, and
+// changed by applying the whole value.
 
-// part is an object below a load balancer.
-type part[T any] struct {
-	value T
-	of    sdn.LoadBalancer
+// A part is an object below a load balancer.
+type part[V any] struct {
+	value    V
+	of       sdn.LoadBalancer
+	listener *sdn.Listener // that sends to a pool; nil for none
+	pool     sdn.ID        // that has a member or a health monitor
 }
 
-// meta is what a part has in common with other objects: it is the load balancer's project's.
-func (p part[T]) meta(id sdn.ID, name string, tags []string) sdn.Meta {
-	base := sdn.Base{Name: name, Project: p.of.Project, Tags: tags}
-	return sdn.Meta{ID: id, Base: base, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
+// A partEdit asks for a new part, or changes one. The load balancer can change while a request is
+// served, so the edits are applied to the value that is there then.
+type partEdit[V any] struct {
+	part[V]    // with the edits so far
+	ifRevision int64
+	edits      []func(*V)
+	// whole changes the rest of the load balancer, after the edits. nil: nothing.
+	whole func(*sdn.LoadBalancerSpec, *V) error
+	proxy int // of a new pool: the version of the PROXY protocol, 0 for none
 }
 
-// need gives the part of an id, out of the load balancer that has it.
-func needPart[T any](ctx context.Context, s *server, title string, id sdn.ID, parts func(sdn.LoadBalancer) []part[T], idOf func(T) sdn.ID) (part[T], error) {
-	for p, err := range findParts(ctx, s, sdn.LoadBalancerQuery{Parts: []sdn.ID{id}}, parts) {
-		if err != nil || idOf(p.value) == id {
-			return p, err
+func (e *partEdit[V]) edit(by func(*V)) {
+	by(&e.value)
+	e.edits = append(e.edits, by)
+}
+
+func (e *partEdit[V]) apply(v *V) {
+	for _, by := range e.edits {
+		by(v)
+	}
+}
+
+type (
+	partField[V any] = field[part[V], partEdit[V], partEdit[V]]
+	partTable[V any] = table[part[V], partEdit[V], partEdit[V]]
+)
+
+// edits makes a field's post or put of a function that stores a checked value.
+func edits[V, X any](store func(*V, X)) func(*partEdit[V], any) {
+	return func(e *partEdit[V], value any) {
+		e.edit(func(v *V) { store(v, value.(X)) })
+	}
+}
+
+// changeable is an attribute that new parts can have and that can be changed.
+func changeable[V, X any](name string, is kind, show func(*part[V]) any, store func(*V, X)) partField[V] {
+	return partField[V]{name: name, is: is, show: show, post: edits(store), put: edits(store)}
+}
+
+// partCommon is what all parts have.
+type partCommon struct {
+	id   *sdn.ID
+	name *string
+	tags *[]string
+}
+
+// partFields are the attributes that all parts have. online is the operating status of a part that
+// is ready.
+func partFields[V any](common func(*V) partCommon, online string) []partField[V] {
+	return append(statusFields[part[V], partEdit[V], partEdit[V]](func(p *part[V]) *sdn.LoadBalancer { return &p.of }, online),
+		partField[V]{name: "id", show: func(p *part[V]) any { return string(*common(&p.value).id) }},
+		changeable("name", isOptional, func(p *part[V]) any { return *common(&p.value).name },
+			func(v *V, name string) { *common(v).name = name }),
+		partField[V]{name: "project_id", access: hooked, show: func(p *part[V]) any { return p.of.Project }},
+		partField[V]{name: "tenant_id", access: hooked},
+		changeable("tags", kindOf((*body).partTags), func(p *part[V]) any { return *common(&p.value).tags },
+			func(v *V, tags []string) { *common(v).tags = tags }),
+	)
+}
+
+// A partNoun describes one kind of parts.
+type partNoun[V any] struct {
+	title  string
+	common func(*V) partCommon
+	all    func(sdn.LoadBalancer) []part[V]
+	// at returns the part with an id in what is applied, nil for none. The caller may change it.
+	at func(*sdn.LoadBalancerSpec, sdn.ID) *V
+}
+
+// table returns what the tables of all parts have.
+func (n *partNoun[V]) table(s *server) *partTable[V] {
+	return &partTable[V]{
+		title: n.title,
+		meta: func(p *part[V]) sdn.Meta {
+			c := n.common(&p.value)
+			base := sdn.Base{Name: *c.name, Project: p.of.Project, Tags: *c.tags}
+			return sdn.Meta{ID: *c.id, Base: base, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
+		},
+		get: func(ctx context.Context, id sdn.ID) (part[V], error) { return n.get(ctx, s, id) },
+		find: func(ctx context.Context, f *filter) iter.Seq2[part[V], error] {
+			return n.find(ctx, s, partQuery(f))
+		},
+		beforePut: func(_ *call, b *body, now *part[V], e *partEdit[V]) {
+			e.part, e.ifRevision = *now, b.ifRevision
+			b.ofProject(now.of.Project)
+		},
+		update: func(ctx context.Context, id sdn.ID, e partEdit[V]) (part[V], error) {
+			l, err := s.rewriteBalancer(ctx, e.of.ID, balancerChange{ifRevision: e.ifRevision, change: func(all *sdn.LoadBalancerSpec) error {
+				v := n.at(all, id)
+				if v == nil {
+					return sdn.NotFound(n.title, id)
+				}
+				e.apply(v)
+				if e.whole != nil {
+					return e.whole(all, v)
+				}
+				return nil
+			}})
+			if err != nil {
+				return part[V]{}, err
+			}
+			return n.within(l, id)
+		},
+	}
+}
+
+// within returns the part with an id.
+func (n *partNoun[V]) within(l sdn.LoadBalancer, id sdn.ID) (part[V], error) {
+	for _, p := range n.all(l) {
+		if *n.common(&p.value).id == id {
+			return p, nil
 		}
 	}
-	return part[T]{}, sdn.NotFound(title, id)
+	return part[V]{}, sdn.NotFound(n.title, id)
 }
 
-// findParts gives the parts of the load balancers that a query selects.
-func findParts[T any](ctx context.Context, s *server, q sdn.LoadBalancerQuery, parts func(sdn.LoadBalancer) []part[T]) iter.Seq2[part[T], error] {
-	return func(yield func(part[T], error) bool) {
+func (n *partNoun[V]) get(ctx context.Context, s *server, id sdn.ID) (part[V], error) {
+	l, found, err := sdn.First(s.p.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Parts: []sdn.ID{id}}))
+	switch {
+	case err != nil:
+		return part[V]{}, err
+	case !found:
+		return part[V]{}, sdn.NotFound(n.title, id)
+	}
+	return n.within(l, id)
+}
+
+// find returns the parts of the load balancers that a query selects.
+func (n *partNoun[V]) find(ctx context.Context, s *server, q sdn.LoadBalancerQuery) iter.Seq2[part[V], error] {
+	return func(yield func(part[V], error) bool) {
 		for l, err := range s.p.FindLoadBalancers(ctx, q) {
 			if err != nil {
-				yield(part[T]{}, err)
+				yield(part[V]{}, err)
 				return
 			}
-			for _, p := range parts(l) {
+			for _, p := range n.all(l) {
 				if !yield(p, nil) {
 					return
 				}
@@ -50,7 +164,44 @@ func findParts[T any](ctx context.Context, s *server, q sdn.LoadBalancerQuery, p
 	}
 }
 
-// partQuery takes from a filter what load balancers can be selected by when parts of them are asked for; ids are the parts'.
+// add makes a change that adds a part, and returns the part that is reports true for.
+func (n *partNoun[V]) add(
+	ctx context.Context, s *server, of sdn.ID, change func(*sdn.LoadBalancerSpec) error, is func(*part[V]) bool,
+) (part[V], error) {
+	l, err := s.rewriteBalancer(ctx, of, balancerChange{change: change})
+	if err != nil {
+		return part[V]{}, err
+	}
+	for _, p := range n.all(l) {
+		if is(&p) {
+			return p, nil
+		}
+	}
+	return part[V]{}, sdn.Conflict(sdn.Stale, n.title, "", "it was taken away at once")
+}
+
+// remover makes a table's remove and removeIf of a change that takes a part out of the value.
+func (n *partNoun[V]) remover(s *server, drop func(*sdn.LoadBalancerSpec, sdn.ID)) (
+	plain func(context.Context, sdn.ID) error, at func(context.Context, sdn.ID, int64) error,
+) {
+	at = func(ctx context.Context, id sdn.ID, revision int64) error {
+		p, err := n.get(ctx, s, id)
+		if sdn.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			_, err = s.rewriteBalancer(ctx, p.of.ID, balancerChange{ifRevision: revision, change: func(all *sdn.LoadBalancerSpec) error {
+				drop(all, id)
+				return nil
+			}})
+		}
+		return err
+	}
+	return func(ctx context.Context, id sdn.ID) error { return at(ctx, id, 0) }, at
+}
+
+// partQuery takes from a filter what load balancers can be selected by if parts of them are
+// listed. ids are the parts'.
 func partQuery(f *filter) sdn.LoadBalancerQuery {
 	f.named = true // parts do not come in the order of their ids
 	f.partTags()
@@ -63,56 +214,42 @@ func partQuery(f *filter) sdn.LoadBalancerQuery {
 	return q
 }
 
-// pool is a pool with the listener that sends to it, "" for one that none sends to.
-type pool struct {
-	sdn.Pool
-	listener sdn.ID
-	protocol sdn.Protocol
-	proxy    int // version of the PROXY protocol, 0 for none
+// eachPool returns the pools in what is applied, each with the listener that sends to it or nil.
+func eachPool(all *sdn.LoadBalancerSpec) iter.Seq2[*sdn.Pool, *sdn.Listener] {
+	return func(yield func(*sdn.Pool, *sdn.Listener) bool) {
+		for i := range all.Listeners {
+			if l := &all.Listeners[i]; !l.WithoutPool && !yield(&l.Pool, l) {
+				return
+			}
+		}
+		for i := range all.Pools {
+			if !yield(&all.Pools[i], nil) {
+				return
+			}
+		}
+	}
 }
 
-// poolsOf are all pools of a load balancer.
-func poolsOf(l sdn.LoadBalancer) []pool {
-	var all []pool
-	for _, listener := range l.Listeners {
-		if listener.WithoutPool {
-			continue
-		}
-		proxy := 0
-		if listener.ProxyProtocol {
-			proxy = max(listener.ProxyVersion, 1)
-		}
-		all = append(all, pool{listener.Pool, listener.ID, listener.Protocol, proxy})
-	}
-	for _, p := range l.Pools {
-		all = append(all, pool{p, "", p.Protocol, 0})
-	}
-	return all
-}
-
-// poolAt gives the place of a pool in what is to be applied, and of the listener that sends to it, nil for one that none sends to.
-func poolAt(spec *sdn.LoadBalancerSpec, id sdn.ID) (*sdn.Pool, *sdn.Listener) {
-	for i := range spec.Listeners {
-		if l := &spec.Listeners[i]; !l.WithoutPool && l.Pool.ID == id {
-			return &l.Pool, l
-		}
-	}
-	for i := range spec.Pools {
-		if spec.Pools[i].ID == id {
-			return &spec.Pools[i], nil
+// poolAt returns a pool in what is applied, and the listener that sends to it.
+func poolAt(all *sdn.LoadBalancerSpec, id sdn.ID) (*sdn.Pool, *sdn.Listener) {
+	for p, l := range eachPool(all) {
+		if p.ID == id {
+			return p, l
 		}
 	}
 	return nil, nil
 }
 
-// changePool applies a change to a pool of a load balancer.
-func (s *server) changePool(ctx context.Context, of, id sdn.ID, ifRevision int64, change func(*sdn.Pool) error) (sdn.LoadBalancer, error) {
-	return s.rewriteBalancer(ctx, of, balancerChange{ifRevision: ifRevision, change: func(spec *sdn.LoadBalancerSpec) error {
-		p, _ := poolAt(spec, id)
+// changePool applies a change to a pool of a load balancer. It may change the list of members.
+func (s *server) changePool(ctx context.Context, of, id sdn.ID, revision int64, change func(*sdn.Pool)) error {
+	_, err := s.rewriteBalancer(ctx, of, balancerChange{ifRevision: revision, change: func(all *sdn.LoadBalancerSpec) error {
+		p, _ := poolAt(all, id)
 		if p == nil {
 			return sdn.NotFound("pool", id)
 		}
 		p.Members = slices.Clone(p.Members)
-		return change(p)
+		change(p)
+		return nil
 	}})
+	return err
 }

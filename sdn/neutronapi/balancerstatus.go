@@ -56,18 +56,15 @@ func (s *server) serveBalancerStatus() {
 var errNoStats = sdn.Unsupported("load balancer", "what passes is not counted")
 
 func statusTree(l sdn.LoadBalancer) statusNode {
-	state := balancerState(l)
 	node := func(id sdn.ID, name string) statusNode {
-		return statusNode{ID: string(id), Name: name, Provisioning: state.ProvisioningStatus, Operating: state.OperatingStatus}
+		return statusNode{ID: string(id), Name: name, Provisioning: provisioning(&l), Operating: operating(&l, online)}
 	}
 	poolNode := func(p sdn.Pool) statusNode {
 		members := []statusNode{}
 		for _, m := range p.Members {
 			member := node(m.ID, m.Name)
+			member.Operating = operating(&l, noMonitor)
 			member.Address, member.Port = m.Addr.Addr().String(), m.Addr.Port()
-			if member.Operating == online {
-				member.Operating = noMonitor
-			}
 			members = append(members, member)
 		}
 		out := node(p.ID, p.Name)
@@ -90,7 +87,7 @@ func statusTree(l sdn.LoadBalancer) statusNode {
 		listeners = append(listeners, out)
 	}
 	for _, p := range poolsOf(l) {
-		pools = append(pools, poolNode(p.Pool))
+		pools = append(pools, poolNode(p.value))
 	}
 	root.Listeners, root.Pools = &listeners, &pools
 	return root

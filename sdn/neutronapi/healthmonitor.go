@@ -3,7 +3,6 @@ package neutronapi
 import (
 	"context"
 	"iter"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ type HealthMonitor struct {
 	Pools          []ref    `json:"pools"`
 }
 
-// Octavia's defaults of a monitor of HTTP.
+// Octavia's defaults of monitors.
 const (
 	checkMethod, checkCodes, checkPath = "GET", "200", "/"
 	checkFailures                      = 3
@@ -44,191 +43,169 @@ const (
 // monitors are Octavia's types of health monitors.
 var monitors = []string{"HTTP", "HTTPS", "PING", "TCP", "TLS-HELLO", "UDP-CONNECT", "SCTP"}
 
-// monitored is a health monitor with the pool it is of.
-type monitored struct {
-	sdn.HealthMonitor
-	pool sdn.ID
-}
+func ofHTTP(h *sdn.HealthMonitor) bool { return strings.HasPrefix(h.Type, "HTTP") }
 
-func ofHTTP(h sdn.HealthMonitor) bool { return strings.HasPrefix(h.Type, "HTTP") }
+func commonOfMonitor(h *sdn.HealthMonitor) partCommon { return partCommon{&h.ID, &h.Name, &h.Tags} }
 
-func encodeHealthMonitor(p part[monitored]) HealthMonitor {
-	h := p.value
-	out := HealthMonitor{
-		ID: string(h.ID), Name: h.Name, ProjectID: p.of.Project, Tags: list(h.Tags), balancerStatus: balancerState(p.of),
-		Type: h.Type, Delay: int64(h.Interval / time.Second),
-		Timeout: int64(h.Timeout / time.Second), MaxRetries: h.Rise, MaxRetriesDown: h.Fall, Pools: []ref{{string(h.pool)}}}
-	if ofHTTP(h.HealthMonitor) {
-		out.URLPath, out.Method, out.Codes = optional(h.Path), optional(checkMethod), optional(checkCodes)
-	}
-	return out
-}
-
-func monitorsOf(l sdn.LoadBalancer) []part[monitored] {
-	var all []part[monitored]
-	for _, p := range poolsOf(l) {
-		if p.Health != nil {
-			all = append(all, part[monitored]{monitored{*p.Health, p.ID}, l})
+var monitorNoun = partNoun[sdn.HealthMonitor]{
+	title: "health monitor", common: commonOfMonitor, all: monitorsOf,
+	at: func(all *sdn.LoadBalancerSpec, id sdn.ID) *sdn.HealthMonitor {
+		for p := range eachPool(all) {
+			if p.Health != nil && p.Health.ID == id {
+				now := *p.Health // the provider's own may not be changed
+				p.Health = &now
+				return &now
+			}
 		}
+		return nil
+	},
+}
+
+func monitorsOf(l sdn.LoadBalancer) []part[sdn.HealthMonitor] {
+	var all []part[sdn.HealthMonitor]
+	for _, p := range poolsOf(l) {
+		all = append(all, monitorOf(&p)...)
 	}
 	return all
 }
 
-// monitorSpec asks for a health monitor of a pool.
-type monitorSpec struct {
-	sdn.HealthMonitor
-	of, pool sdn.ID
-}
-
-// monitorPatch changes a health monitor.
-type monitorPatch struct {
-	ifRevision int64
-	of, pool   sdn.ID
-	change     func(*sdn.HealthMonitor)
-}
-
-func (s *server) healthMonitors() *definition[part[monitored], HealthMonitor, monitorSpec, monitorPatch] {
-	type monitor = part[monitored]
-	get := func(ctx context.Context, id sdn.ID) (monitor, error) {
-		return needPart(ctx, s, "health monitor", id, monitorsOf, func(h monitored) sdn.ID { return h.ID })
+// monitorOf returns the health monitor of a pool, if it has one.
+func monitorOf(p *part[sdn.Pool]) []part[sdn.HealthMonitor] {
+	if p.value.Health == nil {
+		return nil
 	}
-	remove := func(ctx context.Context, id sdn.ID, ifRevision int64) error {
-		h, err := get(ctx, id)
-		if err != nil {
-			if sdn.IsNotFound(err) {
-				err = nil
-			}
-			return err
+	return []part[sdn.HealthMonitor]{{value: *p.value.Health, of: p.of, pool: p.value.ID}}
+}
+
+// isSeconds takes a time in seconds, a time.Duration.
+func isSeconds(b *body, name string) (any, bool) {
+	n, given := isNumber(1, most32)(b, name)
+	if !given {
+		return nil, false
+	}
+	return time.Duration(n.(int64)) * time.Second, true
+}
+
+var monitorAttributes = attributesOf(monitorFields)
+
+// monitorFields are the attributes of health monitors.
+var monitorFields = append(partFields(commonOfMonitor, online), []partField[sdn.HealthMonitor]{
+	{name: "pool_id", access: hookPost},
+	{name: "pools", show: func(p *part[sdn.HealthMonitor]) any { return []ref{{string(p.pool)}} }},
+	{name: "type", is: isWord(monitors...), show: func(p *part[sdn.HealthMonitor]) any { return p.value.Type },
+		post: edits(func(h *sdn.HealthMonitor, kind string) { h.Type = kind })},
+	changeable("delay", isSeconds, func(p *part[sdn.HealthMonitor]) any { return int(p.value.Interval / time.Second) },
+		func(h *sdn.HealthMonitor, d time.Duration) { h.Interval = d }),
+	changeable("timeout", isSeconds, func(p *part[sdn.HealthMonitor]) any { return int(p.value.Timeout / time.Second) },
+		func(h *sdn.HealthMonitor, d time.Duration) { h.Timeout = d }),
+	changeable("max_retries", isInt(1, 10), func(p *part[sdn.HealthMonitor]) any { return p.value.Rise },
+		func(h *sdn.HealthMonitor, n int) { h.Rise = n }),
+	changeable("max_retries_down", nullIs(checkFailures, isInt(1, 10)), func(p *part[sdn.HealthMonitor]) any { return p.value.Fall },
+		func(h *sdn.HealthMonitor, n int) { h.Fall = n }),
+	{name: "url_path", access: hooked, show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, p.value.Path) }},
+	{name: "http_method", is: isUnset(checkMethod), why: noSuchThing,
+		show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkMethod) }},
+	{name: "expected_codes", is: isUnset(checkCodes), why: noSuchThing,
+		show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkCodes) }},
+	{name: "http_version", is: isUnset(), show: null[part[sdn.HealthMonitor]], why: noSuchThing},
+	{name: "domain_name", is: isUnset(), show: null[part[sdn.HealthMonitor]], why: noSuchThing},
+}...)
+
+// ifHTTP shows an attribute that only monitors of HTTP have.
+func ifHTTP(p *part[sdn.HealthMonitor], text string) any {
+	if !ofHTTP(&p.value) {
+		return nil
+	}
+	return some(text)
+}
+
+func (s *server) healthMonitors() *partTable[sdn.HealthMonitor] {
+	t := monitorNoun.table(s)
+	t.member, t.collection, t.fields = "healthmonitor", "healthmonitors", monitorFields
+	t.find = func(ctx context.Context, f *filter) iter.Seq2[part[sdn.HealthMonitor], error] {
+		q := partQuery(f)
+		if pools := f.ids("pool_id"); len(pools) > 0 {
+			f.wants = append(f.wants, want{"pools", func(value any) bool {
+				of, _ := value.([]any)
+				return slices.ContainsFunc(of, func(p any) bool {
+					named, _ := p.(map[string]any)
+					return slices.Contains(pools, sdn.ID(text(named["id"])))
+				})
+			}})
 		}
-		_, err = s.changePool(ctx, h.of.ID, h.value.pool, ifRevision, func(p *sdn.Pool) error {
-			p.Health = nil
+		return monitorNoun.find(ctx, s, q)
+	}
+	t.beforePost = s.beforeMonitor
+	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) }
+	t.checkPut = func(_ *call, b *body, _ *part[sdn.HealthMonitor], e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) }
+	t.create = func(ctx context.Context, e partEdit[sdn.HealthMonitor]) (part[sdn.HealthMonitor], error) {
+		return monitorNoun.add(ctx, s, e.of.ID, func(all *sdn.LoadBalancerSpec) error {
+			p, _ := poolAt(all, e.pool)
+			switch {
+			case p == nil:
+				return sdn.NotFound("pool", e.pool)
+			case p.Health != nil:
+				return refuse(http.StatusConflict, "DuplicateHealthMonitor", "This pool already has a health monitor")
+			}
+			p.Health = &e.value
 			return nil
-		})
-		return err
+		}, func(p *part[sdn.HealthMonitor]) bool { return p.pool == e.pool })
 	}
-	return &definition[monitor, HealthMonitor, monitorSpec, monitorPatch]{
-		Resource: HealthMonitors, title: "health monitor",
-		meta: func(h monitor) sdn.Meta { return h.meta(h.value.ID, h.value.Name, h.value.Tags) },
-		get:  get, encode: encodeHealthMonitor,
-		find: func(ctx context.Context, f *filter) iter.Seq2[monitor, error] {
-			q := partQuery(f)
-			if pools := f.ids("pool_id"); len(pools) > 0 {
-				f.wants = append(f.wants, want{"pools", func(value any) bool {
-					of, _ := value.([]any)
-					return slices.ContainsFunc(of, func(p any) bool {
-						named, _ := p.(map[string]any)
-						return slices.Contains(pools, sdn.ID(text(named["id"])))
-					})
-				}})
+	t.remove, t.removeIf = monitorNoun.remover(s, func(all *sdn.LoadBalancerSpec, id sdn.ID) {
+		for p := range eachPool(all) {
+			if p.Health != nil && p.Health.ID == id {
+				p.Health = nil
 			}
-			return findParts(ctx, s, q, monitorsOf)
-		},
-		spec: s.specHealthMonitor,
-		create: func(ctx context.Context, spec monitorSpec) (monitor, error) {
-			l, err := s.changePool(ctx, spec.of, spec.pool, 0, func(p *sdn.Pool) error {
-				if p.Health != nil {
-					return refuse(http.StatusConflict, "DuplicateHealthMonitor", "This pool already has a health monitor")
-				}
-				made := spec.HealthMonitor
-				p.Health = &made
-				return nil
-			})
-			if err != nil {
-				return monitor{}, err
-			}
-			for _, h := range monitorsOf(l) {
-				if h.value.pool == spec.pool {
-					return h, nil
-				}
-			}
-			return monitor{}, sdn.Conflict(sdn.Stale, "health monitor", "", "it was taken away at once")
-		},
-		patch: func(_ *call, b *body, h monitor) monitorPatch {
-			b.ofProject(h.of.Project)
-			b.readOnly("type", "pool_id", "pools")
-			given := maps.Clone(b.values)
-			now := h.value.HealthMonitor
-			b.healthMonitor(&now)
-			return monitorPatch{b.ifRevision, h.of.ID, h.value.pool, func(h *sdn.HealthMonitor) {
-				(&body{call: b.call, noun: b.noun, values: maps.Clone(given)}).healthMonitor(h)
-			}}
-		},
-		update: func(ctx context.Context, id sdn.ID, by monitorPatch) (monitor, error) {
-			_, err := s.changePool(ctx, by.of, by.pool, by.ifRevision, func(p *sdn.Pool) error {
-				if p.Health == nil || p.Health.ID != id {
-					return sdn.NotFound("health monitor", id)
-				}
-				now := *p.Health
-				by.change(&now)
-				p.Health = &now
-				return nil
-			})
-			if err != nil {
-				return monitor{}, err
-			}
-			return get(ctx, id)
-		},
-		remove: func(ctx context.Context, id sdn.ID) error { return remove(ctx, id, 0) }, removeIf: remove,
-	}
+		}
+	})
+	return t
 }
 
-// healthMonitor reads a health monitor's attributes into what it is so far; a new one is nothing so far.
-func (b *body) healthMonitor(h *sdn.HealthMonitor) {
-	if made := h.Type == ""; made {
-		b.needs("type", "delay", "timeout", "max_retries")
-		h.Type, h.Fall = or(b.oneOf("type", monitors...)), checkFailures
-		if ofHTTP(*h) {
-			h.Path = checkPath
-		}
+// beforeMonitor reads the pool that a new health monitor is of.
+func (s *server) beforeMonitor(c *call, b *body, e *partEdit[sdn.HealthMonitor]) {
+	e.pool = b.parent("pool_id")
+	if b.err == nil {
+		p, err := s.pools().own(c, e.pool)
+		b.fail(err)
+		e.of = p.of
 	}
-	b.blank("name")
-	if name := b.text("name"); name != nil {
-		h.Name = *name
-	}
-	b.partTags(&h.Tags)
-	seconds := func(name string, into *time.Duration) {
-		if n := b.number(name, 1, most32); n != nil {
-			*into = time.Duration(*n) * time.Second
-		}
-	}
-	seconds("delay", &h.Interval)
-	seconds("timeout", &h.Timeout)
-	if n := b.integer("max_retries", 1, 10); n != nil {
-		h.Rise = *n
-	}
-	if b.null("max_retries_down") {
-		h.Fall = checkFailures
-	} else if n := b.integer("max_retries_down", 1, 10); n != nil {
-		h.Fall = *n
-	}
-	if b.null("url_path") {
-		h.Path = ""
-		if ofHTTP(*h) {
-			h.Path = checkPath
-		}
-	} else if path := b.text("url_path"); path != nil {
-		if h.Path = *path; *path != "" && !ofHTTP(*h) {
-			b.invalid("url_path", "a monitor of the type %s has none", h.Type)
-		}
-	}
-	b.unset([]any{checkMethod}, "http_method")
-	b.unset([]any{checkCodes}, "expected_codes")
-	b.unset(nil, "http_version", "domain_name")
-}
-
-func (s *server) specHealthMonitor(c *call, b *body) monitorSpec {
-	out := monitorSpec{pool: b.parent("pool_id")}
 	if b.err != nil {
 		b.stop(b.err)
-		return out
+		return
 	}
-	p, err := s.pools().own(c, out.pool)
-	if err != nil {
-		b.stop(err)
-		return out
+	b.beginMonitor(e)
+}
+
+// beginMonitor reads what a new health monitor needs, before its attributes.
+func (b *body) beginMonitor(e *partEdit[sdn.HealthMonitor]) {
+	b.ofProject(e.of.Project)
+	b.needs("type", "delay", "timeout", "max_retries")
+	e.value.Fall = checkFailures
+}
+
+// newMonitor reads a health monitor in the tree of a load balancer.
+func (b *body) newMonitor(project string) *sdn.HealthMonitor {
+	var e partEdit[sdn.HealthMonitor]
+	e.of.Project = project
+	b.beginMonitor(&e)
+	b.attributes(monitorAttributes, &e)
+	b.urlPath(&e)
+	return &e.value
+}
+
+// urlPath reads the path that a monitor of HTTP asks for. Its default is "/".
+func (b *body) urlPath(e *partEdit[sdn.HealthMonitor]) {
+	if !b.post && !b.has("url_path") {
+		return
 	}
-	out.of = p.of.ID
-	b.ofProject(p.of.Project)
-	b.healthMonitor(&out.HealthMonitor)
-	return out
+	path := ""
+	if ofHTTP(&e.value) {
+		path = checkPath
+	}
+	if !b.null("url_path") && b.has("url_path") {
+		if path = or(b.text("url_path")); path != "" && !ofHTTP(&e.value) {
+			b.invalid("url_path", "a monitor of the type %s has none", e.value.Type)
+		}
+	}
+	e.edit(func(h *sdn.HealthMonitor) { h.Path = path })
 }

@@ -3,9 +3,8 @@ package neutronapi
 import (
 	"cmp"
 	"context"
-	"iter"
-	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 // Listeners are served below /v2.0/lbaas/listeners.
 var Listeners = Resource[Listener]{"listener", "listeners"}
 
-// Listener is a listener in Octavia's JSON. What is null or empty for ever is of HTTP and TLS, which are not balanced here.
+// Listener is a listener in Octavia's JSON. The attributes of HTTP and TLS, which are not balanced
+// here, are null or empty.
 type Listener struct {
 	ID          string   `json:"id"`
 	Name        string   `json:"name"`
@@ -64,133 +64,236 @@ func balancedName(p sdn.Protocol) string {
 	return ""
 }
 
-func milliseconds(d time.Duration, usual int64) int64 {
-	if d == 0 {
-		return usual
-	}
-	return d.Milliseconds()
-}
+// isBalanced takes the protocol of a listener, an sdn.Protocol.
+var isBalanced = kindOf((*body).balanced)
 
-func encodeListener(p part[sdn.Listener]) Listener {
-	l := p.value
-	out := Listener{
-		ID: string(l.ID), Name: l.Name, Description: cmp.Or(l.Key.String(), l.Description), ProjectID: p.of.Project, Tags: list(l.Tags), balancerStatus: balancerState(p.of), Protocol: balancedName(l.Protocol), ProtocolPort: l.Port,
-		ConnectionLimit: -1, LoadBalancers: []ref{{string(p.of.ID)}}, AllowedCIDRs: []string{}, ClientData: milliseconds(l.ClientTimeout, idleTimeout),
-		MemberConnect: milliseconds(l.ConnectTimeout, connectTimeout), MemberData: milliseconds(l.MemberTimeout, idleTimeout), TCPInspect: milliseconds(l.InspectTimeout, 0),
-		Policies: []ref{}, InsertHeaders: map[string]string{}, SNI: []string{}, Versions: []string{}, ALPN: []string{}, ClientAuth: optional("NONE"),
-	}
-	if l.ConnectionLimit > 0 {
-		out.ConnectionLimit = l.ConnectionLimit
-	}
-	if !l.WithoutPool {
-		out.DefaultPoolID = optional(string(l.Pool.ID))
-	}
-	if l.ForwardedFor {
-		out.Protocol, out.InsertHeaders = "HTTP", map[string]string{"X-Forwarded-For": "true"}
-	}
-	if l.Certificate != "" {
-		out.Protocol, out.TLS = "TERMINATED_HTTPS", optional(l.Certificate)
-	}
-	for _, prefix := range l.Sources {
-		out.AllowedCIDRs = append(out.AllowedCIDRs, prefix.String())
-	}
-	return out
-}
-
-func listenersOf(l sdn.LoadBalancer) []part[sdn.Listener] {
-	all := make([]part[sdn.Listener], len(l.Listeners))
-	for i, listener := range l.Listeners {
-		all[i] = part[sdn.Listener]{listener, l}
-	}
-	return all
-}
-
-// listenerSpec asks for a listener of a load balancer.
-type listenerSpec struct {
-	of sdn.ID
-	sdn.Listener
-	pool sdn.ID // that is there already and is to be the listener's
-}
-
-// listenerPatch changes a listener.
-type listenerPatch struct {
-	ifRevision int64
-	of         sdn.ID
-	change     func(*sdn.LoadBalancerSpec, *sdn.Listener) error
-}
-
-func (s *server) listeners() *definition[part[sdn.Listener], Listener, listenerSpec, listenerPatch] {
-	type listener = part[sdn.Listener]
-	get := func(ctx context.Context, id sdn.ID) (listener, error) {
-		return needPart(ctx, s, "listener", id, listenersOf, func(l sdn.Listener) sdn.ID { return l.ID })
-	}
-	return &definition[listener, Listener, listenerSpec, listenerPatch]{
-		Resource: Listeners, title: "listener",
-		meta: func(l listener) sdn.Meta { return l.meta(l.value.ID, l.value.Name, l.value.Tags) },
-		get:  get, encode: encodeListener,
-		find: func(ctx context.Context, f *filter) iter.Seq2[listener, error] {
-			return findParts(ctx, s, partQuery(f), listenersOf)
-		},
-		spec: s.specListener, patch: s.changeListener, create: s.createListener,
-		update: func(ctx context.Context, id sdn.ID, p listenerPatch) (listener, error) {
-			_, err := s.rewriteBalancer(ctx, p.of, balancerChange{ifRevision: p.ifRevision, change: func(spec *sdn.LoadBalancerSpec) error {
-				i := slices.IndexFunc(spec.Listeners, func(l sdn.Listener) bool { return l.ID == id })
-				if i < 0 {
-					return sdn.NotFound("listener", id)
-				}
-				return p.change(spec, &spec.Listeners[i])
-			}})
-			if err != nil {
-				return listener{}, err
-			}
-			return get(ctx, id)
-		},
-		remove: func(ctx context.Context, id sdn.ID) error { return s.removeListener(ctx, id, 0) }, removeIf: s.removeListener,
-	}
-}
-
-// listenerIn reads a listener, its pool with it. named are the pools of the same tree that it may have by name; what it takes is not there afterwards.
-func (s *server) listenerIn(b *body, project string, named map[string]poolSpec) sdn.Listener {
-	b.ofProject(project)
-	b.needs("protocol", "protocol_port")
-	out := sdn.Listener{Protocol: b.balancedProtocol("protocol"), Port: uint16(or(b.integer("protocol_port", 1, 65535))), WithoutPool: true}
-	b.listener(&out)
-	inner := b.sub("default_pool")
-	if inner == nil {
-		return out
-	}
-	name, _ := inner.values["name"].(string)
-	if p, there := named[name]; there && len(inner.values) == 1 {
-		delete(named, name)
-		inner.values = nil
-		b.give(&out, p)
-	} else {
-		b.give(&out, s.poolIn(inner, project))
-	}
-	b.took(inner)
-	return out
-}
-
-// balancedProtocol reads the protocol of a listener.
-func (b *body) balancedProtocol(name string) sdn.Protocol {
+func (b *body) balanced(name string) *sdn.Protocol {
 	said := b.text(name)
 	if said == nil {
-		return 0
+		return nil
 	}
 	protocol, known := balanced[*said]
 	if !known {
 		b.unsupported(name, "'"+*said+"' is not balanced here, but TCP, UDP and SCTP are")
 	}
-	return protocol
+	return &protocol
 }
 
-// give makes a new pool the listener's, whose protocol it must have, or else be one of TCP that tells of clients by the PROXY protocol.
-func (b *body) give(l *sdn.Listener, p poolSpec) {
-	if p.Protocol != 0 && p.Protocol != l.Protocol && b.err == nil {
+// isTimeout takes a timeout in milliseconds, a time.Duration. What Octavia has by default is the
+// SDN's own, 0.
+func isTimeout(usual int64) kind {
+	milliseconds := isNumber(0, longestTimeout)
+	return nullIs(time.Duration(0), func(b *body, name string) (any, bool) {
+		ms, given := milliseconds(b, name)
+		if !given || ms.(int64) == usual {
+			return time.Duration(0), given
+		}
+		return time.Duration(ms.(int64)) * time.Millisecond, true
+	})
+}
+
+// milliseconds shows a timeout. usual is what Octavia shows for the SDN's own.
+func milliseconds(d time.Duration, usual int) any {
+	if d == 0 {
+		return usual
+	}
+	return int(d.Milliseconds())
+}
+
+func commonOfListener(l *sdn.Listener) partCommon { return partCommon{&l.ID, &l.Name, &l.Tags} }
+
+var listenerNoun = partNoun[sdn.Listener]{
+	title: "listener", common: commonOfListener, all: listenersOf,
+	at: func(all *sdn.LoadBalancerSpec, id sdn.ID) *sdn.Listener {
+		for i := range all.Listeners {
+			if all.Listeners[i].ID == id {
+				return &all.Listeners[i]
+			}
+		}
+		return nil
+	},
+}
+
+func listenersOf(l sdn.LoadBalancer) []part[sdn.Listener] {
+	all := make([]part[sdn.Listener], len(l.Listeners))
+	for i, listener := range l.Listeners {
+		all[i] = part[sdn.Listener]{value: listener, of: l}
+	}
+	return all
+}
+
+var listenerAttributes = attributesOf(listenerFields)
+
+// listenerFields are the attributes of listeners, but not default_pool: see defaultPool.
+var listenerFields = append(partFields(commonOfListener, online), []partField[sdn.Listener]{
+	changeable("description", isDescription, showListenerDescription, describeListener),
+	{name: "loadbalancer_id", access: required | hookPost},
+	{name: "load_balancer_id", access: hookPost},
+	{name: "loadbalancers", show: func(p *part[sdn.Listener]) any { return []ref{{string(p.of.ID)}} }},
+	{name: "protocol", is: isBalanced, access: required, show: func(p *part[sdn.Listener]) any { return listenerProtocol(&p.value) },
+		post: edits(func(l *sdn.Listener, protocol sdn.Protocol) { l.Protocol = protocol })},
+	{name: "protocol_port", is: isInt(1, 65535), access: required, show: func(p *part[sdn.Listener]) any { return int(p.value.Port) },
+		post: edits(func(l *sdn.Listener, port int) { l.Port = uint16(port) })},
+	changeable("connection_limit", nullIs(-1, isInt(-1, most32)), showLimit,
+		func(l *sdn.Listener, limit int) { l.ConnectionLimit = max(limit, 0) }),
+	{name: "default_pool_id", access: hooked, show: showDefaultPool},
+	changeable("allowed_cidrs", isPrefixes, func(p *part[sdn.Listener]) any { return prefixTexts(p.value.Sources) },
+		func(l *sdn.Listener, sources []netip.Prefix) { l.Sources = sources }),
+	changeable("timeout_client_data", isTimeout(idleTimeout),
+		func(p *part[sdn.Listener]) any { return milliseconds(p.value.ClientTimeout, idleTimeout) },
+		func(l *sdn.Listener, d time.Duration) { l.ClientTimeout = d }),
+	changeable("timeout_member_data", isTimeout(idleTimeout),
+		func(p *part[sdn.Listener]) any { return milliseconds(p.value.MemberTimeout, idleTimeout) },
+		func(l *sdn.Listener, d time.Duration) { l.MemberTimeout = d }),
+	changeable("timeout_member_connect", isTimeout(connectTimeout),
+		func(p *part[sdn.Listener]) any { return milliseconds(p.value.ConnectTimeout, connectTimeout) },
+		func(l *sdn.Listener, d time.Duration) { l.ConnectTimeout = d }),
+	changeable("timeout_tcp_inspect", isTimeout(0),
+		func(p *part[sdn.Listener]) any { return milliseconds(p.value.InspectTimeout, 0) },
+		func(l *sdn.Listener, d time.Duration) { l.InspectTimeout = d }),
+	{name: "l7policies", show: func(*part[sdn.Listener]) any { return []ref{} }},
+	{name: "insert_headers", is: isUnset(), show: showHeaders, why: noSuchThing},
+	{name: "client_authentication", is: isUnset("NONE"), show: func(*part[sdn.Listener]) any { return "NONE" }, why: noSuchThing},
+	{name: "default_tls_container_ref", is: isUnset(), why: noSuchThing,
+		show: func(p *part[sdn.Listener]) any { return some(p.value.Certificate) }},
+	{name: "default_tls_container", is: isUnset(), why: noSuchThing},
+	{name: "sni_container_refs", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
+	{name: "sni_containers", is: isUnset(), why: noSuchThing},
+	{name: "client_ca_tls_container_ref", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
+	{name: "client_crl_container_ref", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
+	{name: "tls_ciphers", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
+	{name: "tls_versions", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
+	{name: "alpn_protocols", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
+	{name: "hsts_max_age", is: isUnset("0"), why: noSuchThing},
+	{name: "hsts_include_subdomains", is: isUnset(), why: noSuchThing},
+	{name: "hsts_preload", is: isUnset(), why: noSuchThing},
+}...)
+
+// showListenerDescription shows the Key, if there is one.
+func showListenerDescription(p *part[sdn.Listener]) any {
+	return cmp.Or(p.value.Key.String(), p.value.Description)
+}
+
+func describeListener(l *sdn.Listener, text string) {
+	if key, ok := sdn.ParseKey(text); ok {
+		l.Key, l.Description = key, ""
+	} else {
+		l.Key, l.Description = sdn.Key{}, text
+	}
+}
+
+func listenerProtocol(l *sdn.Listener) string {
+	switch {
+	case l.Certificate != "":
+		return "TERMINATED_HTTPS"
+	case l.ForwardedFor:
+		return "HTTP"
+	}
+	return balancedName(l.Protocol)
+}
+
+func showLimit(p *part[sdn.Listener]) any {
+	if p.value.ConnectionLimit <= 0 {
+		return -1
+	}
+	return p.value.ConnectionLimit
+}
+
+func showDefaultPool(p *part[sdn.Listener]) any {
+	if p.value.WithoutPool {
+		return nil
+	}
+	return some(string(p.value.Pool.ID))
+}
+
+func showHeaders(p *part[sdn.Listener]) any {
+	if p.value.ForwardedFor {
+		return map[string]string{"X-Forwarded-For": "true"}
+	}
+	return map[string]string{}
+}
+
+func (s *server) listeners() *partTable[sdn.Listener] {
+	t := listenerNoun.table(s)
+	t.member, t.collection, t.fields = "listener", "listeners", listenerFields
+	t.beforePost = s.beforeListener
+	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.Listener]) {
+		s.defaultPool(b, e, nil)
+		if e.whole != nil && !e.value.WithoutPool {
+			b.invalid("default_pool_id", "default_pool is given too")
+		}
+	}
+	t.checkPut = func(_ *call, b *body, _ *part[sdn.Listener], e *partEdit[sdn.Listener]) { b.poolOf(e) }
+	t.create = s.createListener
+	t.remove, t.removeIf = listenerNoun.remover(s, s.dropListener)
+	return t
+}
+
+// beforeListener reads the load balancer that a new listener is of.
+func (s *server) beforeListener(c *call, b *body, e *partEdit[sdn.Listener]) {
+	of := b.parent("loadbalancer_id", "load_balancer_id")
+	if b.err == nil {
+		balancer, err := s.loadBalancers().own(c, of)
+		b.fail(err)
+		e.of = balancer.LoadBalancer
+	}
+	if b.err != nil {
+		b.stop(b.err)
+		return
+	}
+	b.poolOf(e)
+	b.newListener(e)
+}
+
+// newListener reads what a new listener needs, before its attributes.
+func (b *body) newListener(e *partEdit[sdn.Listener]) {
+	b.ofProject(e.of.Project)
+	b.needs("protocol", "protocol_port")
+	e.value.WithoutPool = true
+}
+
+// listenerIn reads a listener in the tree of a load balancer, with its pool. named are the tree's
+// pools by name. The pool that the listener takes of them is removed.
+func (s *server) listenerIn(b *body, project string, named map[string]partEdit[sdn.Pool]) sdn.Listener {
+	var e partEdit[sdn.Listener]
+	e.of.Project = project
+	b.newListener(&e)
+	b.attributes(listenerAttributes, &e)
+	s.defaultPool(b, &e, named)
+	return e.value
+}
+
+// defaultPool reads the pool that is created with a listener.
+func (s *server) defaultPool(b *body, e *partEdit[sdn.Listener], named map[string]partEdit[sdn.Pool]) {
+	inner := b.sub("default_pool")
+	if inner == nil {
+		return
+	}
+	name, _ := inner.values["name"].(string)
+	pool, there := named[name]
+	if there && len(inner.values) == 1 {
+		delete(named, name)
+		inner.values = nil
+	} else {
+		pool = s.poolIn(inner, e.of.Project)
+	}
+	b.give(&e.value, pool)
+	b.took(inner)
+}
+
+// give makes a new pool that of a listener. It must have the listener's protocol, or TCP with the
+// PROXY protocol.
+func (b *body) give(l *sdn.Listener, p partEdit[sdn.Pool]) {
+	if p.value.Protocol != 0 && p.value.Protocol != l.Protocol && b.err == nil {
 		b.fail(errPoolProtocol(l.Protocol))
 	}
-	p.Pool.Protocol = 0
-	l.Pool, l.WithoutPool = p.Pool, false
+	send(l, p)
+}
+
+// send has a listener send to a new pool.
+func send(l *sdn.Listener, p partEdit[sdn.Pool]) {
+	l.Pool, l.WithoutPool = p.value, false
+	l.Pool.Protocol = 0 // that of the listener
 	l.ProxyProtocol, l.ProxyVersion = p.proxy > 0, p.proxy
 }
 
@@ -198,72 +301,8 @@ func errPoolProtocol(p sdn.Protocol) error {
 	return refuse(http.StatusBadRequest, "ProtocolMismatch", "Validation failure: The pool protocol is not valid while the listener protocol is '%s'.", balancedName(p))
 }
 
-// listener reads what can be changed of a listener into what it is so far.
-func (b *body) listener(l *sdn.Listener) {
-	b.blank("name", "description")
-	if name := b.text("name"); name != nil {
-		l.Name = *name
-	}
-	text := cmp.Or(l.Key.String(), l.Description)
-	b.partDescription(&text)
-	if key, is := sdn.ParseKey(text); is {
-		l.Key, l.Description = key, ""
-	} else {
-		l.Key, l.Description = sdn.Key{}, text
-	}
-	if b.null("connection_limit") {
-		l.ConnectionLimit = 0
-	} else if limit := b.integer("connection_limit", -1, most32); limit != nil {
-		l.ConnectionLimit = max(*limit, 0)
-	}
-	b.partTags(&l.Tags)
-	b.timeout("timeout_client_data", idleTimeout, &l.ClientTimeout)
-	b.timeout("timeout_member_data", idleTimeout, &l.MemberTimeout)
-	b.timeout("timeout_member_connect", connectTimeout, &l.ConnectTimeout)
-	b.timeout("timeout_tcp_inspect", 0, &l.InspectTimeout)
-	if sources := b.prefixes("allowed_cidrs"); sources != nil {
-		l.Sources = *sources
-	}
-	b.unset([]any{"NONE"}, "client_authentication")
-	b.unset([]any{"0"}, "hsts_max_age")
-	b.unset(nil, "insert_headers", "default_tls_container_ref", "default_tls_container", "sni_container_refs", "sni_containers", "client_ca_tls_container_ref", "client_crl_container_ref",
-		"tls_ciphers", "tls_versions", "alpn_protocols", "hsts_include_subdomains", "hsts_preload")
-}
-
-// timeout reads one in milliseconds. What is Octavia's at first is the SDN's.
-func (b *body) timeout(name string, usual int64, into *time.Duration) {
-	if b.null(name) {
-		*into = 0
-		return
-	}
-	if ms := b.number(name, 0, longestTimeout); ms != nil {
-		if *into = time.Duration(*ms) * time.Millisecond; *ms == usual {
-			*into = 0
-		}
-	}
-}
-
-func (s *server) specListener(c *call, b *body) listenerSpec {
-	b.required("loadbalancer_id", "protocol", "protocol_port")
-	out := listenerSpec{of: b.parent("loadbalancer_id", "load_balancer_id")}
-	if b.err != nil {
-		b.stop(b.err)
-		return out
-	}
-	of, err := s.loadBalancers().own(c, out.of)
-	if err != nil {
-		b.stop(err)
-		return out
-	}
-	out.pool = or(b.id("default_pool_id"))
-	out.Listener = s.listenerIn(b, of.Project, nil)
-	if out.pool != "" && !out.WithoutPool {
-		b.invalid("default_pool_id", "default_pool is given too")
-	}
-	return out
-}
-
-// parent reads the id of what a new object is to be below. The first name that is given counts; the others must be null.
+// parent reads the id of the object that a new one is below. The first of the names that is not
+// null counts.
 func (b *body) parent(names ...string) (id sdn.ID) {
 	for _, name := range names {
 		if said := or(b.id(name)); said != "" && id == "" {
@@ -280,32 +319,40 @@ func errSameListener(l sdn.Listener) error {
 	return refuse(http.StatusConflict, "DuplicateListenerEntry", "Another Listener on this Load Balancer is already using protocol %s and protocol_port %d", balancedName(l.Protocol), l.Port)
 }
 
-func (s *server) createListener(ctx context.Context, spec listenerSpec) (part[sdn.Listener], error) {
-	same := func(l sdn.Listener) bool { return l.Protocol == spec.Protocol && l.Port == spec.Port }
-	l, err := s.rewriteBalancer(ctx, spec.of, balancerChange{change: func(all *sdn.LoadBalancerSpec) error {
-		if slices.ContainsFunc(all.Listeners, same) {
-			return errSameListener(spec.Listener)
+// createListener adds a listener to its load balancer.
+func (s *server) createListener(ctx context.Context, e partEdit[sdn.Listener]) (part[sdn.Listener], error) {
+	same := func(l *sdn.Listener) bool { return l.Protocol == e.value.Protocol && l.Port == e.value.Port }
+	return listenerNoun.add(ctx, s, e.of.ID, func(all *sdn.LoadBalancerSpec) error {
+		if slices.ContainsFunc(all.Listeners, func(l sdn.Listener) bool { return same(&l) }) {
+			return errSameListener(e.value)
 		}
-		listener := spec.Listener
-		if spec.pool != "" {
-			if err := givePool(all, &listener, spec.pool); err != nil {
+		listener := e.value
+		if e.whole != nil {
+			if err := e.whole(all, &listener); err != nil {
 				return err
 			}
 		}
 		all.Listeners = append(all.Listeners, listener)
 		return nil
-	}})
-	if err != nil {
-		return part[sdn.Listener]{}, err
-	}
-	i := slices.IndexFunc(l.Listeners, same)
-	if i < 0 {
-		return part[sdn.Listener]{}, sdn.Conflict(sdn.Stale, "listener", "", "it was taken away at once")
-	}
-	return part[sdn.Listener]{l.Listeners[i], l}, nil
+	}, func(p *part[sdn.Listener]) bool { return same(&p.value) })
 }
 
-// givePool makes a pool that no listener sends to the listener's, which has none then or leaves its own free.
+// poolOf reads which existing pool a listener sends to. Null is none.
+func (b *body) poolOf(e *partEdit[sdn.Listener]) {
+	id := b.id("default_pool_id")
+	switch {
+	case id == nil:
+	case *id != "":
+		e.whole = func(all *sdn.LoadBalancerSpec, l *sdn.Listener) error { return givePool(all, l, *id) }
+	case !b.post:
+		e.whole = func(all *sdn.LoadBalancerSpec, l *sdn.Listener) error {
+			freePool(all, l)
+			return nil
+		}
+	}
+}
+
+// givePool makes a pool without a listener that of a listener, whose own pool becomes free.
 func givePool(all *sdn.LoadBalancerSpec, l *sdn.Listener, id sdn.ID) error {
 	if !l.WithoutPool && l.Pool.ID == id {
 		return nil
@@ -315,7 +362,10 @@ func givePool(all *sdn.LoadBalancerSpec, l *sdn.Listener, id sdn.ID) error {
 	case p == nil:
 		return sdn.NotFound("pool", id)
 	case of != nil:
-		return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "listener", Field: "default_pool_id", Detail: "the pool is another listener's, and one is of one listener here"}
+		return &sdn.Error{
+			Kind: sdn.KindUnsupported, Noun: "listener", Field: "default_pool_id",
+			Detail: "the pool is another listener's, and one is of one listener here",
+		}
 	}
 	taken := *p
 	if taken.Protocol != 0 && taken.Protocol != l.Protocol {
@@ -328,7 +378,7 @@ func givePool(all *sdn.LoadBalancerSpec, l *sdn.Listener, id sdn.ID) error {
 	return nil
 }
 
-// freePool takes a listener's pool away from it, and keeps it.
+// freePool takes a listener's pool from it. The pool stays, without a listener.
 func freePool(all *sdn.LoadBalancerSpec, l *sdn.Listener) {
 	if l.WithoutPool {
 		return
@@ -336,48 +386,19 @@ func freePool(all *sdn.LoadBalancerSpec, l *sdn.Listener) {
 	kept := l.Pool
 	kept.Protocol = l.Protocol
 	all.Pools = append(all.Pools, kept)
+	withoutPool(l)
+}
+
+// withoutPool makes a listener one that sends to no pool.
+func withoutPool(l *sdn.Listener) {
 	l.Pool, l.WithoutPool = sdn.Pool{}, true
 	l.ProxyProtocol, l.ProxyVersion = false, 0
 }
 
-func (s *server) changeListener(_ *call, b *body, l part[sdn.Listener]) listenerPatch {
-	b.ofProject(l.of.Project)
-	b.readOnly("protocol", "protocol_port", "loadbalancer_id", "load_balancer_id")
-	given := maps.Clone(b.values)
-	said := b.has("default_pool_id")
-	pool := or(b.id("default_pool_id"))
-	b.listener(new(sdn.Listener))
-	return listenerPatch{ifRevision: b.ifRevision, of: l.of.ID, change: func(all *sdn.LoadBalancerSpec, now *sdn.Listener) error {
-		again := &body{call: b.call, noun: b.noun, values: maps.Clone(given)}
-		again.listener(now)
-		switch {
-		case !said:
-		case pool == "":
-			freePool(all, now)
-		default:
-			return givePool(all, now, pool)
-		}
-		return nil
-	}}
-}
-
-// removeListener takes a listener away. Its pool stays, as with Octavia.
-func (s *server) removeListener(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	p, err := needPart(ctx, s, "listener", id, listenersOf, func(l sdn.Listener) sdn.ID { return l.ID })
-	if sdn.IsNotFound(err) {
-		return nil
+// dropListener removes a listener. Its pool stays, as in Octavia.
+func (s *server) dropListener(all *sdn.LoadBalancerSpec, id sdn.ID) {
+	if l := listenerNoun.at(all, id); l != nil && s.p.Capabilities().LoadBalancer.FreePools {
+		freePool(all, l)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = s.rewriteBalancer(ctx, p.of.ID, balancerChange{ifRevision: ifRevision, change: func(all *sdn.LoadBalancerSpec) error {
-		for i := range all.Listeners {
-			if all.Listeners[i].ID == id && s.p.Capabilities().LoadBalancer.FreePools {
-				freePool(all, &all.Listeners[i])
-			}
-		}
-		all.Listeners = slices.DeleteFunc(all.Listeners, func(l sdn.Listener) bool { return l.ID == id })
-		return nil
-	}})
-	return err
+	all.Listeners = slices.DeleteFunc(all.Listeners, func(l sdn.Listener) bool { return l.ID == id })
 }

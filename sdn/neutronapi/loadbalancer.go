@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -19,7 +18,7 @@ type ref struct {
 	ID string `json:"id"`
 }
 
-// balancerStatus is how far an object of Octavia's is. created_at and updated_at are null where the SDN does not know.
+// balancerStatus is the status of an object of Octavia. A time is null if the SDN does not know it.
 type balancerStatus struct {
 	ProvisioningStatus string  `json:"provisioning_status"`
 	OperatingStatus    string  `json:"operating_status"`
@@ -51,45 +50,20 @@ type LoadBalancer struct {
 	Zone           *string         `json:"availability_zone"`
 }
 
-// AdditionalVIP is a further address of a load balancer: that of the other family.
+// AdditionalVIP is the address of the other family of a load balancer.
 type AdditionalVIP struct {
 	SubnetID  string `json:"subnet_id"`
 	IPAddress string `json:"ip_address"`
 	PortID    string `json:"port_id"`
 }
 
-// The statuses of Octavia's that there are here.
-const (
-	provisioned = "ACTIVE"
-	updating    = "PENDING_UPDATE"
-	online      = "ONLINE"
-	offline     = "OFFLINE"
-	noMonitor   = "NO_MONITOR"
-)
-
-// backendName is Octavia's name of a provider of load balancers; the SDN's default one has the name of the SDN's API.
+// backendName is Octavia's name of a provider of load balancers. The SDN's default one has the
+// name of the SDN's API.
 func backendName(backend string) string {
 	if backend == "" {
 		return Kuryr
 	}
 	return backend
-}
-
-func octaviaTime(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	text := t.UTC().Format("2006-01-02T15:04:05")
-	return &text
-}
-
-// balancerState is the status of a load balancer and of what is below it: it is applied as a whole.
-func balancerState(l sdn.LoadBalancer) balancerStatus {
-	s := balancerStatus{ProvisioningStatus: provisioned, OperatingStatus: online, AdminStateUp: true, CreatedAt: octaviaTime(l.Created), UpdatedAt: octaviaTime(l.Updated)}
-	if !l.Status.Ready {
-		s.ProvisioningStatus, s.OperatingStatus = updating, offline
-	}
-	return s
 }
 
 // balancer is a load balancer with the network of its first VIP.
@@ -98,47 +72,115 @@ type balancer struct {
 	network sdn.ID
 }
 
-func encodeLoadBalancer(b balancer) LoadBalancer {
-	common := encodeMeta(b.Meta)
-	out := LoadBalancer{
-		ID: common.ID, Name: common.Name, Description: common.Description, ProjectID: common.ProjectID, Tags: common.Tags, Revision: common.Revision, balancerStatus: balancerState(b.LoadBalancer),
-		VIPNetworkID: string(b.network), VIPGroups: ids(b.Groups), AdditionalVIPs: []AdditionalVIP{}, Listeners: []ref{}, Pools: []ref{}, Provider: backendName(b.Backend), FlavorID: optional(b.Flavor), Zone: optional(b.Zone),
+// first is the first VIP.
+func (b *balancer) first() sdn.VIP {
+	if len(b.VIPs) == 0 {
+		return sdn.VIP{}
 	}
+	return b.VIPs[0]
+}
+
+func showVIP(v sdn.VIP) string {
+	if !v.Addr.IsValid() {
+		return ""
+	}
+	return v.Addr.String()
+}
+
+func showMoreVIPs(b *balancer) any {
+	out := []AdditionalVIP{}
 	for i, v := range b.VIPs {
-		address := ""
-		if v.Addr.IsValid() {
-			address = v.Addr.String()
+		if i > 0 {
+			out = append(out, AdditionalVIP{string(v.Subnet), showVIP(v), string(v.Port)})
 		}
-		if i == 0 {
-			out.VIPAddress, out.VIPSubnetID, out.VIPPortID = address, string(v.Subnet), string(v.Port)
-			continue
-		}
-		out.AdditionalVIPs = append(out.AdditionalVIPs, AdditionalVIP{string(v.Subnet), address, string(v.Port)})
-	}
-	for _, l := range b.Listeners {
-		out.Listeners = append(out.Listeners, ref{string(l.ID)})
-	}
-	for _, p := range poolsOf(b.LoadBalancer) {
-		out.Pools = append(out.Pools, ref{string(p.ID)})
 	}
 	return out
 }
 
-// balancerChange is what is to become of a load balancer.
-type balancerChange = valueChange[sdn.LoadBalancerSpec]
+// refs names the objects that a list has.
+func refs[T any](all []T, id func(*T) sdn.ID) []ref {
+	out := make([]ref, len(all))
+	for i := range all {
+		out[i] = ref{string(id(&all[i]))}
+	}
+	return out
+}
 
-func (s *server) loadBalancers() *definition[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange] {
+type (
+	balancerChange = valueChange[sdn.LoadBalancerSpec]
+	// balancerPatch changes a load balancer. Its Patch is read after the tags.
+	balancerPatch struct {
+		valuePatch[sdn.LoadBalancerSpec]
+		tags *[]string
+	}
+)
+
+// balancerMeta are the attributes that load balancers show of their Meta.
+var balancerMeta = []metaField{
+	{"id", func(m sdn.Meta) any { return string(m.ID) }},
+	{"name", func(m sdn.Meta) any { return m.Name }},
+	{"description", func(m sdn.Meta) any { return describe(m) }},
+	{"project_id", func(m sdn.Meta) any { return m.Project }},
+	{"tags", func(m sdn.Meta) any { return m.Tags }},
+	{"kuryr:revision_number", func(m sdn.Meta) any { return m.Revision }},
+}
+
+func (s *server) loadBalancers() *table[balancer, sdn.LoadBalancerSpec, balancerPatch] {
+	type N = balancer
+	type S = sdn.LoadBalancerSpec
+	type P = balancerPatch
 	remove, removeIf := s.checked(sdn.NounLoadBalancer, func(context.Context, sdn.ID) error { return nil }, s.p.DeleteLoadBalancer)
-	return &definition[balancer, LoadBalancer, sdn.LoadBalancerSpec, balancerChange]{
-		Resource: LoadBalancers, title: "load balancer",
-		meta: func(b balancer) sdn.Meta { return b.Meta }, get: s.loadBalancer, encode: encodeLoadBalancer,
-		find: s.findLoadBalancers,
-		spec: s.specLoadBalancer, patch: s.changeLoadBalancer, create: s.createLoadBalancer,
-		update: func(ctx context.Context, id sdn.ID, by balancerChange) (balancer, error) {
-			l, err := s.rewriteBalancer(ctx, id, by)
+	base := func(x *S) *sdn.Base { return &x.Base }
+	return &table[N, S, P]{
+		member: "loadbalancer", collection: "loadbalancers", title: "load balancer",
+		meta: func(n *N) sdn.Meta { return n.Meta }, shows: balancerMeta,
+		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
+		fields: append(statusFields[N, S, P](func(n *N) *sdn.LoadBalancer { return &n.LoadBalancer }, online), []field[N, S, P]{
+			{name: "vip_address", access: hookPost, show: func(n *N) any { return showVIP(n.first()) }},
+			{name: "vip_subnet_id", access: hookPost, show: func(n *N) any { return string(n.first().Subnet) }},
+			{name: "vip_network_id", access: hookPost, show: func(n *N) any { return string(n.network) }},
+			{name: "vip_port_id", is: isUnset(), show: func(n *N) any { return string(n.first().Port) }, why: noSuchThing},
+			{name: "vip_qos_policy_id", is: isUnset(), show: null[N], why: noSuchThing},
+			{name: "vip_vnic_type", is: isUnset(), why: noSuchThing},
+			{name: "vip_sg_ids", is: kindOf((*body).vipGroups), show: func(n *N) any { return n.Groups },
+				post: set(func(x *S) *[]sdn.ID { return &x.Groups }),
+				put:  func(p *P, v any) { p.change = func(x *S) { x.Groups = v.([]sdn.ID) } }},
+			{name: "additional_vips", access: hookPost, show: showMoreVIPs},
+			{name: "listeners", access: hookPost, show: func(n *N) any {
+				return refs(n.Listeners, func(l *sdn.Listener) sdn.ID { return l.ID })
+			}},
+			{name: "pools", access: hookPost, show: func(n *N) any {
+				return refs(poolsOf(n.LoadBalancer), func(p *part[sdn.Pool]) sdn.ID { return p.value.ID })
+			}},
+			{name: "provider", is: isOptional, show: func(n *N) any { return backendName(n.Backend) },
+				post: func(x *S, v any) {
+					if provider := v.(string); provider != Kuryr {
+						x.Backend = provider
+					}
+				}},
+			{name: "flavor_id", is: isOptional, show: func(n *N) any { return some(n.Flavor) },
+				post: set(func(x *S) *string { return &x.Flavor })},
+			{name: "availability_zone", is: isOptional, show: func(n *N) any { return some(n.Zone) },
+				post: set(func(x *S) *string { return &x.Zone })},
+		}...),
+		get: s.loadBalancer, find: s.findLoadBalancers, canDelete: childless,
+		beforePost: func(_ *call, b *body, _ *S) { b.blank("name") },
+		checkPost:  s.checkLoadBalancer,
+		beforePut: func(_ *call, b *body, _ *N, p *P) {
+			b.blank("name")
+			b.readOnly("vip_port_id", "vip_vnic_type", "loadbalancer_id")
+			p.tags = b.newTags()
+		},
+		checkPut: func(_ *call, b *body, n *N, p *P) {
+			p.Tags = p.tags
+			p.clearing = b.clearing("load balancer", n.Meta, p.Patch)
+		},
+		create: s.createLoadBalancer,
+		update: func(ctx context.Context, id sdn.ID, p P) (N, error) {
+			l, err := s.rewriteBalancer(ctx, id, p.of(base))
 			return s.placed(ctx, l, err, nil)
 		},
-		canDelete: childless, remove: remove, removeIf: removeIf,
+		remove: remove, removeIf: removeIf,
 	}
 }
 
@@ -147,13 +189,14 @@ func (s *server) loadBalancer(ctx context.Context, id sdn.ID) (balancer, error) 
 	return s.placed(ctx, l, err, nil)
 }
 
-// placed finds the network of a load balancer's first VIP. What is known already is in seen, by subnet.
+// placed finds the network of a load balancer's first VIP. seen has the networks of subnets that
+// are known already.
 func (s *server) placed(ctx context.Context, l sdn.LoadBalancer, err error, seen map[sdn.ID]sdn.ID) (balancer, error) {
 	out := balancer{LoadBalancer: l}
-	if err != nil || len(l.VIPs) == 0 || l.VIPs[0].Subnet == "" {
+	subnet := out.first().Subnet
+	if err != nil || subnet == "" {
 		return out, err
 	}
-	subnet := l.VIPs[0].Subnet
 	network, known := seen[subnet]
 	if !known {
 		found, err := s.p.Subnet(ctx, subnet)
@@ -169,7 +212,9 @@ func (s *server) placed(ctx context.Context, l sdn.LoadBalancer, err error, seen
 }
 
 func (s *server) findLoadBalancers(ctx context.Context, f *filter) iter.Seq2[balancer, error] {
-	q := sdn.LoadBalancerQuery{Match: f.match(), Subnets: f.ids("vip_subnet_id"), Addresses: f.addrs("vip_address"), Ports: f.ids("vip_port_id")}
+	q := sdn.LoadBalancerQuery{
+		Match: f.match(), Subnets: f.ids("vip_subnet_id"), Addresses: f.addrs("vip_address"), Ports: f.ids("vip_port_id"),
+	}
 	seen := map[sdn.ID]sdn.ID{}
 	return func(yield func(balancer, error) bool) {
 		for l, err := range s.p.FindLoadBalancers(ctx, q) {
@@ -190,15 +235,19 @@ func (s *server) createLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSp
 	return s.placed(ctx, l, err, nil)
 }
 
-// rewriteBalancer applies a change to a load balancer as it is.
+// rewriteBalancer applies a change to the present value of a load balancer.
 func (s *server) rewriteBalancer(ctx context.Context, id sdn.ID, by balancerChange) (sdn.LoadBalancer, error) {
 	return changeValue(ctx, s, sdn.NounLoadBalancer, id, by, s.p.LoadBalancer, func(l sdn.LoadBalancer) (sdn.LoadBalancerSpec, sdn.Meta) {
-		return sdn.LoadBalancerSpec{ID: l.ID, IfRevision: l.Revision, VIPs: l.VIPs, Listeners: slices.Clone(l.Listeners), Pools: slices.Clone(l.Pools), Backend: l.Backend, Flavor: l.Flavor, Zone: l.Zone}, l.Meta
+		return sdn.LoadBalancerSpec{
+			ID: l.ID, IfRevision: l.Revision, VIPs: l.VIPs, Listeners: slices.Clone(l.Listeners), Pools: slices.Clone(l.Pools),
+			Backend: l.Backend, Flavor: l.Flavor, Zone: l.Zone,
+		}, l.Meta
 	}, s.p.ApplyLoadBalancer)
 }
 
-// childless refuses to delete a load balancer along with what is below it, unless the request says cascade.
-func childless(c *call, b balancer) (bool, error) {
+// childless refuses to delete a load balancer that has listeners or pools, unless the request says
+// cascade.
+func childless(c *call, b *balancer) (bool, error) {
 	cascade := false
 	if text := c.URL.Query().Get("cascade"); text != "" {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// blank makes texts that are null empty: a null is Octavia's word for what an attribute is at first.
+// blank makes texts that are null empty. In Octavia null is the default of an attribute.
 func (b *body) blank(names ...string) {
 	for _, name := range names {
 		if value, given := b.values[name]; given && value == nil {
@@ -18,98 +18,44 @@ func (b *body) blank(names ...string) {
 	}
 }
 
-// unset takes attributes that here can only be what they are at first: null, empty or a value of anyway.
-func (b *body) unset(anyway []any, names ...string) {
-	for _, name := range names {
-		value, given := b.take(name)
-		if !given || value == nil {
-			continue
-		}
-		empty := value == "" || value == false
-		if items, is := value.([]any); is {
-			empty = len(items) == 0
-		}
-		if items, is := value.(map[string]any); is {
-			empty = len(items) == 0
-		}
-		for _, v := range anyway {
-			empty = empty || text(value) == v
-		}
-		if !empty {
-			b.unsupported(name, "the load balancers here have no such thing")
-		}
-	}
-}
-
-// partDescription reads the description of what is below a load balancer.
-func (b *body) partDescription(into *string) {
-	if description := b.description(*into); description != nil {
-		*into = *description
-	}
-}
-
-// enabled refuses to switch something off.
-func (b *body) enabled() {
-	if !b.null("admin_state_up") {
-		b.only("admin_state_up", true, "load balancers and what is below them cannot be switched off")
-	}
-}
-
-// partTags reads the tags of what is below a load balancer into those it has so far.
-func (b *body) partTags(into *[]string) {
+// partTags takes the tags of a part of a load balancer.
+func (b *body) partTags(string) *[]string {
 	tags := b.newTags()
-	if tags == nil {
-		return
-	}
-	if len(*tags) > 0 && !b.server.p.Capabilities().LoadBalancer.PartTags {
+	if tags != nil && len(*tags) > 0 && !b.server.p.Capabilities().LoadBalancer.PartTags {
 		b.unsupported("tags", "load balancers have tags here, what is below them has none")
 	}
-	*into = *tags
+	return tags
 }
 
-// ofProject reads of what is below a load balancer what says only what is so anyway.
+// ofProject refuses another project for a part than the load balancer's.
 func (b *body) ofProject(project string) {
 	for _, name := range []string{"project_id", "tenant_id"} {
-		if !b.null(name) {
-			if p := b.text(name); p != nil && *p != project {
-				b.invalid(name, "'%s' is not the load balancer's project", *p)
-			}
+		if b.null(name) {
+			continue
+		}
+		if p := b.text(name); p != nil && *p != project {
+			b.invalid(name, "'%s' is not the load balancer's project", *p)
 		}
 	}
-	b.readOnly("id", "provisioning_status", "operating_status", "created_at", "updated_at", "loadbalancers", "l7policies")
-	b.enabled()
 }
 
-func (s *server) specLoadBalancer(c *call, b *body) sdn.LoadBalancerSpec {
-	b.blank("name", "description", "provider", "flavor_id", "availability_zone")
-	out := sdn.LoadBalancerSpec{Base: b.base()}
-	b.readOnly("provisioning_status", "operating_status")
-	b.enabled()
-	b.unset(nil, "vip_qos_policy_id", "vip_vnic_type", "vip_port_id")
-	if provider := or(b.text("provider")); provider != Kuryr {
-		out.Backend = provider
-	}
-	out.Flavor, out.Zone = string(or(b.id("flavor_id"))), or(b.text("availability_zone"))
-	out.Groups = s.vipGroups(b)
-	out.VIPs = s.vips(c, b)
-	var named map[string]poolSpec
-	if pools := objects(b, "pools", func(b *body) poolSpec { return s.poolIn(b, out.Project) }); pools != nil {
-		named = map[string]poolSpec{}
-		for _, p := range *pools {
-			if _, twice := named[p.Name]; twice || p.Name == "" {
-				b.invalid("pools", "each pool needs a name of its own here")
-			}
-			named[p.Name] = p
+// checkLoadBalancer reads the addresses of a new load balancer, and what is below it.
+func (s *server) checkLoadBalancer(c *call, b *body, x *sdn.LoadBalancerSpec) {
+	x.VIPs = s.vips(c, b)
+	named := map[string]partEdit[sdn.Pool]{}
+	for _, p := range or(objects(b, "pools", func(b *body) partEdit[sdn.Pool] { return s.poolIn(b, x.Project) })) {
+		if _, twice := named[p.value.Name]; twice || p.value.Name == "" {
+			b.invalid("pools", "each pool needs a name of its own here")
 		}
+		named[p.value.Name] = p
 	}
-	if listeners := objects(b, "listeners", func(b *body) sdn.Listener { return s.listenerIn(b, out.Project, named) }); listeners != nil {
-		out.Listeners = *listeners
-		b.unique(out.Listeners)
-	}
+	x.Listeners = or(objects(b, "listeners", func(b *body) sdn.Listener { return s.listenerIn(b, x.Project, named) }))
+	b.unique(x.Listeners)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		out.Pools = append(out.Pools, b.free(named[name]))
+		p := named[name]
+		b.free(&p)
+		x.Pools = append(x.Pools, p.value)
 	}
-	return out
 }
 
 // unique refuses two listeners of one port and protocol.
@@ -127,22 +73,16 @@ func (b *body) unique(listeners []sdn.Listener) {
 	}
 }
 
-// vipGroups reads the security groups of the VIP.
-func (s *server) vipGroups(b *body) []sdn.ID {
-	if b.null("vip_sg_ids") {
-		return []sdn.ID{}
+// vipGroups takes the security groups of the VIP.
+func (b *body) vipGroups(name string) *[]sdn.ID {
+	groups := b.ids(name)
+	for _, id := range or(groups) {
+		_, _ = refer(b, id, b.server.securityGroups().need)
 	}
-	groups := b.ids("vip_sg_ids")
-	if groups == nil {
-		return nil
-	}
-	for _, id := range *groups {
-		_, _ = refer(b, id, s.securityGroups().need)
-	}
-	return *groups
+	return groups
 }
 
-// vips reads where clients are to connect.
+// vips reads the addresses that clients connect to.
 func (s *server) vips(c *call, b *body) []sdn.VIP {
 	for _, name := range []string{"vip_address", "vip_subnet_id", "vip_network_id", "additional_vips"} {
 		b.null(name)
@@ -163,7 +103,8 @@ func (s *server) vips(c *call, b *body) []sdn.VIP {
 	return append(all, or(more)...)
 }
 
-// vip reads an address. Of one that a network alone is said of the subnet is chosen as Octavia does: that which has the address, else the first of IPv4.
+// vip reads an address. If only its network is given, the subnet is chosen as in Octavia: the one
+// that contains the address, otherwise the first of IPv4.
 func (s *server) vip(c *call, b *body, subnetName, addressName string, network sdn.ID) sdn.VIP {
 	out := sdn.VIP{Subnet: or(b.id(subnetName))}
 	if network != "" && out.Subnet == "" {
@@ -199,7 +140,7 @@ func (s *server) vip(c *call, b *body, subnetName, addressName string, network s
 	return out
 }
 
-// subnetFor is the subnet of a network that a VIP is of.
+// subnetFor chooses the subnet of a VIP on a network.
 func (s *server) subnetFor(ctx context.Context, n sdn.Network, want netip.Addr) (sdn.ID, error) {
 	best := sdn.ID("")
 	for _, id := range n.Subnets {
@@ -222,27 +163,7 @@ func (s *server) subnetFor(ctx context.Context, n sdn.Network, want netip.Addr) 
 	return best, nil
 }
 
-func (s *server) changeLoadBalancer(_ *call, b *body, l balancer) balancerChange {
-	b.blank("name", "description")
-	b.readOnly("provisioning_status", "operating_status", "vip_address", "vip_subnet_id", "vip_network_id", "vip_port_id", "additional_vips", "provider", "flavor_id", "listeners", "pools", "loadbalancer_id")
-	b.enabled()
-	b.unset(nil, "vip_qos_policy_id")
-	tags := b.newTags()
-	groups := s.vipGroups(b)
-	p := b.changes(l.Meta)
-	p.Tags = tags
-	clearing, both := b.clearing("load balancer", l.Meta, p), groups != nil
-	return balancerChange{ifRevision: p.IfRevision, patch: clearing, both: both, change: func(spec *sdn.LoadBalancerSpec) error {
-		rebase(&spec.Base, p)
-		if tags != nil {
-			spec.Tags = *tags
-		}
-		spec.Groups = groups
-		return nil
-	}}
-}
-
-// newTags reads the whole new set of an object's tags; nil stays.
+// newTags reads the whole new set of an object's tags. nil leaves them.
 func (b *body) newTags() *[]string {
 	if b.null("tags") {
 		return &[]string{}

@@ -1,9 +1,9 @@
 package neutronapi
 
 import (
+	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -34,26 +34,67 @@ type PoolMember struct {
 // maxMembers is how many members a body may name for one pool.
 const maxMembers = 4096
 
-func encodeMember(p part[sdn.Member]) PoolMember {
-	m := p.value
-	out := PoolMember{ID: string(m.ID), Name: m.Name, ProjectID: p.of.Project, Tags: list(m.Tags), balancerStatus: balancerState(p.of), Address: m.Addr.Addr().String(), ProtocolPort: m.Addr.Port(),
-		SubnetID: optional(string(m.Subnet)), Weight: max(m.Weight, 1)}
-	if m.Drain {
-		out.Weight = 0
-	}
-	if out.OperatingStatus == online {
-		out.OperatingStatus = noMonitor
+func commonOfMember(m *sdn.Member) partCommon { return partCommon{&m.ID, &m.Name, &m.Tags} }
+
+// membersOf returns the members of a pool.
+func membersOf(p *part[sdn.Pool]) []part[sdn.Member] {
+	out := make([]part[sdn.Member], len(p.value.Members))
+	for i, m := range p.value.Members {
+		out[i] = part[sdn.Member]{value: m, of: p.of, pool: p.value.ID}
 	}
 	return out
 }
 
-// memberPatch changes a member.
-type memberPatch struct {
-	ifRevision int64
-	change     func(*sdn.Member)
+// memberNoun describes the members of one pool.
+func memberNoun(pool sdn.ID) *partNoun[sdn.Member] {
+	return &partNoun[sdn.Member]{
+		title: "member", common: commonOfMember,
+		all: func(l sdn.LoadBalancer) []part[sdn.Member] {
+			p, err := poolNoun.within(l, pool)
+			if err != nil {
+				return nil
+			}
+			return membersOf(&p)
+		},
+		at: func(all *sdn.LoadBalancerSpec, id sdn.ID) *sdn.Member {
+			p, _ := poolAt(all, pool)
+			if p == nil {
+				return nil
+			}
+			i := slices.IndexFunc(p.Members, func(m sdn.Member) bool { return m.ID == id })
+			if i < 0 {
+				return nil
+			}
+			p.Members = slices.Clone(p.Members) // the provider's own may not be changed
+			return &p.Members[i]
+		},
+	}
 }
 
-// serveMembers adds the members of pools, one by one and all at once.
+var memberAttributes = attributesOf(memberFields)
+
+// memberFields are the attributes of members. memberIn reads those that do not change.
+var memberFields = append(partFields(commonOfMember, noMonitor), []partField[sdn.Member]{
+	{name: "address", access: hookPost, show: func(p *part[sdn.Member]) any { return p.value.Addr.Addr().String() }},
+	{name: "ip_address", access: hookPost}, // the older name
+	{name: "protocol_port", access: hookPost, show: func(p *part[sdn.Member]) any { return int(p.value.Addr.Port()) }},
+	{name: "subnet_id", access: hookPost, show: func(p *part[sdn.Member]) any { return some(string(p.value.Subnet)) }},
+	changeable("weight", nullIs(1, isInt(0, 256)), showWeight,
+		func(m *sdn.Member, weight int) { m.Weight, m.Drain = weight, weight == 0 }),
+	{name: "backup", is: isUnset(), show: never[part[sdn.Member]], why: noSuchThing},
+	{name: "monitor_address", is: isUnset(), show: null[part[sdn.Member]], why: noSuchThing},
+	{name: "monitor_port", is: isUnset(), show: null[part[sdn.Member]], why: noSuchThing},
+	{name: "request_sni", is: isUnset(), why: noSuchThing},
+}...)
+
+func showWeight(p *part[sdn.Member]) any {
+	if p.value.Drain {
+		return 0
+	}
+	return max(p.value.Weight, 1)
+}
+
+// serveMembers adds the members of pools, one by one and all together.
 func (s *server) serveMembers() {
 	const path = "/pools/{pool}/members"
 	members := func(c *call) (*resource, error) {
@@ -64,132 +105,85 @@ func (s *server) serveMembers() {
 }
 
 // members are those of a pool.
-func (s *server) members(p part[pool]) *definition[part[sdn.Member], PoolMember, sdn.Member, memberPatch] {
-	type member = part[sdn.Member]
-	get := func(ctx context.Context, id sdn.ID) (member, error) {
-		now, err := s.pool(ctx, p.value.ID)
-		if err != nil {
-			return member{}, err
+func (s *server) members(p part[sdn.Pool]) *partTable[sdn.Member] {
+	n := memberNoun(p.value.ID)
+	t := n.table(s)
+	t.member, t.collection, t.fields = "member", "members", memberFields
+	t.find = func(_ context.Context, f *filter) iter.Seq2[part[sdn.Member], error] {
+		f.named = true
+		f.partTags()
+		return func(yield func(part[sdn.Member], error) bool) {
+			for _, m := range membersOf(&p) {
+				if !yield(m, nil) {
+					return
+				}
+			}
 		}
-		i := slices.IndexFunc(now.value.Members, func(m sdn.Member) bool { return m.ID == id })
-		if i < 0 {
-			return member{}, sdn.NotFound("member", id)
+	}
+	t.beforePost = func(c *call, b *body, e *partEdit[sdn.Member]) {
+		if !c.owns(p.of.Meta) {
+			b.fail(c.denied("it is another project's"))
 		}
-		return member{now.value.Members[i], now.of}, nil
+		s.beginMember(b, e, p.of.Project)
 	}
-	change := func(ctx context.Context, ifRevision int64, by func(*sdn.Pool) error) error {
-		_, err := s.changePool(ctx, p.of.ID, p.value.ID, ifRevision, by)
-		return err
-	}
-	remove := func(ctx context.Context, id sdn.ID, ifRevision int64) error {
-		return change(ctx, ifRevision, func(p *sdn.Pool) error {
-			p.Members = slices.DeleteFunc(p.Members, func(m sdn.Member) bool { return m.ID == id })
+	t.create = func(ctx context.Context, e partEdit[sdn.Member]) (part[sdn.Member], error) {
+		m := e.value
+		return n.add(ctx, s, p.of.ID, func(all *sdn.LoadBalancerSpec) error {
+			to, _ := poolAt(all, p.value.ID)
+			switch {
+			case to == nil:
+				return sdn.NotFound("pool", p.value.ID)
+			case slices.ContainsFunc(to.Members, func(o sdn.Member) bool { return o.Addr == m.Addr }):
+				return errSameMember(m.Addr)
+			}
+			to.Members = append(slices.Clone(to.Members), m)
 			return nil
+		}, func(o *part[sdn.Member]) bool { return o.value.Addr == m.Addr })
+	}
+	t.removeIf = func(ctx context.Context, id sdn.ID, revision int64) error {
+		return s.changePool(ctx, p.of.ID, p.value.ID, revision, func(p *sdn.Pool) {
+			p.Members = slices.DeleteFunc(p.Members, func(m sdn.Member) bool { return m.ID == id })
 		})
 	}
-	return &definition[member, PoolMember, sdn.Member, memberPatch]{
-		Resource: PoolMembers, title: "member",
-		meta: func(m member) sdn.Meta { return m.meta(m.value.ID, m.value.Name, m.value.Tags) },
-		get:  get, encode: encodeMember,
-		find: func(_ context.Context, f *filter) iter.Seq2[member, error] {
-			f.named = true
-			f.partTags()
-			return func(yield func(member, error) bool) {
-				for _, m := range p.value.Members {
-					if !yield(member{m, p.of}, nil) {
-						return
-					}
-				}
-			}
-		},
-		spec: func(c *call, b *body) sdn.Member {
-			if !c.owns(p.of.Meta) {
-				b.fail(c.denied("it is another project's"))
-			}
-			return s.memberIn(b, p.of.Project)
-		},
-		create: func(ctx context.Context, m sdn.Member) (member, error) {
-			err := change(ctx, 0, func(p *sdn.Pool) error {
-				if slices.ContainsFunc(p.Members, func(o sdn.Member) bool { return o.Addr == m.Addr }) {
-					return errSameMember(m.Addr)
-				}
-				p.Members = append(p.Members, m)
-				return nil
-			})
-			if err != nil {
-				return member{}, err
-			}
-			now, err := s.pool(ctx, p.value.ID)
-			for _, o := range now.value.Members {
-				if o.Addr == m.Addr {
-					return member{o, now.of}, nil
-				}
-			}
-			if err == nil {
-				err = sdn.Conflict(sdn.Stale, "member", "", "it was taken away at once")
-			}
-			return member{}, err
-		},
-		patch: func(_ *call, b *body, _ member) memberPatch {
-			b.readOnly("address", "protocol_port", "ip_address", "subnet_id")
-			b.ofProject(p.of.Project)
-			given := maps.Clone(b.values)
-			b.member(new(sdn.Member))
-			return memberPatch{b.ifRevision, func(m *sdn.Member) {
-				(&body{call: b.call, noun: b.noun, values: maps.Clone(given)}).member(m)
-			}}
-		},
-		update: func(ctx context.Context, id sdn.ID, by memberPatch) (member, error) {
-			err := change(ctx, by.ifRevision, func(p *sdn.Pool) error {
-				i := slices.IndexFunc(p.Members, func(m sdn.Member) bool { return m.ID == id })
-				if i < 0 {
-					return sdn.NotFound("member", id)
-				}
-				by.change(&p.Members[i])
-				return nil
-			})
-			if err != nil {
-				return member{}, err
-			}
-			return get(ctx, id)
-		},
-		remove: func(ctx context.Context, id sdn.ID) error { return remove(ctx, id, 0) }, removeIf: remove,
-	}
+	t.remove = func(ctx context.Context, id sdn.ID) error { return t.removeIf(ctx, id, 0) }
+	return t
 }
 
 func errSameMember(at netip.AddrPort) error {
 	return refuse(http.StatusConflict, "DuplicateMemberEntry", "Another member on this pool is already using ip %s on protocol_port %d", at.Addr(), at.Port())
 }
 
-// membersIn reads members; nil where there is nothing said of them.
-func (s *server) membersIn(b *body, project string) *[]sdn.Member {
-	members := objectsUpTo(b, "members", maxMembers, func(b *body) sdn.Member { return s.memberIn(b, project) })
-	if members == nil {
-		return nil
-	}
-	seen := make(map[netip.AddrPort]bool, len(*members))
-	for _, m := range *members {
-		if seen[m.Addr] {
-			b.fail(errSameMember(m.Addr))
+// membersIn reads members, nil for none given.
+func (s *server) membersIn(b *body, project string) *[]partEdit[sdn.Member] {
+	members := objectsUpTo(b, "members", maxMembers, func(b *body) partEdit[sdn.Member] { return s.memberIn(b, project) })
+	seen := map[netip.AddrPort]bool{}
+	for _, m := range or(members) {
+		if seen[m.value.Addr] {
+			b.fail(errSameMember(m.value.Addr))
 		}
-		seen[m.Addr] = true
+		seen[m.value.Addr] = true
 	}
 	return members
 }
 
-// memberIn reads a member.
-func (s *server) memberIn(b *body, project string) sdn.Member {
-	at, port := b.place()
-	out := sdn.Member{Addr: netip.AddrPortFrom(at, port), Subnet: or(b.id("subnet_id")), Weight: 1}
-	if out.Subnet != "" && !b.knows(out.Subnet) {
-		_, _ = refer(b, out.Subnet, s.subnets().need)
-	}
-	b.ofProject(project)
-	b.member(&out)
-	return out
+// memberIn reads a member in a list. Its edits say what changes of one that exists.
+func (s *server) memberIn(b *body, project string) (e partEdit[sdn.Member]) {
+	s.beginMember(b, &e, project)
+	b.attributes(memberAttributes, &e)
+	return e
 }
 
-// place reads where a member answers.
+// beginMember reads of a member what identifies it, and its subnet.
+func (s *server) beginMember(b *body, e *partEdit[sdn.Member], project string) {
+	at, port := b.place()
+	e.value = sdn.Member{Addr: netip.AddrPortFrom(at, port), Subnet: or(b.id("subnet_id")), Weight: 1}
+	if subnet := e.value.Subnet; subnet != "" && !b.knows(subnet) {
+		_, _ = refer(b, subnet, s.subnets().need)
+	}
+	b.ofProject(project)
+}
+
+// place reads the address and the port of a member.
 func (b *body) place() (netip.Addr, uint16) {
 	if b.has("ip_address") && !b.has("address") {
 		b.values["address"], _ = b.take("ip_address")
@@ -202,22 +196,8 @@ func (b *body) place() (netip.Addr, uint16) {
 	return or(b.addr("address")), uint16(or(b.integer("protocol_port", 1, 65535)))
 }
 
-// member reads what can be changed of a member into what it is so far.
-func (b *body) member(m *sdn.Member) {
-	b.blank("name")
-	if name := b.text("name"); name != nil {
-		m.Name = *name
-	}
-	b.partTags(&m.Tags)
-	if b.null("weight") {
-		m.Weight, m.Drain = 1, false
-	} else if weight := b.integer("weight", 0, 256); weight != nil {
-		m.Weight, m.Drain = *weight, *weight == 0
-	}
-	b.unset(nil, "backup", "monitor_address", "monitor_port", "request_sni")
-}
-
-// putMembers makes a pool's members those of the body, or has them too where it says additive_only. Of those that are there what is not said stays.
+// putMembers makes a pool's members those of the body, or adds them if the query says
+// additive_only. Members that exist keep what the body does not say.
 func (s *server) putMembers(w http.ResponseWriter, c *call) error {
 	p, err := s.pools().own(c, sdn.ID(c.PathValue("pool")))
 	if err != nil {
@@ -233,8 +213,7 @@ func (s *server) putMembers(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	items, ok := document["members"].([]any)
-	if !ok {
+	if _, ok := document["members"].([]any); !ok {
 		return badRequest("Invalid input for field/attribute members. Mandatory field missing.")
 	}
 	revision, err := c.condition("pool", p.of.Meta)
@@ -246,31 +225,28 @@ func (s *server) putMembers(w http.ResponseWriter, c *call) error {
 	if err := b.done(); err != nil {
 		return err
 	}
-	if _, err := s.changePool(c.ctx(), p.of.ID, p.value.ID, revision, func(p *sdn.Pool) error {
-		p.Members = mergeMembers(c, p.Members, *members, items, additive)
-		return nil
-	}); err != nil {
-		return err
+	err = s.changePool(c.ctx(), p.of.ID, p.value.ID, revision, func(p *sdn.Pool) {
+		p.Members = mergeMembers(p.Members, *members, additive)
+	})
+	if err == nil {
+		w.WriteHeader(http.StatusAccepted)
 	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	return err
 }
 
-// mergeMembers gives the members that a pool is to have; items are what was said of each wanted one.
-func mergeMembers(c *call, have, wanted []sdn.Member, items []any, additive bool) []sdn.Member {
+// mergeMembers returns the members that a pool shall have.
+func mergeMembers(have []sdn.Member, wanted []partEdit[sdn.Member], additive bool) []sdn.Member {
 	at := make(map[netip.AddrPort]sdn.Member, len(have))
 	for _, m := range have {
 		at[m.Addr] = m
 	}
 	out := make([]sdn.Member, 0, len(wanted))
-	for i, m := range wanted {
+	for _, w := range wanted {
+		m := w.value
 		if there, is := at[m.Addr]; is {
 			delete(at, m.Addr)
-			values, _ := items[i].(map[string]any)
-			if subnet := m.Subnet; subnet != "" {
-				there.Subnet = subnet
-			}
-			(&body{call: c, noun: "member", values: maps.Clone(values)}).member(&there)
+			there.Subnet = cmp.Or(m.Subnet, there.Subnet)
+			w.apply(&there)
 			m = there
 		}
 		out = append(out, m)

@@ -1,6 +1,7 @@
 package neutronapi
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -12,15 +13,20 @@ var octaviasOwn = map[string][2]string{
 	"/availabilityzoneprofiles": {"availability_zone_profile", "availability_zone_profiles"}, "/l7policies": {"l7policy", "l7policies"},
 }
 
+// providerAttributes are those of the only provider of load balancers.
+var providerAttributes = []attribute{
+	{name: "name", show: func(any) any { return backendName("") }},
+	{name: "description", show: func(any) any { return "The SDN's own load balancers." }},
+}
+
 // serveOctaviasOwn adds what Octavia has for its operators and for HTTP: clients look through it, and find nothing.
 func (s *server) serveOctaviasOwn() {
 	for path, names := range octaviasOwn {
 		s.serveEmpty(path, names)
 	}
 	s.read("/providers", func(w http.ResponseWriter, c *call) error {
-		view := view{fields: filled(c.URL.Query()["fields"])}
-		shown := view.of(map[string]string{"name": backendName(""), "description": "The SDN's own load balancers."})
-		writeJSON(w, http.StatusOK, map[string]any{"providers": []any{shown}})
+		shown := appendObject(nil, providerAttributes, nil, c.view())
+		writeJSON(w, http.StatusOK, map[string]any{"providers": []any{json.RawMessage(shown)}})
 		return nil
 	})
 	for path, name := range map[string]string{"flavor_capabilities": "flavor_capabilities", "availability_zone_capabilities": "availability_zone_capabilities"} {

@@ -1,9 +1,8 @@
 package neutronapi
 
 import (
+	"cmp"
 	"context"
-	"iter"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -46,154 +45,212 @@ type Persistence struct {
 	Granularity *string `json:"persistence_granularity"`
 }
 
-// sourceIP is the only kind of persistence that there is without HTTP.
+// sourceIP is the only kind of persistence without HTTP.
 const sourceIP = "SOURCE_IP"
 
-// defaultAlgorithm is what is shown of a pool of which the SDN chooses how members are.
-const defaultAlgorithm = string(sdn.RoundRobin)
-
-// proxies are the protocols of a pool of TCP whose members are told the client's address, by the version of the PROXY protocol.
+// proxies are Octavia's names of the PROXY protocol, by its version. A pool of TCP tells its members
+// the client's address by it.
 var proxies = map[int]string{1: "PROXY", 2: "PROXYV2"}
 
-func encodePool(p part[pool]) Pool {
-	v := p.value
-	out := Pool{
-		ID: string(v.ID), Name: v.Name, Description: v.Description, ProjectID: p.of.Project, Tags: list(v.Tags), balancerStatus: balancerState(p.of), Protocol: balancedName(v.protocol), Algorithm: string(v.Algorithm),
-		LoadBalancers: []ref{{string(p.of.ID)}}, Listeners: []ref{}, Members: []ref{}, Versions: []string{}, ALPN: []string{},
-	}
-	if v.proxy > 0 {
-		out.Protocol = proxies[v.proxy]
-	}
-	if out.Algorithm == "" {
-		out.Algorithm = defaultAlgorithm
-	}
-	if v.listener != "" {
-		out.Listeners = []ref{{string(v.listener)}}
-	}
-	if v.Affinity.ClientIP {
-		out.Persistence = &Persistence{Type: sourceIP}
-		if v.Affinity.Timeout > 0 {
-			seconds := int64(v.Affinity.Timeout / time.Second)
-			out.Persistence.Timeout = &seconds
-		}
-	}
-	for _, m := range v.Members {
-		out.Members = append(out.Members, ref{string(m.ID)})
-	}
-	if v.Health != nil {
-		out.MonitorID = optional(string(v.Health.ID))
-	}
-	return out
+// poolProtocol is the protocol of a pool: that of a listener, or the PROXY protocol over TCP.
+type poolProtocol struct {
+	sdn.Protocol
+	proxy int
 }
 
-func poolParts(l sdn.LoadBalancer) []part[pool] {
-	var all []part[pool]
-	for _, p := range poolsOf(l) {
-		all = append(all, part[pool]{p, l})
+func (b *body) poolProtocol(name string) *poolProtocol {
+	for version, proxy := range proxies {
+		if b.values[name] == proxy {
+			b.take(name)
+			return &poolProtocol{sdn.TCP, version}
+		}
+	}
+	if protocol := b.balanced(name); protocol != nil {
+		return &poolProtocol{Protocol: *protocol}
+	}
+	return nil
+}
+
+func commonOfPool(p *sdn.Pool) partCommon { return partCommon{&p.ID, &p.Name, &p.Tags} }
+
+var poolNoun = partNoun[sdn.Pool]{
+	title: "pool", common: commonOfPool, all: poolsOf,
+	at: func(all *sdn.LoadBalancerSpec, id sdn.ID) *sdn.Pool {
+		p, _ := poolAt(all, id)
+		return p
+	},
+}
+
+// poolsOf returns all pools of a load balancer.
+func poolsOf(l sdn.LoadBalancer) []part[sdn.Pool] {
+	var all []part[sdn.Pool]
+	for p, listener := range eachPool(&sdn.LoadBalancerSpec{Listeners: l.Listeners, Pools: l.Pools}) {
+		all = append(all, part[sdn.Pool]{value: *p, of: l, listener: listener})
 	}
 	return all
 }
 
-// poolSpec asks for a pool of a load balancer, or of one of its listeners.
-type poolSpec struct {
-	sdn.Pool
-	proxy        int // version of the PROXY protocol that is spoken to members, 0 for none
-	of, listener sdn.ID
-}
+var poolAttributes = attributesOf(poolFields)
 
-// poolPatch changes a pool.
-type poolPatch struct {
-	ifRevision int64
-	of         sdn.ID
-	change     func(*sdn.Pool) error
-}
-
-func (s *server) pool(ctx context.Context, id sdn.ID) (part[pool], error) {
-	return needPart(ctx, s, "pool", id, poolParts, func(p pool) sdn.ID { return p.ID })
-}
-
-func (s *server) pools() *definition[part[pool], Pool, poolSpec, poolPatch] {
-	return &definition[part[pool], Pool, poolSpec, poolPatch]{
-		Resource: Pools, title: "pool",
-		meta: func(p part[pool]) sdn.Meta { return p.meta(p.value.ID, p.value.Name, p.value.Tags) },
-		get:  s.pool, encode: encodePool,
-		find: func(ctx context.Context, f *filter) iter.Seq2[part[pool], error] {
-			return findParts(ctx, s, partQuery(f), poolParts)
-		},
-		spec: s.specPool, create: s.createPool,
-		patch: func(_ *call, b *body, p part[pool]) poolPatch {
-			b.ofProject(p.of.Project)
-			b.readOnly("protocol", "loadbalancer_id", "load_balancer_id", "listener_id", "listeners", "members", "healthmonitor", "healthmonitor_id")
-			given := maps.Clone(b.values)
-			b.pool(new(sdn.Pool))
-			return poolPatch{ifRevision: b.ifRevision, of: p.of.ID, change: func(now *sdn.Pool) error {
-				(&body{call: b.call, noun: b.noun, values: maps.Clone(given)}).pool(now)
-				return nil
-			}}
-		},
-		update: func(ctx context.Context, id sdn.ID, p poolPatch) (part[pool], error) {
-			if _, err := s.changePool(ctx, p.of, id, p.ifRevision, p.change); err != nil {
-				return part[pool]{}, err
-			}
-			return s.pool(ctx, id)
-		},
-		remove: func(ctx context.Context, id sdn.ID) error { return s.removePool(ctx, id, 0) }, removeIf: s.removePool,
-	}
-}
-
-// poolIn reads a pool, with members and health monitor where it is in a tree.
-func (s *server) poolIn(b *body, project string) poolSpec {
-	b.ofProject(project)
-	var out poolSpec
-	for version, name := range proxies {
-		if b.values["protocol"] == name {
-			b.take("protocol")
-			out.Protocol, out.proxy = sdn.TCP, version
+// poolFields are the attributes of pools. poolParts reads those of POST that are objects.
+var poolFields = append(partFields(commonOfPool, online), []partField[sdn.Pool]{
+	changeable("description", isDescription, func(p *part[sdn.Pool]) any { return p.value.Description },
+		func(p *sdn.Pool, text string) { p.Description = text }),
+	{name: "loadbalancer_id", access: hookPost},
+	{name: "load_balancer_id", access: hookPost},
+	{name: "listener_id", access: hookPost},
+	{name: "loadbalancers", show: func(p *part[sdn.Pool]) any { return []ref{{string(p.of.ID)}} }},
+	{name: "listeners", show: showListener},
+	{name: "protocol", is: kindOf((*body).poolProtocol), access: required, show: showPoolProtocol,
+		post: func(e *partEdit[sdn.Pool], v any) {
+			protocol := v.(poolProtocol)
+			e.value.Protocol, e.proxy = protocol.Protocol, protocol.proxy
+		}},
+	{name: "lb_algorithm", is: isWord(algorithms...), access: required, show: showAlgorithm,
+		post: edits(setAlgorithm), put: edits(setAlgorithm)},
+	changeable("session_persistence", kindOf((*body).persistence), showPersistence,
+		func(p *sdn.Pool, affinity sdn.Affinity) { p.Affinity = affinity }),
+	{name: "members", access: hookPost, show: func(p *part[sdn.Pool]) any {
+		return refs(p.value.Members, func(m *sdn.Member) sdn.ID { return m.ID })
+	}},
+	{name: "healthmonitor", access: hookPost},
+	{name: "healthmonitor_id", show: func(p *part[sdn.Pool]) any {
+		if p.value.Health == nil {
+			return nil
 		}
+		return some(string(p.value.Health.ID))
+	}},
+	{name: "tls_enabled", is: isUnset(), show: never[part[sdn.Pool]], why: noSuchThing},
+	{name: "tls_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
+	{name: "ca_tls_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
+	{name: "crl_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
+	{name: "tls_ciphers", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
+	{name: "tls_versions", is: isUnset(), show: empty[part[sdn.Pool]], why: noSuchThing},
+	{name: "alpn_protocols", is: isUnset(), show: empty[part[sdn.Pool]], why: noSuchThing},
+}...)
+
+// algorithms are how members are chosen here, the default first.
+var algorithms = []string{string(sdn.RoundRobin), string(sdn.LeastConns), string(sdn.SourceIP), string(sdn.SourceIPPort)}
+
+func setAlgorithm(p *sdn.Pool, algorithm string) { p.Algorithm = sdn.Algorithm(algorithm) }
+
+func showAlgorithm(p *part[sdn.Pool]) any { return cmp.Or(string(p.value.Algorithm), algorithms[0]) }
+
+func showListener(p *part[sdn.Pool]) any {
+	if p.listener == nil || p.listener.ID == "" {
+		return []ref{}
 	}
-	if out.proxy == 0 {
-		out.Protocol = b.balancedProtocol("protocol")
+	return []ref{{string(p.listener.ID)}}
+}
+
+func showPoolProtocol(p *part[sdn.Pool]) any {
+	switch l := p.listener; {
+	case l == nil:
+		return balancedName(p.value.Protocol)
+	case l.ProxyProtocol:
+		return proxies[max(l.ProxyVersion, 1)]
+	default:
+		return balancedName(l.Protocol)
 	}
-	if !b.has("lb_algorithm") {
-		b.invalid("lb_algorithm", "Mandatory field missing")
+}
+
+func showPersistence(p *part[sdn.Pool]) any {
+	affinity := p.value.Affinity
+	if !affinity.ClientIP {
+		return nil
 	}
-	b.pool(&out.Pool)
-	b.readOnly("listeners")
-	if members := s.membersIn(b, project); members != nil {
-		out.Members = *members
-	}
-	if inner := b.sub("healthmonitor"); inner != nil {
-		out.Health = new(sdn.HealthMonitor)
-		inner.ofProject(project)
-		inner.healthMonitor(out.Health)
-		b.took(inner)
+	out := Persistence{Type: sourceIP}
+	if affinity.Timeout > 0 {
+		seconds := int64(affinity.Timeout / time.Second)
+		out.Timeout = &seconds
 	}
 	return out
 }
 
-// pool reads what can be changed of a pool into what it is so far.
-func (b *body) pool(p *sdn.Pool) {
-	b.blank("name", "description")
-	if name := b.text("name"); name != nil {
-		p.Name = *name
+func (s *server) pools() *partTable[sdn.Pool] {
+	t := poolNoun.table(s)
+	t.member, t.collection, t.fields = "pool", "pools", poolFields
+	t.beforePost = s.beforePool
+	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.Pool]) {
+		s.poolParts(b, e)
+		if e.listener == nil {
+			b.free(e)
+		}
 	}
-	b.partDescription(&p.Description)
-	b.partTags(&p.Tags)
-	if algorithm := b.oneOf("lb_algorithm", string(sdn.RoundRobin), string(sdn.LeastConns), string(sdn.SourceIP), string(sdn.SourceIPPort)); algorithm != nil {
-		p.Algorithm = sdn.Algorithm(*algorithm)
-	}
-	if b.null("session_persistence") {
-		p.Affinity = sdn.Affinity{}
-	}
-	if inner := b.sub("session_persistence"); inner != nil {
-		p.Affinity = inner.persistence()
-		b.took(inner)
-	}
-	b.unset(nil, "tls_enabled", "tls_container_ref", "ca_tls_container_ref", "crl_container_ref", "tls_ciphers", "tls_versions", "alpn_protocols")
+	t.create = s.createPool
+	t.remove, t.removeIf = poolNoun.remover(s, func(all *sdn.LoadBalancerSpec, id sdn.ID) {
+		if _, l := poolAt(all, id); l != nil {
+			withoutPool(l)
+		}
+		all.Pools = slices.DeleteFunc(all.Pools, func(p sdn.Pool) bool { return p.ID == id })
+	})
+	return t
 }
 
-// persistence reads how clients keep their members; what is empty is that they do not.
-func (b *body) persistence() (a sdn.Affinity) {
+// beforePool reads the load balancer that a new pool is of, and the listener that sends to it.
+func (s *server) beforePool(c *call, b *body, e *partEdit[sdn.Pool]) {
+	var of sdn.ID
+	if id := or(b.id("listener_id")); id == "" {
+		of = b.parent("loadbalancer_id", "load_balancer_id")
+	} else {
+		of = or(b.id("loadbalancer_id"))
+		l, err := s.listeners().own(c, id)
+		b.fail(err)
+		if err == nil && of != "" && of != l.of.ID {
+			b.invalid("loadbalancer_id", "the listener is another load balancer's")
+		}
+		of, e.listener = l.of.ID, &l.value
+	}
+	if b.err == nil {
+		balancer, err := s.loadBalancers().own(c, of)
+		b.fail(err)
+		e.of = balancer.LoadBalancer
+	}
+	if b.err != nil {
+		b.stop(b.err)
+		return
+	}
+	b.ofProject(e.of.Project)
+}
+
+// poolIn reads a pool in the tree of a load balancer.
+func (s *server) poolIn(b *body, project string) (e partEdit[sdn.Pool]) {
+	e.of.Project = project
+	b.ofProject(project)
+	if !b.has("lb_algorithm") {
+		b.invalid("lb_algorithm", "Mandatory field missing")
+	}
+	b.attributes(poolAttributes, &e)
+	s.poolParts(b, &e)
+	return e
+}
+
+// poolParts reads the members and the health monitor that are created with a pool.
+func (s *server) poolParts(b *body, e *partEdit[sdn.Pool]) {
+	for _, m := range or(s.membersIn(b, e.of.Project)) {
+		e.value.Members = append(e.value.Members, m.value)
+	}
+	if inner := b.sub("healthmonitor"); inner != nil {
+		e.value.Health = inner.newMonitor(e.of.Project)
+		b.took(inner)
+	}
+}
+
+// persistence takes how clients keep their members. An empty one is none.
+func (b *body) persistence(name string) *sdn.Affinity {
+	if b.null(name) {
+		return &sdn.Affinity{}
+	}
+	inner := b.sub(name)
+	if inner == nil {
+		return nil
+	}
+	out := inner.affinity()
+	b.took(inner)
+	return &out
+}
+
+func (b *body) affinity() (a sdn.Affinity) {
 	if len(b.values) == 0 {
 		return a
 	}
@@ -201,8 +258,8 @@ func (b *body) persistence() (a sdn.Affinity) {
 	if kind := b.text("type"); kind != nil && *kind != sourceIP {
 		b.unsupported("session_persistence", "'"+*kind+"' needs HTTP, which is not balanced here; "+sourceIP+" is")
 	}
-	b.unset(nil, "cookie_name")
-	b.unset([]any{"255.255.255.255"}, "persistence_granularity")
+	b.unset("cookie_name")
+	b.unset("persistence_granularity", "255.255.255.255")
 	a.ClientIP = true
 	if !b.null("persistence_timeout") {
 		a.Timeout = time.Duration(or(b.number("persistence_timeout", 1, longestTimeout/1000))) * time.Second
@@ -210,105 +267,42 @@ func (b *body) persistence() (a sdn.Affinity) {
 	return a
 }
 
-// free is a pool that no listener sends to: how it tells of clients is the listener's here.
-func (b *body) free(p poolSpec) sdn.Pool {
-	if p.proxy > 0 {
-		b.unsupported("protocol", "a pool of the protocol "+proxies[p.proxy]+" must be a listener's")
+// free refuses a pool that must have a listener. How it tells its members of clients is the
+// listener's here.
+func (b *body) free(e *partEdit[sdn.Pool]) {
+	if e.proxy > 0 {
+		b.unsupported("protocol", "a pool of the protocol "+proxies[e.proxy]+" must be a listener's")
 	}
-	if p.Protocol == 0 {
+	if e.value.Protocol == 0 {
 		b.invalid("protocol", "Mandatory field missing")
 	}
-	return p.Pool
 }
 
-func (s *server) specPool(c *call, b *body) poolSpec {
-	b.required("protocol", "lb_algorithm")
-	listener := or(b.id("listener_id"))
-	of := sdn.ID("")
-	if listener == "" {
-		of = b.parent("loadbalancer_id", "load_balancer_id")
-	} else {
-		of = or(b.id("loadbalancer_id"))
-		l, err := s.listeners().own(c, listener)
-		switch {
-		case err != nil:
-			b.fail(err)
-		case of != "" && of != l.of.ID:
-			b.invalid("loadbalancer_id", "the listener is another load balancer's")
-		}
-		of = l.of.ID
-	}
-	if b.err != nil {
-		b.stop(b.err)
-		return poolSpec{}
-	}
-	balancer, err := s.loadBalancers().own(c, of)
-	if err != nil {
-		b.stop(err)
-		return poolSpec{}
-	}
-	out := s.poolIn(b, balancer.Project)
-	out.of, out.listener = of, listener
-	if listener == "" {
-		out.Pool = b.free(out)
-	}
-	return out
-}
-
-// createPool makes a pool a listener's that has none, or keeps it free.
-func (s *server) createPool(ctx context.Context, spec poolSpec) (part[pool], error) {
+// createPool adds a pool to a load balancer: that of a listener that has none, or a free one.
+func (s *server) createPool(ctx context.Context, e partEdit[sdn.Pool]) (part[sdn.Pool], error) {
 	before := map[sdn.ID]bool{}
-	l, err := s.rewriteBalancer(ctx, spec.of, balancerChange{change: func(all *sdn.LoadBalancerSpec) error {
+	return poolNoun.add(ctx, s, e.of.ID, func(all *sdn.LoadBalancerSpec) error {
 		clear(before)
-		for _, p := range poolsOf(sdn.LoadBalancer{Listeners: all.Listeners, Pools: all.Pools}) {
+		for p := range eachPool(all) {
 			before[p.ID] = true
 		}
-		if spec.listener == "" {
-			all.Pools = append(all.Pools, spec.Pool)
+		if e.listener == nil {
+			all.Pools = append(all.Pools, e.value)
 			return nil
 		}
-		i := slices.IndexFunc(all.Listeners, func(l sdn.Listener) bool { return l.ID == spec.listener })
+		l := listenerNoun.at(all, e.listener.ID)
 		switch {
-		case i < 0:
-			return sdn.NotFound("listener", spec.listener)
-		case !all.Listeners[i].WithoutPool:
+		case l == nil:
+			return sdn.NotFound("listener", e.listener.ID)
+		case !l.WithoutPool:
 			return refuse(http.StatusConflict, "DuplicatePoolEntry", "This Listener already has a default pool")
-		case spec.Protocol != all.Listeners[i].Protocol:
-			return errPoolProtocol(all.Listeners[i].Protocol)
+		case e.value.Protocol != l.Protocol:
+			return errPoolProtocol(l.Protocol)
 		}
-		given := spec.Pool
-		given.Protocol = 0
-		l := &all.Listeners[i]
-		l.Pool, l.WithoutPool = given, false
-		l.ProxyProtocol, l.ProxyVersion = spec.proxy > 0, spec.proxy
+		send(l, e)
 		return nil
-	}})
-	if err != nil {
-		return part[pool]{}, err
-	}
-	for _, p := range poolParts(l) {
-		if p.value.listener == spec.listener && !before[p.value.ID] {
-			return p, nil
-		}
-	}
-	return part[pool]{}, sdn.Conflict(sdn.Stale, "pool", "", "it was taken away at once")
-}
-
-func (s *server) removePool(ctx context.Context, id sdn.ID, ifRevision int64) error {
-	p, err := s.pool(ctx, id)
-	if err != nil {
-		if sdn.IsNotFound(err) {
-			err = nil
-		}
-		return err
-	}
-	_, err = s.rewriteBalancer(ctx, p.of.ID, balancerChange{ifRevision: ifRevision, change: func(all *sdn.LoadBalancerSpec) error {
-		if _, of := poolAt(all, id); of != nil {
-			of.Pool, of.WithoutPool = sdn.Pool{}, true
-			of.ProxyProtocol, of.ProxyVersion = false, 0
-		}
-		all.Pools = slices.DeleteFunc(all.Pools, func(p sdn.Pool) bool { return p.ID == id })
-		return nil
-	}})
-	return err
+	}, func(p *part[sdn.Pool]) bool {
+		same := (p.listener == nil) == (e.listener == nil) && (p.listener == nil || p.listener.ID == e.listener.ID)
+		return same && !before[p.value.ID]
+	})
 }
