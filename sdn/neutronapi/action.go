@@ -19,14 +19,21 @@ type action[T any] struct {
 type acting[T any] func(c *call, object T, revision int64) (any, error)
 
 // act serves an action of a resource.
-func (t *table[T, S, P]) act(s *server, name string, a action[T]) {
+func (t tableOf[T]) act(s *server, name string, a action[T]) {
+	t.table.act(s, name, action[any]{wrapped: a.wrapped, locked: a.locked, read: func(b *body) acting[any] {
+		do := a.read(b)
+		return func(c *call, object any, revision int64) (any, error) { return do(c, *object.(*T), revision) }
+	}})
+}
+
+func (t *table) act(s *server, name string, a action[any]) {
 	path := s.nouns + cmp.Or(t.path, t.collection) + "/{id}/" + name
 	s.handle(path, map[string]handler{http.MethodPut: func(w http.ResponseWriter, c *call) error {
 		document, err := c.document()
 		if err != nil {
 			return err
 		}
-		object, err := t.own(c, c.target())
+		object, err := t.resource().own(c, c.target())
 		if err != nil {
 			return err
 		}
@@ -48,11 +55,11 @@ func (t *table[T, S, P]) act(s *server, name string, a action[T]) {
 				return err
 			}
 			defer unlock()
-			if object, err = t.get(c.ctx(), c.target()); err != nil {
+			if object, err = t.get.call(c.ctx(), c.target()); err != nil {
 				return err
 			}
 		}
-		revision, err := c.condition(t.title, t.meta(&object))
+		revision, err := c.condition(t.title, t.meta(object))
 		if err != nil {
 			return err
 		}
@@ -65,6 +72,6 @@ func (t *table[T, S, P]) act(s *server, name string, a action[T]) {
 }
 
 // answer is an object as the call sees it, with the member's name around it.
-func (t *table[T, S, P]) answer(c *call, object *T) any {
-	return map[string]any{t.member: json.RawMessage(t.resource().append(nil, object, c.view()))}
+func (t *table) answer(c *call, object any) any {
+	return map[string]any{t.member: json.RawMessage(appendObject(nil, t.resource().prepare().all, object, c.view()))}
 }

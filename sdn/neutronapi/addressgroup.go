@@ -81,34 +81,35 @@ type (
 	addressGroupPatch  = valuePatch[sdn.AddressGroupSpec]
 )
 
-func (s *server) addressGroups() *table[sdn.AddressGroup, sdn.AddressGroupSpec, addressGroupPatch] {
+func (s *server) addressGroups() tableOf[sdn.AddressGroup] {
 	type N = sdn.AddressGroup
 	type S = sdn.AddressGroupSpec
 	type P = addressGroupPatch
 	base := func(x *S) *sdn.Base { return &x.Base }
-	return &table[N, S, P]{
+	t := &table{
 		member: "address_group", collection: "address_groups", path: "address-groups", title: "address group", noun: sdn.NounAddressGroup,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "addresses", is: isPrefixes, show: func(n *N) any { return prefixTexts(n.Prefixes) },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(base), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "addresses", is: isPrefixes, show: via(func(n *N) any { return prefixTexts(n.Prefixes) }),
 				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes })},
-			{name: "shared", show: never[N]}, // no group is given to other projects
+			{name: "shared", show: never}, // no group is given to other projects
 		},
-		get: s.p.AddressGroup,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.AddressGroup),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()})
-		},
-		checkPut: func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) },
-		create: func(ctx context.Context, x S) (N, error) {
+		}),
+		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) }),
+		create: creates(func(ctx context.Context, x S) (N, error) {
 			find := func(m sdn.Match) iter.Seq2[N, error] {
 				return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: m})
 			}
 			return unlessThere(ctx, s, "address group", x.Base, find, func() (N, error) { return s.p.ApplyAddressGroup(ctx, x) })
-		},
-		update: func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateAddressGroup(ctx, id, p.of(base)) },
+		}),
+		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateAddressGroup(ctx, id, p.of(base)) }),
 		remove: s.p.DeleteAddressGroup,
 	}
+	return tableOf[N]{t}
 }
 
 // updateAddressGroup applies a change to a group as it is.

@@ -40,26 +40,26 @@ type fullness struct {
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
 func (s *server) serveAvailability() {
 	type none = struct{}
-	t := &table[fullness, none, none]{
+	t := &table{
 		member: "network_ip_availability", collection: "network_ip_availabilities", path: "network-ip-availabilities", title: "network",
-		meta: func(f *fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} },
-		fields: []field[fullness, none, none]{
-			{name: "network_id", show: func(f *fullness) any { return f.shown.NetworkID }},
-			{name: "network_name", show: func(f *fullness) any { return f.shown.NetworkName }},
-			{name: "project_id", show: func(f *fullness) any { return f.shown.ProjectID }},
-			{name: "tenant_id", show: func(f *fullness) any { return f.shown.TenantID }},
-			{name: "total_ips", show: func(f *fullness) any { return f.shown.TotalIPs }},
-			{name: "used_ips", show: func(f *fullness) any { return f.shown.UsedIPs }},
-			{name: "subnet_ip_availability", show: func(f *fullness) any { return list(f.shown.Subnets) }},
+		meta: via(func(f *fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} }),
+		fields: []field{
+			{name: "network_id", show: via(func(f *fullness) any { return f.shown.NetworkID })},
+			{name: "network_name", show: via(func(f *fullness) any { return f.shown.NetworkName })},
+			{name: "project_id", show: via(func(f *fullness) any { return f.shown.ProjectID })},
+			{name: "tenant_id", show: via(func(f *fullness) any { return f.shown.TenantID })},
+			{name: "total_ips", show: via(func(f *fullness) any { return f.shown.TotalIPs })},
+			{name: "used_ips", show: via(func(f *fullness) any { return f.shown.UsedIPs })},
+			{name: "subnet_ip_availability", show: via(func(f *fullness) any { return list(f.shown.Subnets) })},
 		},
-		get: func(ctx context.Context, id sdn.ID) (fullness, error) {
+		get: got(func(ctx context.Context, id sdn.ID) (fullness, error) {
 			network, err := s.p.Network(ctx, id)
 			if err != nil {
 				return fullness{}, err
 			}
 			return s.fill(ctx, network, nil)
-		},
-		find: func(ctx context.Context, f *filter) iter.Seq2[fullness, error] {
+		}),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[fullness, error] {
 			q := sdn.NetworkQuery{Match: sdn.Match{After: f.after, IDs: f.ids("network_id"), Names: f.texts("network_name"), Projects: f.projects()}}
 			f.named = len(q.IDs) > 0
 			versions := f.texts("ip_version") // of the subnets that are counted
@@ -78,7 +78,7 @@ func (s *server) serveAvailability() {
 					}
 				}
 			}
-		},
+		}),
 	}
 	s.serve(t.resource())
 }

@@ -18,24 +18,24 @@ const ApplyBalancers = "kuryr-apply-load-balancer"
 const applyPath = "/loadbalancers/kuryr:apply"
 
 // appliedPools are the attributes of a pool with its members and its health monitor.
-var appliedPools = slices.Concat(poolAttributes, attributesOf([]partField[sdn.Pool]{
-	{name: "kuryr:members", show: func(p *part[sdn.Pool]) any { return showAll(memberAttributes, membersOf(p)) }},
-	{name: "kuryr:healthmonitor", show: func(p *part[sdn.Pool]) any {
+var appliedPools = slices.Concat(poolAttributes, []field{
+	{name: "kuryr:members", show: via(func(p *part[sdn.Pool]) any { return showAll(memberAttributes, membersOf(p)) })},
+	{name: "kuryr:healthmonitor", show: via(func(p *part[sdn.Pool]) any {
 		for _, h := range monitorOf(p) {
 			return json.RawMessage(appendObject(nil, monitorAttributes, &h, view{admin: true}))
 		}
 		return nil
-	}},
-}))
-
-// appliedFields are the attributes of what is below a load balancer.
-var appliedFields = attributesOf([]field[balancer, struct{}, struct{}]{
-	{name: "kuryr:listeners", show: func(b *balancer) any { return showAll(listenerAttributes, listenersOf(b.LoadBalancer)) }},
-	{name: "kuryr:pools", show: func(b *balancer) any { return showAll(appliedPools, poolsOf(b.LoadBalancer)) }},
+	})},
 })
 
+// appliedFields are the attributes of what is below a load balancer.
+var appliedFields = []field{
+	{name: "kuryr:listeners", show: via(func(b *balancer) any { return showAll(listenerAttributes, listenersOf(b.LoadBalancer)) })},
+	{name: "kuryr:pools", show: via(func(b *balancer) any { return showAll(appliedPools, poolsOf(b.LoadBalancer)) })},
+}
+
 // showAll shows parts with these attributes.
-func showAll[V any](attributes []attribute, parts []part[V]) json.RawMessage {
+func showAll[V any](attributes []field, parts []part[V]) json.RawMessage {
 	out := json.RawMessage{'['}
 	for i := range parts {
 		if i > 0 {
@@ -49,7 +49,7 @@ func showAll[V any](attributes []attribute, parts []part[V]) json.RawMessage {
 // applyBalancer applies the body, that of a POST, to the load balancer whose Key is the description.
 // It is created if there is none. Applying the same body again changes nothing.
 func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
-	r := s.loadBalancers().resource()
+	r := s.loadBalancers().resource().prepare()
 	document, err := c.document()
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 		return badRequest("One load balancer is applied at once")
 	}
 	b := &body{call: c, noun: r.member, values: values[0], post: true}
-	spec := r.readSpec(r, b).(sdn.LoadBalancerSpec)
+	spec := *r.readSpec(b).(*sdn.LoadBalancerSpec)
 	if b.key.IsZero() {
 		b.invalid("description", "must be the Key of the load balancer")
 	}
@@ -78,7 +78,7 @@ func (s *server) applyBalancer(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	c.made = append(c.made, string(l.ID))
-	shown := appendObject(nil, slices.Concat(r.fields, appliedFields), &placed, view{admin: true})
+	shown := appendObject(nil, slices.Concat(r.all, appliedFields), &placed, view{admin: true})
 	writeJSON(w, http.StatusOK, map[string]any{r.member: json.RawMessage(shown)})
 	return nil
 }

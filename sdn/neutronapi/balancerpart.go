@@ -42,21 +42,20 @@ func (e *partEdit[V]) apply(v *V) {
 	}
 }
 
-type (
-	partField[V any] = field[part[V], partEdit[V], partEdit[V]]
-	partTable[V any] = table[part[V], partEdit[V], partEdit[V]]
-)
-
 // edits makes a field's post or put of a function that stores a checked value.
-func edits[V, X any](store func(*V, X)) func(*partEdit[V], any) {
-	return func(e *partEdit[V], value any) {
-		e.edit(func(v *V) { store(v, value.(X)) })
+//
+//go:noinline
+func edits[V, X any](store func(*V, X)) func(into, value any) {
+	return func(into, value any) {
+		into.(*partEdit[V]).edit(func(v *V) { store(v, value.(X)) })
 	}
 }
 
 // changeable is an attribute that new parts can have and that can be changed.
-func changeable[V, X any](name string, is kind, show func(*part[V]) any, store func(*V, X)) partField[V] {
-	return partField[V]{name: name, is: is, show: show, post: edits(store), put: edits(store)}
+//
+//go:noinline
+func changeable[V, X any](name string, is kind, show func(*part[V]) any, store func(*V, X)) field {
+	return field{name: name, is: is, show: via(show), post: edits(store), put: edits(store)}
 }
 
 // partCommon is what all parts have.
@@ -68,13 +67,13 @@ type partCommon struct {
 
 // partFields are the attributes that all parts have. online is the operating status of a part that
 // is ready.
-func partFields[V any](common func(*V) partCommon, online string) []partField[V] {
-	return append(statusFields[part[V], partEdit[V], partEdit[V]](func(p *part[V]) *sdn.LoadBalancer { return &p.of }, online),
-		partField[V]{name: "id", show: func(p *part[V]) any { return string(*common(&p.value).id) }},
+func partFields[V any](common func(*V) partCommon, online string) []field {
+	return append(statusFields(func(p *part[V]) *sdn.LoadBalancer { return &p.of }, online),
+		field{name: "id", show: via(func(p *part[V]) any { return string(*common(&p.value).id) })},
 		changeable("name", isOptional, func(p *part[V]) any { return *common(&p.value).name },
 			func(v *V, name string) { *common(v).name = name }),
-		partField[V]{name: "project_id", access: hooked, show: func(p *part[V]) any { return p.of.Project }},
-		partField[V]{name: "tenant_id", access: hooked},
+		field{name: "project_id", access: hooked, show: via(func(p *part[V]) any { return p.of.Project })},
+		field{name: "tenant_id", access: hooked},
 		changeable("tags", kindOf((*body).partTags), func(p *part[V]) any { return *common(&p.value).tags },
 			func(v *V, tags []string) { *common(v).tags = tags }),
 	)
@@ -90,23 +89,23 @@ type partNoun[V any] struct {
 }
 
 // table returns what the tables of all parts have.
-func (n *partNoun[V]) table(s *server) *partTable[V] {
-	return &partTable[V]{
+func (n *partNoun[V]) table(s *server) tableOf[part[V]] {
+	return tableOf[part[V]]{&table{
 		title: n.title,
-		meta: func(p *part[V]) sdn.Meta {
+		meta: via(func(p *part[V]) sdn.Meta {
 			c := n.common(&p.value)
 			base := sdn.Base{Name: *c.name, Project: p.of.Project, Tags: *c.tags}
 			return sdn.Meta{ID: *c.id, Base: base, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
-		},
-		get: func(ctx context.Context, id sdn.ID) (part[V], error) { return n.get(ctx, s, id) },
-		find: func(ctx context.Context, f *filter) iter.Seq2[part[V], error] {
+		}),
+		get: got(func(ctx context.Context, id sdn.ID) (part[V], error) { return n.get(ctx, s, id) }),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[part[V], error] {
 			return n.find(ctx, s, partQuery(f))
-		},
-		beforePut: func(_ *call, b *body, now *part[V], e *partEdit[V]) {
+		}),
+		beforePut: hookOn(func(_ *call, b *body, now *part[V], e *partEdit[V]) {
 			e.part, e.ifRevision = *now, b.ifRevision
 			b.ofProject(now.of.Project)
-		},
-		update: func(ctx context.Context, id sdn.ID, e partEdit[V]) (part[V], error) {
+		}),
+		update: updates(func(ctx context.Context, id sdn.ID, e partEdit[V]) (part[V], error) {
 			l, err := s.rewriteBalancer(ctx, e.of.ID, balancerChange{ifRevision: e.ifRevision, change: func(all *sdn.LoadBalancerSpec) error {
 				v := n.at(all, id)
 				if v == nil {
@@ -122,8 +121,8 @@ func (n *partNoun[V]) table(s *server) *partTable[V] {
 				return part[V]{}, err
 			}
 			return n.within(l, id)
-		},
-	}
+		}),
+	}}
 }
 
 // within returns the part with an id.

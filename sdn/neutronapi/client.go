@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// Resource names a resource in bodies. Its path is the collection with '-' for '_'.
+type Resource[E any] struct{ Member, Collection string }
+
 // Client asks a server of this API.
 type Client struct {
 	HTTP *http.Client

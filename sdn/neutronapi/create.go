@@ -25,17 +25,17 @@ func (r *resource) post(w http.ResponseWriter, c *call) error {
 	bodies := make([]*body, len(values))
 	for i, v := range values {
 		bodies[i] = &body{call: c, noun: r.member, values: v, post: true}
-		specs[i] = r.readSpec(r, bodies[i])
+		specs[i] = r.readSpec(bodies[i])
 		if err := bodies[i].done(); err != nil {
 			return err
 		}
 	}
-	created, err := r.create(c, bodies, specs)
+	created, err := r.make(c, bodies, specs)
 	if err != nil {
 		return err
 	}
 	for _, object := range created {
-		c.made = append(c.made, string(r.metaOf(object).ID))
+		c.made = append(c.made, string(r.meta(object).ID))
 	}
 	if bulk {
 		r.writeAll(w, c, http.StatusCreated, created, nil)
@@ -77,8 +77,8 @@ func (r *resource) bodies(document map[string]any) (values []map[string]any, bul
 	return values, bulk, nil
 }
 
-// create creates all objects or none.
-func (r *resource) create(c *call, bodies []*body, specs []any) ([]any, error) {
+// make creates all objects or none.
+func (r *resource) make(c *call, bodies []*body, specs []any) ([]any, error) {
 	existing, err := r.existing(c, bodies)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (r *resource) create(c *call, bodies []*body, specs []any) ([]any, error) {
 	}
 	var out []any
 	for _, spec := range specs {
-		object, err := r.createObject(c.ctx(), spec)
+		object, err := r.create.call(c.ctx(), spec)
 		if err != nil {
 			return nil, errors.Join(err, r.undo(c, out, existing))
 		}
@@ -110,11 +110,11 @@ func (r *resource) existing(c *call, bodies []*body) (map[sdn.ID]bool, error) {
 		return nil, nil
 	}
 	ids := map[sdn.ID]bool{}
-	for object, err := range r.findObjects(c.ctx(), newFilter(url.Values{"description": keys})) {
+	for object, err := range r.find(c.ctx(), newFilter(url.Values{"description": keys})) {
 		if err != nil {
 			return nil, err
 		}
-		ids[r.metaOf(object).ID] = true
+		ids[r.meta(object).ID] = true
 	}
 	return ids, nil
 }
@@ -128,7 +128,7 @@ func (r *resource) undo(c *call, created []any, existing map[sdn.ID]bool) error 
 	defer cancel()
 	var errs []error
 	for i := len(created) - 1; i >= 0; i-- {
-		if id := r.metaOf(created[i]).ID; !existing[id] && r.remove != nil {
+		if id := r.meta(created[i]).ID; !existing[id] && r.remove != nil {
 			errs = append(errs, r.remove(ctx, id))
 		}
 	}

@@ -32,8 +32,11 @@ func (r *resource) deletable(c *call, id sdn.ID) (sdn.Meta, error) {
 	if err != nil {
 		return sdn.Meta{}, err
 	}
-	m := r.metaOf(object)
-	may, err := r.isDeletable(c, object)
+	m := r.meta(object)
+	may := false
+	if r.canDelete != nil {
+		may, err = r.canDelete(c, object)
+	}
 	if err == nil && !may && !c.owns(m) {
 		err = c.denied("it is another project's")
 	}
@@ -46,8 +49,8 @@ func (r *resource) deleteAt(c *call, id sdn.ID, revision int64) error {
 	if revision != 0 && r.removeIf != nil {
 		return r.removeIf(c.ctx(), id, revision)
 	}
-	if conditional, ok := c.server.p.(sdn.ConditionalDelete); ok && revision != 0 && r.kind != "" {
-		return conditional.DeleteIf(c.ctx(), r.kind, id, revision)
+	if conditional, ok := c.server.p.(sdn.ConditionalDelete); ok && revision != 0 && r.noun != "" {
+		return conditional.DeleteIf(c.ctx(), r.noun, id, revision)
 	}
 	return r.remove(c.ctx(), id)
 }

@@ -6,21 +6,33 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A field is an attribute of a resource. T is the provider's object, S asks for a new one, and
-// P changes one.
-type field[T, S, P any] struct {
+// A field is an attribute of a resource. Its functions take the provider's object, the request for
+// a new object and the change of one by pointers that via and store give their types.
+type field struct {
 	name   string
 	is     kind // how a body's value is checked; nil if no body can have the attribute
 	access access
-	show   func(*T) any // nil: the attribute is only written
-	// post and put take a checked value, of the type that the kind gives. Without post the
+	show   func(object any) any // nil: the attribute is only written
+	// post and put store a checked value, of the type that the kind gives. Without post the
 	// attribute is refused in POST, without put it is read-only.
-	post func(*S, any)
-	put  func(*P, any)
+	post, put func(into, value any)
 	// why says why the SDN lacks what the attribute is for. A body may then have the value
 	// only, which by default is the zero value of the kind. The documentation lists these.
 	why  string
 	only any
+}
+
+// via and store make functions of any value from ones of a pointer. All pointers share one
+// compiled copy of them, which is why the fields have no type parameters.
+//
+//go:noinline
+func via[P, R any](f func(P) R) func(any) R {
+	return func(object any) R { return f(object.(P)) }
+}
+
+//go:noinline
+func store[P any](f func(P, any)) func(any, any) {
+	return func(into, value any) { f(into.(P), value) }
 }
 
 // access says who may use an attribute, and whether a new object needs it.
@@ -42,6 +54,8 @@ const (
 type kind func(b *body, name string) (value any, given bool)
 
 // kindOf makes a kind of a method of body. Its values are of type V.
+//
+//go:noinline
 func kindOf[V any](read func(*body, string) *V) kind {
 	return func(b *body, name string) (any, bool) {
 		v := read(b, name)
@@ -79,22 +93,30 @@ func isNull(b *body, name string) (any, bool) {
 }
 
 // isInt takes a whole number, an int. Both ends of the range belong to it.
+//
+//go:noinline
 func isInt(least, most int) kind {
 	return kindOf(func(b *body, name string) *int { return b.integer(name, least, most) })
 }
 
 // isNumber takes a whole number, an int64. Both ends of the range belong to it.
+//
+//go:noinline
 func isNumber(least, most int64) kind {
 	return kindOf(func(b *body, name string) *int64 { return b.number(name, least, most) })
 }
 
 // isWord takes one of a few words, a string.
+//
+//go:noinline
 func isWord(words ...string) kind {
 	return kindOf(func(b *body, name string) *string { return b.oneOf(name, words...) })
 }
 
 // orNull makes null say nothing, nullInPost only of a new object. nullInPut makes null the
 // empty text of a change.
+//
+//go:noinline
 func orNull(k kind) kind {
 	return func(b *body, name string) (any, bool) {
 		if b.null(name) {
@@ -123,67 +145,39 @@ func nullInPut(k kind) kind {
 }
 
 // set stores a checked value: post: set(func(s *S) *int { return &s.MTU }).
-func set[O, V any](at func(*O) *V) func(*O, any) {
-	return func(o *O, value any) { *at(o) = value.(V) }
+//
+//go:noinline
+func set[P, V any](at func(P) *V) func(any, any) {
+	return func(into, value any) { *at(into.(P)) = value.(V) }
 }
 
 // change stores a checked value in a patch: put: change(func(p *P) **int { return &p.MTU }).
-func change[O, V any](at func(*O) **V) func(*O, any) {
-	return func(o *O, value any) {
+//
+//go:noinline
+func change[P, V any](at func(P) **V) func(any, any) {
+	return func(into, value any) {
 		v := value.(V)
-		*at(o) = &v
+		*at(into.(P)) = &v
 	}
 }
 
 // setNot and changeNot store the opposite of a checked bool.
-func setNot[O any](at func(*O) *bool) func(*O, any) {
-	return func(o *O, value any) { *at(o) = !value.(bool) }
+//
+//go:noinline
+func setNot[P any](at func(P) *bool) func(any, any) {
+	return func(into, value any) { *at(into.(P)) = !value.(bool) }
 }
 
-func changeNot[O any](at func(*O) **bool) func(*O, any) {
-	return func(o *O, value any) {
+//go:noinline
+func changeNot[P any](at func(P) **bool) func(any, any) {
+	return func(into, value any) {
 		v := !value.(bool)
-		*at(o) = &v
+		*at(into.(P)) = &v
 	}
-}
-
-// An attribute is a field without its types, as the handlers use it.
-type attribute struct {
-	name   string
-	is     kind
-	access access
-	why    string
-	only   any
-	show   func(object any) any       // of a *T
-	post   func(spec, value any)      // of a *S
-	put    func(patch any, value any) // of a *P
-}
-
-// attributesOf returns fields without their types.
-func attributesOf[T, S, P any](fields []field[T, S, P]) []attribute {
-	out := make([]attribute, len(fields))
-	for i := range fields {
-		out[i] = fields[i].attribute()
-	}
-	return out
-}
-
-func (f *field[T, S, P]) attribute() attribute {
-	a := attribute{name: f.name, is: f.is, access: f.access, why: f.why, only: f.only}
-	if show := f.show; show != nil {
-		a.show = func(object any) any { return show(object.(*T)) }
-	}
-	if post := f.post; post != nil {
-		a.post = func(spec, value any) { post(spec.(*S), value) }
-	}
-	if put := f.put; put != nil {
-		a.put = func(patch, value any) { put(patch.(*P), value) }
-	}
-	return a
 }
 
 // privileges refuses attributes that only administrators may say.
-func (b *body) privileges(all []attribute) {
+func (b *body) privileges(all []field) {
 	forbidden := adminPut
 	if b.post {
 		forbidden = adminPost
@@ -196,7 +190,7 @@ func (b *body) privileges(all []attribute) {
 }
 
 // attributes reads all attributes of a resource into a spec or a patch.
-func (b *body) attributes(all []attribute, into any) {
+func (b *body) attributes(all []field, into any) {
 	for i := range all {
 		if b.has(all[i].name) {
 			b.attribute(&all[i], into)
@@ -205,28 +199,28 @@ func (b *body) attributes(all []attribute, into any) {
 }
 
 // attribute reads one attribute that the body has.
-func (b *body) attribute(a *attribute, into any) {
-	store, hook := a.put, hookPut
+func (b *body) attribute(a *field, into any) {
+	put, read := a.put, hookPut
 	if b.post {
-		store, hook = a.post, hookPost
+		put, read = a.post, hookPost
 	}
 	switch {
-	case a.access&hook != 0:
+	case a.access&read != 0:
 	case a.why != "":
 		if value, given := a.is(b, a.name); given && !a.allows(value) {
 			b.unsupported(a.name, a.why)
 		}
-	case store == nil:
+	case put == nil:
 		b.readOnly(a.name)
 	default:
 		if value, given := a.is(b, a.name); given {
-			store(into, value)
+			put(into, value)
 		}
 	}
 }
 
 // allows reports whether a value is the one that a body may have.
-func (a *attribute) allows(value any) bool {
+func (a *field) allows(value any) bool {
 	if a.only != nil {
 		return value == a.only
 	}
@@ -235,7 +229,7 @@ func (a *attribute) allows(value any) bool {
 }
 
 // needed names the attributes that a new object must have.
-func needed(all []attribute) (names []string) {
+func needed(all []field) (names []string) {
 	for _, a := range all {
 		if a.access&required != 0 {
 			names = append(names, a.name)
@@ -245,9 +239,9 @@ func needed(all []attribute) (names []string) {
 }
 
 // null, never and empty show what the SDN lacks.
-func null[T any](*T) any  { return nil }
-func never[T any](*T) any { return false }
-func empty[T any](*T) any { return []string{} }
+func null(any) any  { return nil }
+func never(any) any { return false }
+func empty(any) any { return []string{} }
 
 // some shows a zero value as null.
 func some[V comparable](v V) any {

@@ -31,42 +31,43 @@ func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 	}
 }
 
-func (s *server) floatingIPs() *table[sdn.FloatingIP, sdn.FloatingIPSpec, sdn.FloatingIPPatch] {
+func (s *server) floatingIPs() tableOf[sdn.FloatingIP] {
 	type N = sdn.FloatingIP
 	type S = sdn.FloatingIPSpec
 	type P = sdn.FloatingIPPatch
 	remove, removeIf := s.checked(sdn.NounFloatingIP, s.checkNoForwards, s.p.DeleteFloatingIP)
-	return &table[N, S, P]{
+	t := &table{
 		member: "floatingip", collection: "floatingips", title: "floating IP",
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "floating_network_id", is: isID, access: required, show: func(n *N) any { return string(n.Network) },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "floating_network_id", is: isID, access: required, show: via(func(n *N) any { return string(n.Network) }),
 				post: set(func(x *S) *sdn.ID { return &x.Network })},
-			{name: "floating_ip_address", is: isAddr, access: adminPost, show: func(n *N) any { return n.Address.String() },
+			{name: "floating_ip_address", is: isAddr, access: adminPost, show: via(func(n *N) any { return n.Address.String() }),
 				post: set(func(x *S) *netip.Addr { return &x.Address })},
 			{name: "subnet_id", is: isID, post: set(func(x *S) *sdn.ID { return &x.Subnet })},
-			{name: "port_id", access: hooked, show: func(n *N) any { return some(string(n.Target.Port)) }},
-			{name: "fixed_ip_address", access: hooked, show: func(n *N) any { return optionalAddr(n.Target.Addr) }},
-			{name: "router_id", show: func(n *N) any { return some(string(n.Router)) }},
-			{name: "status", show: func(n *N) any {
+			{name: "port_id", access: hooked, show: via(func(n *N) any { return some(string(n.Target.Port)) })},
+			{name: "fixed_ip_address", access: hooked, show: via(func(n *N) any { return optionalAddr(n.Target.Addr) })},
+			{name: "router_id", show: via(func(n *N) any { return some(string(n.Router)) })},
+			{name: "status", show: via(func(n *N) any {
 				if n.Target.Port == "" {
 					return string(sdn.PortDown)
 				}
 				return active
-			}},
+			})},
 			// The floating IP stands for an address of the host, see sdn.FloatingIPSpec.
 			{name: "kuryr:of_host", is: isBool, access: adminPost, post: set(func(x *S) *bool { return &x.OfHost })},
 		},
-		get: s.p.FloatingIP,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.FloatingIP),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindFloatingIPs(ctx, floatingIPQuery(f))
-		},
-		beforePost: func(_ *call, b *body, _ *S) { b.null("floating_ip_address") },
-		checkPost:  s.checkFloatingIP,
-		checkPut:   func(c *call, b *body, _ *N, p *P) { p.Target = s.target(c, b) },
-		create:     s.createFloatingIP, update: s.updateFloatingIP, remove: remove, removeIf: removeIf,
+		}),
+		beforePost: hook(func(_ *call, b *body, _ *S) { b.null("floating_ip_address") }),
+		checkPost:  hook(s.checkFloatingIP),
+		checkPut:   hookOn(func(c *call, b *body, _ *N, p *P) { p.Target = s.target(c, b) }),
+		create:     creates(s.createFloatingIP), update: updates(s.updateFloatingIP), remove: remove, removeIf: removeIf,
 	}
+	return tableOf[N]{t}
 }
 
 func (s *server) checkFloatingIP(c *call, b *body, spec *sdn.FloatingIPSpec) {

@@ -49,34 +49,34 @@ func (s *server) serveForwards() {
 }
 
 // forwards are the port forwardings of a floating IP. A change is the forwarding that is to be.
-func (s *server) forwards(fip sdn.FloatingIP) *table[sdn.Forward, sdn.Forward, sdn.Forward] {
+func (s *server) forwards(fip sdn.FloatingIP) tableOf[sdn.Forward] {
 	type F = sdn.Forward
 	all := func(ctx context.Context, ports []sdn.ID) iter.Seq2[F, error] {
 		return s.p.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{fip.ID}, Ports: ports})
 	}
-	return &table[F, F, F]{
+	t := &table{
 		member: "port_forwarding", collection: "port_forwardings", title: "port forwarding",
-		meta:   func(f *F) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} },
+		meta:   via(func(f *F) sdn.Meta { return sdn.Meta{ID: f.ID, Base: sdn.Base{Project: fip.Project}} }),
 		fields: forwardFields,
-		get: func(ctx context.Context, id sdn.ID) (F, error) {
+		get: got(func(ctx context.Context, id sdn.ID) (F, error) {
 			for f, err := range all(ctx, nil) {
 				if err != nil || f.ID == id {
 					return f, err
 				}
 			}
 			return F{}, sdn.NotFound("port forwarding", id)
-		},
-		find: func(ctx context.Context, f *filter) iter.Seq2[F, error] {
+		}),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[F, error] {
 			f.named = true
 			return all(ctx, f.ids("internal_port_id"))
-		},
-		checkPost: func(c *call, b *body, f *F) {
+		}),
+		checkPost: hook(func(c *call, b *body, f *F) {
 			b.project()
 			s.checkForward(c, b, f)
-		},
-		beforePut: func(_ *call, _ *body, now, f *F) { *f = *now },
-		checkPut:  func(c *call, b *body, _, f *F) { s.checkForward(c, b, f) },
-		create: func(ctx context.Context, f F) (F, error) {
+		}),
+		beforePut: hookOn(func(_ *call, _ *body, now, f *F) { *f = *now }),
+		checkPut:  hookOn(func(c *call, b *body, _, f *F) { s.checkForward(c, b, f) }),
+		create: creates(func(ctx context.Context, f F) (F, error) {
 			return s.alone(ctx, fip, f, func() (F, error) {
 				made, err := s.p.EnsureForwards(ctx, fip.ID, []F{f})
 				if err != nil {
@@ -84,16 +84,17 @@ func (s *server) forwards(fip sdn.FloatingIP) *table[sdn.Forward, sdn.Forward, s
 				}
 				return made[0], nil
 			})
-		},
-		update: func(ctx context.Context, _ sdn.ID, f F) (F, error) {
+		}),
+		update: updates(func(ctx context.Context, _ sdn.ID, f F) (F, error) {
 			changes, ok := s.p.(sdn.ForwardUpdate)
 			if !ok {
 				return f, sdn.Unsupported("port forwarding", "this SDN changes none: delete it and make another")
 			}
 			return s.alone(ctx, fip, f, func() (F, error) { return changes.UpdateForward(ctx, fip.ID, f) })
-		},
+		}),
 		remove: func(ctx context.Context, id sdn.ID) error { return s.p.DeleteForwards(ctx, fip.ID, []sdn.ID{id}) },
 	}
+	return tableOf[F]{t}
 }
 
 var (
@@ -109,8 +110,8 @@ var (
 )
 
 // forwardFields are the attributes of port forwardings. A port and a range of ports say the same.
-var forwardFields = []field[sdn.Forward, sdn.Forward, sdn.Forward]{
-	{name: "id", show: func(f *sdn.Forward) any { return string(f.ID) }},
+var forwardFields = []field{
+	{name: "id", show: via(func(f *sdn.Forward) any { return string(f.ID) })},
 	forwardField("protocol", required, isForwarded, func(f *sdn.Forward) any { return ipproto.Name(f.Protocol) },
 		set(func(f *sdn.Forward) *sdn.Protocol { return &f.Protocol })),
 	forwardField("external_port", 0, isPort, func(f *sdn.Forward) any { return single(f.External) }, setExternal),
@@ -118,11 +119,11 @@ var forwardFields = []field[sdn.Forward, sdn.Forward, sdn.Forward]{
 	forwardField("internal_port", 0, isPort, func(f *sdn.Forward) any { return single(f.Internal) }, setInternal),
 	forwardField("internal_port_range", 0, isPortRange, func(f *sdn.Forward) any { return rangeText(f.Internal) }, setInternal),
 	forwardField("internal_port_id", required, isID, func(f *sdn.Forward) any { return string(f.Target.Port) },
-		func(f *sdn.Forward, v any) {
+		store(func(f *sdn.Forward, v any) {
 			if port := v.(sdn.ID); port != f.Target.Port {
 				f.Target = sdn.Target{Port: port}
 			}
-		}),
+		})),
 	forwardField("internal_ip_address", 0, orNull(isAddr), func(f *sdn.Forward) any { return optionalAddr(f.Target.Addr) },
 		set(func(f *sdn.Forward) *netip.Addr { return &f.Target.Addr })),
 	forwardField("description", hooked, nil, func(f *sdn.Forward) any { return f.Description }, nil),
@@ -135,9 +136,9 @@ var (
 
 // forwardField is an attribute that POST and PUT store the same way.
 func forwardField(
-	name string, may access, is kind, show func(*sdn.Forward) any, store func(*sdn.Forward, any),
-) field[sdn.Forward, sdn.Forward, sdn.Forward] {
-	return field[sdn.Forward, sdn.Forward, sdn.Forward]{name: name, is: is, access: may, show: show, post: store, put: store}
+	name string, may access, is kind, show func(*sdn.Forward) any, store func(into, value any),
+) field {
+	return field{name: name, is: is, access: may, show: via(show), post: store, put: store}
 }
 
 // single shows a single port, and null for a range.

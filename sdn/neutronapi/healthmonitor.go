@@ -86,13 +86,13 @@ func isSeconds(b *body, name string) (any, bool) {
 	return time.Duration(n.(int64)) * time.Second, true
 }
 
-var monitorAttributes = attributesOf(monitorFields)
+var monitorAttributes = monitorFields
 
 // monitorFields are the attributes of health monitors.
-var monitorFields = append(partFields(commonOfMonitor, online), []partField[sdn.HealthMonitor]{
+var monitorFields = append(partFields(commonOfMonitor, online), []field{
 	{name: "pool_id", access: hookPost},
-	{name: "pools", show: func(p *part[sdn.HealthMonitor]) any { return []ref{{string(p.pool)}} }},
-	{name: "type", is: isWord(monitors...), show: func(p *part[sdn.HealthMonitor]) any { return p.value.Type },
+	{name: "pools", show: via(func(p *part[sdn.HealthMonitor]) any { return []ref{{string(p.pool)}} })},
+	{name: "type", is: isWord(monitors...), show: via(func(p *part[sdn.HealthMonitor]) any { return p.value.Type }),
 		post: edits(func(h *sdn.HealthMonitor, kind string) { h.Type = kind })},
 	changeable("delay", isSeconds, func(p *part[sdn.HealthMonitor]) any { return int(p.value.Interval / time.Second) },
 		func(h *sdn.HealthMonitor, d time.Duration) { h.Interval = d }),
@@ -102,13 +102,13 @@ var monitorFields = append(partFields(commonOfMonitor, online), []partField[sdn.
 		func(h *sdn.HealthMonitor, n int) { h.Rise = n }),
 	changeable("max_retries_down", nullIs(checkFailures, isInt(1, 10)), func(p *part[sdn.HealthMonitor]) any { return p.value.Fall },
 		func(h *sdn.HealthMonitor, n int) { h.Fall = n }),
-	{name: "url_path", access: hooked, show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, p.value.Path) }},
+	{name: "url_path", access: hooked, show: via(func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, p.value.Path) })},
 	{name: "http_method", is: isUnset(checkMethod), why: noSuchThing,
-		show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkMethod) }},
+		show: via(func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkMethod) })},
 	{name: "expected_codes", is: isUnset(checkCodes), why: noSuchThing,
-		show: func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkCodes) }},
-	{name: "http_version", is: isUnset(), show: null[part[sdn.HealthMonitor]], why: noSuchThing},
-	{name: "domain_name", is: isUnset(), show: null[part[sdn.HealthMonitor]], why: noSuchThing},
+		show: via(func(p *part[sdn.HealthMonitor]) any { return ifHTTP(p, checkCodes) })},
+	{name: "http_version", is: isUnset(), show: null, why: noSuchThing},
+	{name: "domain_name", is: isUnset(), show: null, why: noSuchThing},
 }...)
 
 // ifHTTP shows an attribute that only monitors of HTTP have.
@@ -119,10 +119,10 @@ func ifHTTP(p *part[sdn.HealthMonitor], text string) any {
 	return some(text)
 }
 
-func (s *server) healthMonitors() *partTable[sdn.HealthMonitor] {
+func (s *server) healthMonitors() tableOf[part[sdn.HealthMonitor]] {
 	t := monitorNoun.table(s)
 	t.member, t.collection, t.fields = "healthmonitor", "healthmonitors", monitorFields
-	t.find = func(ctx context.Context, f *filter) iter.Seq2[part[sdn.HealthMonitor], error] {
+	t.find = sought(func(ctx context.Context, f *filter) iter.Seq2[part[sdn.HealthMonitor], error] {
 		q := partQuery(f)
 		if pools := f.ids("pool_id"); len(pools) > 0 {
 			f.wants = append(f.wants, want{"pools", func(value any) bool {
@@ -134,11 +134,11 @@ func (s *server) healthMonitors() *partTable[sdn.HealthMonitor] {
 			}})
 		}
 		return monitorNoun.find(ctx, s, q)
-	}
-	t.beforePost = s.beforeMonitor
-	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) }
-	t.checkPut = func(_ *call, b *body, _ *part[sdn.HealthMonitor], e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) }
-	t.create = func(ctx context.Context, e partEdit[sdn.HealthMonitor]) (part[sdn.HealthMonitor], error) {
+	})
+	t.beforePost = hook(s.beforeMonitor)
+	t.checkPost = hook(func(_ *call, b *body, e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) })
+	t.checkPut = hookOn(func(_ *call, b *body, _ *part[sdn.HealthMonitor], e *partEdit[sdn.HealthMonitor]) { b.urlPath(e) })
+	t.create = creates(func(ctx context.Context, e partEdit[sdn.HealthMonitor]) (part[sdn.HealthMonitor], error) {
 		return monitorNoun.add(ctx, s, e.of.ID, func(all *sdn.LoadBalancerSpec) error {
 			p, _ := poolAt(all, e.pool)
 			switch {
@@ -150,7 +150,7 @@ func (s *server) healthMonitors() *partTable[sdn.HealthMonitor] {
 			p.Health = &e.value
 			return nil
 		}, func(p *part[sdn.HealthMonitor]) bool { return p.pool == e.pool })
-	}
+	})
 	t.remove, t.removeIf = monitorNoun.remover(s, func(all *sdn.LoadBalancerSpec, id sdn.ID) {
 		for p := range eachPool(all) {
 			if p.Health != nil && p.Health.ID == id {

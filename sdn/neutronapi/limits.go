@@ -40,16 +40,16 @@ func (s *server) serveLimits() {
 }
 
 // limitRules are the rules of one type of a policy.
-func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limitRule, limitRule] {
+func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 	type R = limitRule
-	return &table[R, R, R]{
+	t := &table{
 		member: kind + "_rule", collection: kind + "_rules", title: "QoS rule", fields: limitFields(p.ID, kind),
-		meta: func(r *R) sdn.Meta {
+		meta: via(func(r *R) sdn.Meta {
 			return sdn.Meta{ID: sdn.ID(r.id(p.ID)), Revision: p.Revision, Base: sdn.Base{Project: p.Project}}
-		},
-		shared: func(*call, *R) (bool, error) { return true, nil }, // who sees the policy
-		get:    func(_ context.Context, id sdn.ID) (R, error) { return findLimit(p.ID, p.Limits, kind, id) },
-		find: func(_ context.Context, f *filter) iter.Seq2[R, error] {
+		}),
+		shared: judged(func(*call, *R) (bool, error) { return true, nil }), // who sees the policy
+		get:    got(func(_ context.Context, id sdn.ID) (R, error) { return findLimit(p.ID, p.Limits, kind, id) }),
+		find: sought(func(_ context.Context, f *filter) iter.Seq2[R, error] {
 			f.named = true
 			return func(yield func(R, error) bool) {
 				for _, r := range limitRules(p.Limits) {
@@ -58,28 +58,28 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limi
 					}
 				}
 			}
-		},
-		beforePost: func(c *call, b *body, r *R) {
+		}),
+		beforePost: hook(func(c *call, b *body, r *R) {
 			b.fail(c.adminsOnly("create_policy_" + kind + "_rule"))
 			b.project()
 			if r.kind = kind; kind == bandwidthLimit {
 				r.direction = sdn.Egress
 			}
-		},
-		beforePut: func(c *call, b *body, now, r *R) {
+		}),
+		beforePut: hookOn(func(c *call, b *body, now, r *R) {
 			b.fail(c.adminsOnly("update_policy_" + kind + "_rule"))
 			b.project()
 			*r = *now
-		},
-		checkPut: func(_ *call, b *body, _, r *R) {
+		}),
+		checkPut: hookOn(func(_ *call, b *body, _, r *R) {
 			if r.kind == dscpMarking {
 				return
 			}
 			if direction := b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress)); direction != nil && *direction != string(r.direction) {
 				b.unsupported("direction", "make a rule of the other direction and delete this one")
 			}
-		},
-		create: func(ctx context.Context, r R) (R, error) {
+		}),
+		create: creates(func(ctx context.Context, r R) (R, error) {
 			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, sdn.ID(r.id(p.ID))); err == nil {
 					return refuse(http.StatusConflict, "QoSRulesConflict", "Rule %s conflicts with rule %s which already exists in QoS Policy %s.", kind, r.id(p.ID), p.ID)
@@ -87,8 +87,8 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limi
 				r.put(l)
 				return nil
 			})
-		},
-		update: func(ctx context.Context, id sdn.ID, r R) (R, error) {
+		}),
+		update: updates(func(ctx context.Context, id sdn.ID, r R) (R, error) {
 			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, id); err != nil {
 					return err
@@ -96,7 +96,7 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limi
 				r.put(l)
 				return nil
 			})
-		},
+		}),
 		remove: func(ctx context.Context, id sdn.ID) error {
 			if caller, _ := CallerOf(ctx); !caller.admin() {
 				return errAdminsOnly("delete_policy_" + kind + "_rule")
@@ -110,6 +110,7 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) *table[limitRule, limi
 			})
 		},
 	}
+	return tableOf[R]{t}
 }
 
 // changeLimits changes a policy's limits without losing what another does at the same time.

@@ -82,7 +82,7 @@ func (p page) order(a, b *row) int {
 // list answers with a page of the objects that the filters select.
 func (r *resource) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
-	known := r.attributes()
+	known := r.known
 	if c.server.faults {
 		splitSort(q)
 	}
@@ -98,10 +98,10 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 	if ordered {
 		f.after = p.marker
 	}
-	if _, owned := known["project_id"]; owned && r.private && !c.caller.admin() {
+	if _, owned := known["project_id"]; owned && r.shared == nil && !c.caller.admin() {
 		f.project(c.caller.Project)
 	}
-	found := r.findObjects(c.ctx(), f)
+	found := r.find(c.ctx(), f)
 	if err := f.rest(known); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 		if err != nil {
 			return err
 		}
-		m := r.metaOf(object)
+		m := r.meta(object)
 		row := &row{id: m.ID, resource: r, object: object}
 		if !f.keeps(m, row) {
 			continue
@@ -141,7 +141,7 @@ func (r *resource) findMarker(c *call, rows *window) error {
 	}
 	object, err := r.need(c, rows.page.marker)
 	if err == nil {
-		rows.marker = &row{id: r.metaOf(object).ID, resource: r, object: object}
+		rows.marker = &row{id: r.meta(object).ID, resource: r, object: object}
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func (r *resource) show(w http.ResponseWriter, c *call) error {
 // writeOne answers with one object.
 func (r *resource) writeOne(w http.ResponseWriter, c *call, status int, object any) {
 	out := append(appendText([]byte{'{'}, r.member), ':')
-	writeData(w, status, append(r.append(out, object, c.view()), '}'))
+	writeData(w, status, append(appendObject(out, r.all, object, c.view()), '}'))
 }
 
 // objectSize is room for one object in an answer.
@@ -174,7 +174,7 @@ func (r *resource) writeAll(w http.ResponseWriter, c *call, status int, objects 
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = r.append(out, object, view)
+		out = appendObject(out, r.all, object, view)
 	}
 	out = append(out, ']')
 	if len(links) > 0 {

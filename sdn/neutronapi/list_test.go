@@ -207,7 +207,7 @@ func TestListAttributes(t *testing.T) {
 // valuesAsShown compares what filters and orders see of an object with what is shown of it.
 func valuesAsShown(t *testing.T, r *resource, object any) {
 	t.Helper()
-	shown := objectOf(json.RawMessage(r.prepare().append(nil, object, view{admin: true})))
+	shown := objectOf(json.RawMessage(appendObject(nil, r.prepare().all, object, view{admin: true})))
 	for name, want := range shown {
 		if got := r.value(object, name); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %s is %v in filters and %v shown", r.title, name, got, want)

@@ -122,21 +122,21 @@ func listenersOf(l sdn.LoadBalancer) []part[sdn.Listener] {
 	return all
 }
 
-var listenerAttributes = attributesOf(listenerFields)
+var listenerAttributes = listenerFields
 
 // listenerFields are the attributes of listeners, but not default_pool: see defaultPool.
-var listenerFields = append(partFields(commonOfListener, online), []partField[sdn.Listener]{
+var listenerFields = append(partFields(commonOfListener, online), []field{
 	changeable("description", isDescription, showListenerDescription, describeListener),
 	{name: "loadbalancer_id", access: required | hookPost},
 	{name: "load_balancer_id", access: hookPost},
-	{name: "loadbalancers", show: func(p *part[sdn.Listener]) any { return []ref{{string(p.of.ID)}} }},
-	{name: "protocol", is: isBalanced, access: required, show: func(p *part[sdn.Listener]) any { return listenerProtocol(&p.value) },
+	{name: "loadbalancers", show: via(func(p *part[sdn.Listener]) any { return []ref{{string(p.of.ID)}} })},
+	{name: "protocol", is: isBalanced, access: required, show: via(func(p *part[sdn.Listener]) any { return listenerProtocol(&p.value) }),
 		post: edits(func(l *sdn.Listener, protocol sdn.Protocol) { l.Protocol = protocol })},
-	{name: "protocol_port", is: isInt(1, 65535), access: required, show: func(p *part[sdn.Listener]) any { return int(p.value.Port) },
+	{name: "protocol_port", is: isInt(1, 65535), access: required, show: via(func(p *part[sdn.Listener]) any { return int(p.value.Port) }),
 		post: edits(func(l *sdn.Listener, port int) { l.Port = uint16(port) })},
 	changeable("connection_limit", nullIs(-1, isInt(-1, most32)), showLimit,
 		func(l *sdn.Listener, limit int) { l.ConnectionLimit = max(limit, 0) }),
-	{name: "default_pool_id", access: hooked, show: showDefaultPool},
+	{name: "default_pool_id", access: hooked, show: via(showDefaultPool)},
 	changeable("allowed_cidrs", isPrefixes, func(p *part[sdn.Listener]) any { return prefixTexts(p.value.Sources) },
 		func(l *sdn.Listener, sources []netip.Prefix) { l.Sources = sources }),
 	changeable("timeout_client_data", isTimeout(idleTimeout),
@@ -151,19 +151,19 @@ var listenerFields = append(partFields(commonOfListener, online), []partField[sd
 	changeable("timeout_tcp_inspect", isTimeout(0),
 		func(p *part[sdn.Listener]) any { return milliseconds(p.value.InspectTimeout, 0) },
 		func(l *sdn.Listener, d time.Duration) { l.InspectTimeout = d }),
-	{name: "l7policies", show: func(*part[sdn.Listener]) any { return []ref{} }},
-	{name: "insert_headers", is: isUnset(), show: showHeaders, why: noSuchThing},
-	{name: "client_authentication", is: isUnset("NONE"), show: func(*part[sdn.Listener]) any { return "NONE" }, why: noSuchThing},
+	{name: "l7policies", show: via(func(*part[sdn.Listener]) any { return []ref{} })},
+	{name: "insert_headers", is: isUnset(), show: via(showHeaders), why: noSuchThing},
+	{name: "client_authentication", is: isUnset("NONE"), show: via(func(*part[sdn.Listener]) any { return "NONE" }), why: noSuchThing},
 	{name: "default_tls_container_ref", is: isUnset(), why: noSuchThing,
-		show: func(p *part[sdn.Listener]) any { return some(p.value.Certificate) }},
+		show: via(func(p *part[sdn.Listener]) any { return some(p.value.Certificate) })},
 	{name: "default_tls_container", is: isUnset(), why: noSuchThing},
-	{name: "sni_container_refs", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
+	{name: "sni_container_refs", is: isUnset(), show: empty, why: noSuchThing},
 	{name: "sni_containers", is: isUnset(), why: noSuchThing},
-	{name: "client_ca_tls_container_ref", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
-	{name: "client_crl_container_ref", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
-	{name: "tls_ciphers", is: isUnset(), show: null[part[sdn.Listener]], why: noSuchThing},
-	{name: "tls_versions", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
-	{name: "alpn_protocols", is: isUnset(), show: empty[part[sdn.Listener]], why: noSuchThing},
+	{name: "client_ca_tls_container_ref", is: isUnset(), show: null, why: noSuchThing},
+	{name: "client_crl_container_ref", is: isUnset(), show: null, why: noSuchThing},
+	{name: "tls_ciphers", is: isUnset(), show: null, why: noSuchThing},
+	{name: "tls_versions", is: isUnset(), show: empty, why: noSuchThing},
+	{name: "alpn_protocols", is: isUnset(), show: empty, why: noSuchThing},
 	{name: "hsts_max_age", is: isUnset("0"), why: noSuchThing},
 	{name: "hsts_include_subdomains", is: isUnset(), why: noSuchThing},
 	{name: "hsts_preload", is: isUnset(), why: noSuchThing},
@@ -213,18 +213,18 @@ func showHeaders(p *part[sdn.Listener]) any {
 	return map[string]string{}
 }
 
-func (s *server) listeners() *partTable[sdn.Listener] {
+func (s *server) listeners() tableOf[part[sdn.Listener]] {
 	t := listenerNoun.table(s)
 	t.member, t.collection, t.fields = "listener", "listeners", listenerFields
-	t.beforePost = s.beforeListener
-	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.Listener]) {
+	t.beforePost = hook(s.beforeListener)
+	t.checkPost = hook(func(_ *call, b *body, e *partEdit[sdn.Listener]) {
 		s.defaultPool(b, e, nil)
 		if e.whole != nil && !e.value.WithoutPool {
 			b.invalid("default_pool_id", "default_pool is given too")
 		}
-	}
-	t.checkPut = func(_ *call, b *body, _ *part[sdn.Listener], e *partEdit[sdn.Listener]) { b.poolOf(e) }
-	t.create = s.createListener
+	})
+	t.checkPut = hookOn(func(_ *call, b *body, _ *part[sdn.Listener], e *partEdit[sdn.Listener]) { b.poolOf(e) })
+	t.create = creates(s.createListener)
 	t.remove, t.removeIf = listenerNoun.remover(s, s.dropListener)
 	return t
 }

@@ -125,63 +125,64 @@ var balancerMeta = []metaField{
 	{"kuryr:revision_number", func(m sdn.Meta) any { return m.Revision }},
 }
 
-func (s *server) loadBalancers() *table[balancer, sdn.LoadBalancerSpec, balancerPatch] {
+func (s *server) loadBalancers() tableOf[balancer] {
 	type N = balancer
 	type S = sdn.LoadBalancerSpec
 	type P = balancerPatch
 	remove, removeIf := s.checked(sdn.NounLoadBalancer, func(context.Context, sdn.ID) error { return nil }, s.p.DeleteLoadBalancer)
 	base := func(x *S) *sdn.Base { return &x.Base }
-	return &table[N, S, P]{
+	t := &table{
 		member: "loadbalancer", collection: "loadbalancers", title: "load balancer",
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: balancerMeta,
-		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: append(statusFields[N, S, P](func(n *N) *sdn.LoadBalancer { return &n.LoadBalancer }, online), []field[N, S, P]{
-			{name: "vip_address", access: hookPost, show: func(n *N) any { return showVIP(n.first()) }},
-			{name: "vip_subnet_id", access: hookPost, show: func(n *N) any { return string(n.first().Subnet) }},
-			{name: "vip_network_id", access: hookPost, show: func(n *N) any { return string(n.network) }},
-			{name: "vip_port_id", is: isUnset(), show: func(n *N) any { return string(n.first().Port) }, why: noSuchThing},
-			{name: "vip_qos_policy_id", is: isUnset(), show: null[N], why: noSuchThing},
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: balancerMeta,
+		base: via(base), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: append(statusFields(func(n *N) *sdn.LoadBalancer { return &n.LoadBalancer }, online), []field{
+			{name: "vip_address", access: hookPost, show: via(func(n *N) any { return showVIP(n.first()) })},
+			{name: "vip_subnet_id", access: hookPost, show: via(func(n *N) any { return string(n.first().Subnet) })},
+			{name: "vip_network_id", access: hookPost, show: via(func(n *N) any { return string(n.network) })},
+			{name: "vip_port_id", is: isUnset(), show: via(func(n *N) any { return string(n.first().Port) }), why: noSuchThing},
+			{name: "vip_qos_policy_id", is: isUnset(), show: null, why: noSuchThing},
 			{name: "vip_vnic_type", is: isUnset(), why: noSuchThing},
-			{name: "vip_sg_ids", is: kindOf((*body).vipGroups), show: func(n *N) any { return n.Groups },
+			{name: "vip_sg_ids", is: kindOf((*body).vipGroups), show: via(func(n *N) any { return n.Groups }),
 				post: set(func(x *S) *[]sdn.ID { return &x.Groups }),
-				put:  func(p *P, v any) { p.change = func(x *S) { x.Groups = v.([]sdn.ID) } }},
-			{name: "additional_vips", access: hookPost, show: showMoreVIPs},
-			{name: "listeners", access: hookPost, show: func(n *N) any {
+				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Groups = v.([]sdn.ID) } })},
+			{name: "additional_vips", access: hookPost, show: via(showMoreVIPs)},
+			{name: "listeners", access: hookPost, show: via(func(n *N) any {
 				return refs(n.Listeners, func(l *sdn.Listener) sdn.ID { return l.ID })
-			}},
-			{name: "pools", access: hookPost, show: func(n *N) any {
+			})},
+			{name: "pools", access: hookPost, show: via(func(n *N) any {
 				return refs(poolsOf(n.LoadBalancer), func(p *part[sdn.Pool]) sdn.ID { return p.value.ID })
-			}},
-			{name: "provider", is: isOptional, show: func(n *N) any { return backendName(n.Backend) },
-				post: func(x *S, v any) {
+			})},
+			{name: "provider", is: isOptional, show: via(func(n *N) any { return backendName(n.Backend) }),
+				post: store(func(x *S, v any) {
 					if provider := v.(string); provider != Kuryr {
 						x.Backend = provider
 					}
-				}},
-			{name: "flavor_id", is: isOptional, show: func(n *N) any { return some(n.Flavor) },
+				})},
+			{name: "flavor_id", is: isOptional, show: via(func(n *N) any { return some(n.Flavor) }),
 				post: set(func(x *S) *string { return &x.Flavor })},
-			{name: "availability_zone", is: isOptional, show: func(n *N) any { return some(n.Zone) },
+			{name: "availability_zone", is: isOptional, show: via(func(n *N) any { return some(n.Zone) }),
 				post: set(func(x *S) *string { return &x.Zone })},
 		}...),
-		get: s.loadBalancer, find: s.findLoadBalancers, canDelete: childless,
-		beforePost: func(_ *call, b *body, _ *S) { b.blank("name") },
-		checkPost:  s.checkLoadBalancer,
-		beforePut: func(_ *call, b *body, _ *N, p *P) {
+		get: got(s.loadBalancer), find: sought(s.findLoadBalancers), canDelete: judged(childless),
+		beforePost: hook(func(_ *call, b *body, _ *S) { b.blank("name") }),
+		checkPost:  hook(s.checkLoadBalancer),
+		beforePut: hookOn(func(_ *call, b *body, _ *N, p *P) {
 			b.blank("name")
 			b.readOnly("vip_port_id", "vip_vnic_type", "loadbalancer_id")
 			p.tags = b.newTags()
-		},
-		checkPut: func(_ *call, b *body, n *N, p *P) {
+		}),
+		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) {
 			p.Tags = p.tags
 			p.clearing = b.clearing("load balancer", n.Meta, p.Patch)
-		},
-		create: s.createLoadBalancer,
-		update: func(ctx context.Context, id sdn.ID, p P) (N, error) {
+		}),
+		create: creates(s.createLoadBalancer),
+		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
 			l, err := s.rewriteBalancer(ctx, id, p.of(base))
 			return s.placed(ctx, l, err, nil)
-		},
+		}),
 		remove: remove, removeIf: removeIf,
 	}
+	return tableOf[N]{t}
 }
 
 func (s *server) loadBalancer(ctx context.Context, id sdn.ID) (balancer, error) {

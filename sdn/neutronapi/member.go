@@ -71,19 +71,19 @@ func memberNoun(pool sdn.ID) *partNoun[sdn.Member] {
 	}
 }
 
-var memberAttributes = attributesOf(memberFields)
+var memberAttributes = memberFields
 
 // memberFields are the attributes of members. memberIn reads those that do not change.
-var memberFields = append(partFields(commonOfMember, noMonitor), []partField[sdn.Member]{
-	{name: "address", access: hookPost, show: func(p *part[sdn.Member]) any { return p.value.Addr.Addr().String() }},
+var memberFields = append(partFields(commonOfMember, noMonitor), []field{
+	{name: "address", access: hookPost, show: via(func(p *part[sdn.Member]) any { return p.value.Addr.Addr().String() })},
 	{name: "ip_address", access: hookPost}, // the older name
-	{name: "protocol_port", access: hookPost, show: func(p *part[sdn.Member]) any { return int(p.value.Addr.Port()) }},
-	{name: "subnet_id", access: hookPost, show: func(p *part[sdn.Member]) any { return some(string(p.value.Subnet)) }},
+	{name: "protocol_port", access: hookPost, show: via(func(p *part[sdn.Member]) any { return int(p.value.Addr.Port()) })},
+	{name: "subnet_id", access: hookPost, show: via(func(p *part[sdn.Member]) any { return some(string(p.value.Subnet)) })},
 	changeable("weight", nullIs(1, isInt(0, 256)), showWeight,
 		func(m *sdn.Member, weight int) { m.Weight, m.Drain = weight, weight == 0 }),
-	{name: "backup", is: isUnset(), show: never[part[sdn.Member]], why: noSuchThing},
-	{name: "monitor_address", is: isUnset(), show: null[part[sdn.Member]], why: noSuchThing},
-	{name: "monitor_port", is: isUnset(), show: null[part[sdn.Member]], why: noSuchThing},
+	{name: "backup", is: isUnset(), show: never, why: noSuchThing},
+	{name: "monitor_address", is: isUnset(), show: null, why: noSuchThing},
+	{name: "monitor_port", is: isUnset(), show: null, why: noSuchThing},
 	{name: "request_sni", is: isUnset(), why: noSuchThing},
 }...)
 
@@ -105,11 +105,11 @@ func (s *server) serveMembers() {
 }
 
 // members are those of a pool.
-func (s *server) members(p part[sdn.Pool]) *partTable[sdn.Member] {
+func (s *server) members(p part[sdn.Pool]) tableOf[part[sdn.Member]] {
 	n := memberNoun(p.value.ID)
 	t := n.table(s)
 	t.member, t.collection, t.fields = "member", "members", memberFields
-	t.find = func(_ context.Context, f *filter) iter.Seq2[part[sdn.Member], error] {
+	t.find = sought(func(_ context.Context, f *filter) iter.Seq2[part[sdn.Member], error] {
 		f.named = true
 		f.partTags()
 		return func(yield func(part[sdn.Member], error) bool) {
@@ -119,14 +119,14 @@ func (s *server) members(p part[sdn.Pool]) *partTable[sdn.Member] {
 				}
 			}
 		}
-	}
-	t.beforePost = func(c *call, b *body, e *partEdit[sdn.Member]) {
+	})
+	t.beforePost = hook(func(c *call, b *body, e *partEdit[sdn.Member]) {
 		if !c.owns(p.of.Meta) {
 			b.fail(c.denied("it is another project's"))
 		}
 		s.beginMember(b, e, p.of.Project)
-	}
-	t.create = func(ctx context.Context, e partEdit[sdn.Member]) (part[sdn.Member], error) {
+	})
+	t.create = creates(func(ctx context.Context, e partEdit[sdn.Member]) (part[sdn.Member], error) {
 		m := e.value
 		return n.add(ctx, s, p.of.ID, func(all *sdn.LoadBalancerSpec) error {
 			to, _ := poolAt(all, p.value.ID)
@@ -139,7 +139,7 @@ func (s *server) members(p part[sdn.Pool]) *partTable[sdn.Member] {
 			to.Members = append(slices.Clone(to.Members), m)
 			return nil
 		}, func(o *part[sdn.Member]) bool { return o.value.Addr == m.Addr })
-	}
+	})
 	t.removeIf = func(ctx context.Context, id sdn.ID, revision int64) error {
 		return s.changePool(ctx, p.of.ID, p.value.ID, revision, func(p *sdn.Pool) {
 			p.Members = slices.DeleteFunc(p.Members, func(m sdn.Member) bool { return m.ID == id })

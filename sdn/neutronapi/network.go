@@ -45,58 +45,58 @@ var isMTU = kindOf(func(b *body, name string) *int {
 	return b.integer(name, least, mostMTU)
 })
 
-func (s *server) networks() *table[sdn.Network, sdn.NetworkSpec, sdn.NetworkPatch] {
+func (s *server) networks() tableOf[sdn.Network] {
 	type N = sdn.Network
 	type S = sdn.NetworkSpec
 	type P = sdn.NetworkPatch
-	t := &table[N, S, P]{
+	t := &table{
 		member: "network", collection: "networks", title: "network", noun: sdn.NounNetwork,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "mtu", is: isMTU, show: func(n *N) any { return n.MTU },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "mtu", is: isMTU, show: via(func(n *N) any { return n.MTU }),
 				post: set(func(x *S) *int { return &x.MTU }), put: change(func(p *P) **int { return &p.MTU })},
-			{name: "router:external", is: isBool, access: adminSet, show: func(n *N) any { return n.External },
+			{name: "router:external", is: isBool, access: adminSet, show: via(func(n *N) any { return n.External }),
 				post: set(func(x *S) *bool { return &x.External }),
 				put:  change(func(p *P) **bool { return &p.External })},
-			{name: "shared", is: isBool, access: adminSet, show: func(n *N) any { return n.Shared },
+			{name: "shared", is: isBool, access: adminSet, show: via(func(n *N) any { return n.Shared }),
 				post: set(func(x *S) *bool { return &x.Shared }),
 				put:  change(func(p *P) **bool { return &p.Shared })},
-			{name: "port_security_enabled", is: isBool, show: func(n *N) any { return !n.NoPortSecurity },
+			{name: "port_security_enabled", is: isBool, show: via(func(n *N) any { return !n.NoPortSecurity }),
 				post: setNot(func(x *S) *bool { return &x.NoPortSecurity }),
 				put:  changeNot(func(p *P) **bool { return &p.NoPortSecurity })},
-			{name: "subnets", show: func(n *N) any { return n.Subnets }},
-			{name: "status", show: func(*N) any { return active }},
-			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+			{name: "subnets", show: via(func(n *N) any { return n.Subnets })},
+			{name: "status", show: via(func(*N) any { return active })},
+			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
-			{name: "is_default", is: isBool, show: never[N], why: "this SDN chooses no network by itself"},
-			{name: "qos_policy_id", is: isID, show: null[N], why: "ports have policies, networks none"},
+			{name: "is_default", is: isBool, show: never, why: "this SDN chooses no network by itself"},
+			{name: "qos_policy_id", is: isID, show: null, why: "ports have policies, networks none"},
 			{name: "provider:network_type", is: isOptional, access: adminPost | adminShow,
-				show: func(n *N) any { return some(n.Segment.Type) },
+				show: via(func(n *N) any { return some(n.Segment.Type) }),
 				post: set(func(x *S) *string { return &x.Segment.Type })},
 			{name: "provider:physical_network", is: isOptional, access: adminPost | adminShow,
-				show: func(n *N) any { return some(n.Segment.Physical) },
+				show: via(func(n *N) any { return some(n.Segment.Physical) }),
 				post: set(func(x *S) *string { return &x.Segment.Physical })},
 			{name: "provider:segmentation_id", is: orNull(isInt(0, 1<<24)), access: adminPost | adminShow,
-				show: func(n *N) any { return some(n.Segment.ID) },
+				show: via(func(n *N) any { return some(n.Segment.ID) }),
 				post: set(func(x *S) *int { return &x.Segment.ID })},
-			{name: "availability_zones", show: empty[N]},
-			{name: "availability_zone_hints", is: isTexts, show: empty[N], why: "this SDN has no availability zones"},
-			{name: "ipv4_address_scope", show: null[N]},
-			{name: "ipv6_address_scope", show: null[N]},
+			{name: "availability_zones", show: empty},
+			{name: "availability_zone_hints", is: isTexts, show: empty, why: "this SDN has no availability zones"},
+			{name: "ipv4_address_scope", show: null},
+			{name: "ipv6_address_scope", show: null},
 		},
-		get: s.p.Network,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.Network),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.findNetworks(ctx, networkQuery(f))
-		},
-		shared: func(_ *call, n *N) (bool, error) { return n.Shared || n.External, nil },
-		create: s.p.EnsureNetwork, update: s.p.UpdateNetwork, remove: s.p.DeleteNetwork,
+		}),
+		shared: judged(func(_ *call, n *N) (bool, error) { return n.Shared || n.External, nil }),
+		create: creates(s.p.EnsureNetwork), update: updates(s.p.UpdateNetwork), remove: s.p.DeleteNetwork,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllNetworks)
 	}
-	return t
+	return tableOf[N]{t}
 }
 
 func networkQuery(f *filter) sdn.NetworkQuery {

@@ -33,7 +33,6 @@ func objectOf(encoded any) object {
 type view struct {
 	fields []string // empty: all
 	admin  bool     // attributes for administrators too
-	hidden []string
 }
 
 // view is what the call asks to see.
@@ -46,12 +45,12 @@ func (c *call) view() view {
 }
 
 // shows reports whether an attribute is shown.
-func (v view) shows(a *attribute) bool {
+func (v view) shows(a *field) bool {
 	return a.show != nil && (v.admin || a.access&adminShow == 0) && (len(v.fields) == 0 || slices.Contains(v.fields, a.name))
 }
 
 // appendObject encodes the attributes of an object that are shown.
-func appendObject(out []byte, fields []attribute, object any, v view) []byte {
+func appendObject(out []byte, fields []field, object any, v view) []byte {
 	start := len(out)
 	for i := range fields {
 		a := &fields[i]
@@ -185,16 +184,10 @@ func decodedTexts[T ~string](texts []T) []any {
 
 // of gives what is shown of an encoded object.
 func (v view) of(encoded any) any {
-	if len(v.fields) == 0 && len(v.hidden) == 0 {
+	if len(v.fields) == 0 {
 		return encoded
 	}
 	all := objectOf(encoded)
-	for _, name := range v.hidden {
-		delete(all, name)
-	}
-	if len(v.fields) == 0 {
-		return all
-	}
 	out := object{}
 	for _, name := range v.fields {
 		if value, there := all[name]; there {

@@ -48,14 +48,14 @@ func nullIs(value any, k kind) kind {
 
 // statusFields are the attributes that show how far a load balancer is. It is applied as a whole, so
 // its parts show the same. online is the operating status of what is ready.
-func statusFields[T, S, P any](of func(*T) *sdn.LoadBalancer, online string) []field[T, S, P] {
-	return []field[T, S, P]{
-		{name: "provisioning_status", show: func(o *T) any { return provisioning(of(o)) }},
-		{name: "operating_status", show: func(o *T) any { return operating(of(o), online) }},
-		{name: "admin_state_up", is: orNull(isBool), show: func(*T) any { return true }, only: true,
+func statusFields[T any](of func(*T) *sdn.LoadBalancer, online string) []field {
+	return []field{
+		{name: "provisioning_status", show: via(func(o *T) any { return provisioning(of(o)) })},
+		{name: "operating_status", show: via(func(o *T) any { return operating(of(o), online) })},
+		{name: "admin_state_up", is: orNull(isBool), show: via(func(*T) any { return true }), only: true,
 			why: "load balancers and what is below them cannot be switched off"},
-		{name: "created_at", show: func(o *T) any { return octaviaTime(of(o).Created) }},
-		{name: "updated_at", show: func(o *T) any { return octaviaTime(of(o).Updated) }},
+		{name: "created_at", show: via(func(o *T) any { return octaviaTime(of(o).Created) })},
+		{name: "updated_at", show: via(func(o *T) any { return octaviaTime(of(o).Updated) })},
 	}
 }
 

@@ -14,7 +14,7 @@ var octaviasOwn = map[string][2]string{
 }
 
 // providerAttributes are those of the only provider of load balancers.
-var providerAttributes = []attribute{
+var providerAttributes = []field{
 	{name: "name", show: func(any) any { return backendName("") }},
 	{name: "description", show: func(any) any { return "The SDN's own load balancers." }},
 }

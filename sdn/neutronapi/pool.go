@@ -90,43 +90,43 @@ func poolsOf(l sdn.LoadBalancer) []part[sdn.Pool] {
 	return all
 }
 
-var poolAttributes = attributesOf(poolFields)
+var poolAttributes = poolFields
 
 // poolFields are the attributes of pools. poolParts reads those of POST that are objects.
-var poolFields = append(partFields(commonOfPool, online), []partField[sdn.Pool]{
+var poolFields = append(partFields(commonOfPool, online), []field{
 	changeable("description", isDescription, func(p *part[sdn.Pool]) any { return p.value.Description },
 		func(p *sdn.Pool, text string) { p.Description = text }),
 	{name: "loadbalancer_id", access: hookPost},
 	{name: "load_balancer_id", access: hookPost},
 	{name: "listener_id", access: hookPost},
-	{name: "loadbalancers", show: func(p *part[sdn.Pool]) any { return []ref{{string(p.of.ID)}} }},
-	{name: "listeners", show: showListener},
-	{name: "protocol", is: kindOf((*body).poolProtocol), access: required, show: showPoolProtocol,
-		post: func(e *partEdit[sdn.Pool], v any) {
+	{name: "loadbalancers", show: via(func(p *part[sdn.Pool]) any { return []ref{{string(p.of.ID)}} })},
+	{name: "listeners", show: via(showListener)},
+	{name: "protocol", is: kindOf((*body).poolProtocol), access: required, show: via(showPoolProtocol),
+		post: store(func(e *partEdit[sdn.Pool], v any) {
 			protocol := v.(poolProtocol)
 			e.value.Protocol, e.proxy = protocol.Protocol, protocol.proxy
-		}},
-	{name: "lb_algorithm", is: isWord(algorithms...), access: required, show: showAlgorithm,
+		})},
+	{name: "lb_algorithm", is: isWord(algorithms...), access: required, show: via(showAlgorithm),
 		post: edits(setAlgorithm), put: edits(setAlgorithm)},
 	changeable("session_persistence", kindOf((*body).persistence), showPersistence,
 		func(p *sdn.Pool, affinity sdn.Affinity) { p.Affinity = affinity }),
-	{name: "members", access: hookPost, show: func(p *part[sdn.Pool]) any {
+	{name: "members", access: hookPost, show: via(func(p *part[sdn.Pool]) any {
 		return refs(p.value.Members, func(m *sdn.Member) sdn.ID { return m.ID })
-	}},
+	})},
 	{name: "healthmonitor", access: hookPost},
-	{name: "healthmonitor_id", show: func(p *part[sdn.Pool]) any {
+	{name: "healthmonitor_id", show: via(func(p *part[sdn.Pool]) any {
 		if p.value.Health == nil {
 			return nil
 		}
 		return some(string(p.value.Health.ID))
-	}},
-	{name: "tls_enabled", is: isUnset(), show: never[part[sdn.Pool]], why: noSuchThing},
-	{name: "tls_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
-	{name: "ca_tls_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
-	{name: "crl_container_ref", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
-	{name: "tls_ciphers", is: isUnset(), show: null[part[sdn.Pool]], why: noSuchThing},
-	{name: "tls_versions", is: isUnset(), show: empty[part[sdn.Pool]], why: noSuchThing},
-	{name: "alpn_protocols", is: isUnset(), show: empty[part[sdn.Pool]], why: noSuchThing},
+	})},
+	{name: "tls_enabled", is: isUnset(), show: never, why: noSuchThing},
+	{name: "tls_container_ref", is: isUnset(), show: null, why: noSuchThing},
+	{name: "ca_tls_container_ref", is: isUnset(), show: null, why: noSuchThing},
+	{name: "crl_container_ref", is: isUnset(), show: null, why: noSuchThing},
+	{name: "tls_ciphers", is: isUnset(), show: null, why: noSuchThing},
+	{name: "tls_versions", is: isUnset(), show: empty, why: noSuchThing},
+	{name: "alpn_protocols", is: isUnset(), show: empty, why: noSuchThing},
 }...)
 
 // algorithms are how members are chosen here, the default first.
@@ -167,17 +167,17 @@ func showPersistence(p *part[sdn.Pool]) any {
 	return out
 }
 
-func (s *server) pools() *partTable[sdn.Pool] {
+func (s *server) pools() tableOf[part[sdn.Pool]] {
 	t := poolNoun.table(s)
 	t.member, t.collection, t.fields = "pool", "pools", poolFields
-	t.beforePost = s.beforePool
-	t.checkPost = func(_ *call, b *body, e *partEdit[sdn.Pool]) {
+	t.beforePost = hook(s.beforePool)
+	t.checkPost = hook(func(_ *call, b *body, e *partEdit[sdn.Pool]) {
 		s.poolParts(b, e)
 		if e.listener == nil {
 			b.free(e)
 		}
-	}
-	t.create = s.createPool
+	})
+	t.create = creates(s.createPool)
 	t.remove, t.removeIf = poolNoun.remover(s, func(all *sdn.LoadBalancerSpec, id sdn.ID) {
 		if _, l := poolAt(all, id); l != nil {
 			withoutPool(l)

@@ -47,76 +47,76 @@ type AddressPair struct {
 // normal is the VNIC type of a virtual interface.
 const normal = "normal"
 
-func (s *server) ports() *table[sdn.Port, sdn.PortSpec, sdn.PortPatch] {
+func (s *server) ports() tableOf[sdn.Port] {
 	type N = sdn.Port
 	type S = sdn.PortSpec
 	type P = sdn.PortPatch
-	t := &table[N, S, P]{
+	t := &table{
 		member: "port", collection: "ports", title: "port", noun: sdn.NounPort,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "network_id", access: required | hookPost, show: func(n *N) any { return string(n.Network) }},
-			{name: "mac_address", is: nullInPost(isMAC), show: func(n *N) any { return n.MAC.String() },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "network_id", access: required | hookPost, show: via(func(n *N) any { return string(n.Network) })},
+			{name: "mac_address", is: nullInPost(isMAC), show: via(func(n *N) any { return n.MAC.String() }),
 				post: set(func(x *S) *net.HardwareAddr { return &x.MAC }),
 				put:  set(func(p *P) *net.HardwareAddr { return &p.MAC })},
-			{name: "fixed_ips", is: kindOf((*body).addresses), show: func(n *N) any { return encodeAddresses(n.Addresses) },
-				post: func(x *S, v any) {
+			{name: "fixed_ips", is: kindOf((*body).addresses), show: via(func(n *N) any { return encodeAddresses(n.Addresses) }),
+				post: store(func(x *S, v any) {
 					if x.Addresses = v.([]sdn.Address); len(x.Addresses) == 0 {
 						x.Addresses, x.WithoutAddresses = nil, true
 					}
-				},
+				}),
 				put: change(func(p *P) **[]sdn.Address { return &p.Addresses })},
-			{name: "device_id", is: nullInPut(isText), show: func(n *N) any { return n.DeviceID },
+			{name: "device_id", is: nullInPut(isText), show: via(func(n *N) any { return n.DeviceID }),
 				post: set(func(x *S) *string { return &x.DeviceID }),
 				put:  change(func(p *P) **string { return &p.DeviceID })},
-			{name: "device_owner", is: nullInPut(isText), show: func(n *N) any { return n.DeviceOwner },
+			{name: "device_owner", is: nullInPut(isText), show: via(func(n *N) any { return n.DeviceOwner }),
 				post: set(func(x *S) *string { return &x.DeviceOwner }),
 				put:  change(func(p *P) **string { return &p.DeviceOwner })},
-			{name: "binding:host_id", is: isOptional, access: adminSet | adminShow, show: func(n *N) any { return n.Host },
+			{name: "binding:host_id", is: isOptional, access: adminSet | adminShow, show: via(func(n *N) any { return n.Host }),
 				post: set(func(x *S) *string { return &x.Host }),
 				put:  change(func(p *P) **string { return &p.Host })},
-			{name: "binding:vnic_type", is: kindOf((*body).vnic), access: hookPut, show: showVNIC,
+			{name: "binding:vnic_type", is: kindOf((*body).vnic), access: hookPut, show: via(showVNIC),
 				post: set(func(x *S) *sdn.VNICType { return &x.VNICType })},
-			{name: "binding:vif_type", access: adminShow, show: func(n *N) any { return n.VIF.Type }},
-			{name: "binding:vif_details", access: adminShow, show: func(n *N) any { return n.VIF.Details }},
-			{name: "binding:profile", access: adminSet | adminShow | hooked, show: func(n *N) any { return n.Profile }},
-			{name: "security_groups", is: nullInPost(isIDs), show: func(n *N) any { return n.Groups },
-				post: func(x *S, v any) {
+			{name: "binding:vif_type", access: adminShow, show: via(func(n *N) any { return n.VIF.Type })},
+			{name: "binding:vif_details", access: adminShow, show: via(func(n *N) any { return n.VIF.Details })},
+			{name: "binding:profile", access: adminSet | adminShow | hooked, show: via(func(n *N) any { return n.Profile })},
+			{name: "security_groups", is: nullInPost(isIDs), show: via(func(n *N) any { return n.Groups }),
+				post: store(func(x *S, v any) {
 					x.Groups = v.([]sdn.ID)
 					x.WithoutGroups = len(x.Groups) == 0
-				},
+				}),
 				put: change(func(p *P) **[]sdn.ID { return &p.Groups })},
-			{name: "port_security_enabled", is: isBool, show: func(n *N) any { return !n.NoPortSecurity },
+			{name: "port_security_enabled", is: isBool, show: via(func(n *N) any { return !n.NoPortSecurity }),
 				post: changeNot(func(x *S) **bool { return &x.NoPortSecurity }),
 				put:  changeNot(func(p *P) **bool { return &p.NoPortSecurity })},
-			{name: "allowed_address_pairs", is: kindOf((*body).pairs), show: showPairs,
+			{name: "allowed_address_pairs", is: kindOf((*body).pairs), show: via(showPairs),
 				post: set(func(x *S) *[]sdn.AllowedPair { return &x.AllowedPairs }),
 				put:  change(func(p *P) **[]sdn.AllowedPair { return &p.AllowedPairs })},
-			{name: "trusted", access: adminSet | adminShow | hooked, show: showTrusted},
-			{name: "qos_policy_id", is: kindOf((*body).policy), show: func(n *N) any { return some(string(n.QoSPolicy)) },
+			{name: "trusted", access: adminSet | adminShow | hooked, show: via(showTrusted)},
+			{name: "qos_policy_id", is: kindOf((*body).policy), show: via(func(n *N) any { return some(string(n.QoSPolicy)) }),
 				post: set(func(x *S) *sdn.ID { return &x.QoSPolicy }),
 				put:  change(func(p *P) **sdn.ID { return &p.QoSPolicy })},
-			{name: "extra_dhcp_opts", is: isList, show: empty[N], why: "this SDN gives no DHCP options"},
-			{name: "status", show: func(n *N) any { return string(n.Status) }},
-			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+			{name: "extra_dhcp_opts", is: isList, show: empty, why: "this SDN gives no DHCP options"},
+			{name: "status", show: via(func(n *N) any { return string(n.Status) })},
+			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},
-		get:        s.p.Port,
-		find:       func(ctx context.Context, f *filter) iter.Seq2[N, error] { return s.findPorts(ctx, portQuery(f)) },
-		shared:     func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) },
-		canDelete:  func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) },
-		beforePost: s.beforePort, checkPost: checkPort,
-		beforePut: beforePortChange, checkPut: checkPortChange,
-		create: s.createPort, update: s.p.UpdatePort,
+		get:        got(s.p.Port),
+		find:       sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] { return s.findPorts(ctx, portQuery(f)) }),
+		shared:     judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) }),
+		canDelete:  judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) }),
+		beforePost: hook(s.beforePort), checkPost: hook(checkPort),
+		beforePut: hookOn(beforePortChange), checkPut: hookOn(checkPortChange),
+		create: creates(s.createPort), update: updates(s.p.UpdatePort),
 		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
 		removeIf: s.removePort,
 	}
 	if atomic, ok := s.p.(sdn.AtomicPorts); ok {
 		t.createAll = bulk(atomic.EnsureAllPorts)
 	}
-	return t
+	return tableOf[N]{t}
 }
 
 func showVNIC(p *sdn.Port) any {

@@ -21,9 +21,9 @@ const maxPublished = 1 << 16
 
 func encodePublication(p sdn.Publication) map[string]any {
 	type P = sdn.PublishedPort
-	fields := attributesOf([]field[P, P, P]{{name: "host_ip_address", show: func(p *P) any { return p.Host.String() }}})
+	fields := []field{{name: "host_ip_address", show: via(func(p *P) any { return p.Host.String() })}}
 	for _, f := range forwardFields {
-		fields = append(fields, attribute{name: f.name, show: func(port any) any { return f.show(&port.(*P).Forward) }})
+		fields = append(fields, field{name: f.name, show: func(port any) any { return f.show(&port.(*P).Forward) }})
 	}
 	ports := make([]json.RawMessage, len(p.Ports))
 	for i := range p.Ports {
@@ -75,7 +75,7 @@ func (s *server) putPublication(w http.ResponseWriter, c *call) error {
 	if spec.Key, ok = sdn.ParseKey(or(b.description(""))); !ok {
 		b.invalid("description", "must be a Key")
 	}
-	fields := attributesOf(forwardFields)
+	fields := forwardFields
 	ports := objectsUpTo(b, "ports", maxPublished, func(b *body) (out sdn.PublishedPort) {
 		b.needs("host_ip_address")
 		out.Host = or(b.addr("host_ip_address"))

@@ -24,7 +24,7 @@ type (
 	qosPatch  = valuePatch[sdn.QoSPolicySpec]
 )
 
-func (s *server) qosPolicies() *table[sdn.QoSPolicy, sdn.QoSPolicySpec, qosPatch] {
+func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 	type N = sdn.QoSPolicy
 	type S = sdn.QoSPolicySpec
 	type P = qosPatch
@@ -35,32 +35,33 @@ func (s *server) qosPolicies() *table[sdn.QoSPolicy, sdn.QoSPolicySpec, qosPatch
 		return nil
 	}, s.p.DeleteQoSPolicy)
 	base := func(x *S) *sdn.Base { return &x.Base }
-	return &table[N, S, P]{
+	t := &table{
 		member: "policy", collection: "policies", path: "qos/policies", title: "QoS policy",
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "shared", is: isBool, show: func(n *N) any { return n.Shared },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(base), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "shared", is: isBool, show: via(func(n *N) any { return n.Shared }),
 				post: set(func(x *S) *bool { return &x.Shared }),
-				put:  func(p *P, v any) { p.change = func(x *S) { x.Shared = v.(bool) } }},
-			{name: "is_default", is: isBool, show: never[N], why: "a project has no policy by default here"},
-			{name: "rules", show: showLimits},
+				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Shared = v.(bool) } })},
+			{name: "is_default", is: isBool, show: never, why: "a project has no policy by default here"},
+			{name: "rules", show: via(showLimits)},
 		},
-		get: s.p.QoSPolicy,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.QoSPolicy),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()})
-		},
-		shared:     func(_ *call, n *N) (bool, error) { return n.Shared, nil },
-		beforePost: func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) },
-		beforePut:  func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) },
-		checkPut:   func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("QoS policy", n.Meta, p.Patch) },
-		create: func(ctx context.Context, x S) (N, error) {
+		}),
+		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
+		beforePost: hook(func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) }),
+		beforePut:  hookOn(func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) }),
+		checkPut:   hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("QoS policy", n.Meta, p.Patch) }),
+		create: creates(func(ctx context.Context, x S) (N, error) {
 			find := func(m sdn.Match) iter.Seq2[N, error] { return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m}) }
 			return unlessThere(ctx, s, "QoS policy", x.Base, find, func() (N, error) { return s.p.ApplyQoSPolicy(ctx, x) })
-		},
-		update: func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateQoSPolicy(ctx, id, p.of(base)) },
+		}),
+		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateQoSPolicy(ctx, id, p.of(base)) }),
 		remove: remove, removeIf: removeIf,
 	}
+	return tableOf[N]{t}
 }
 
 // updateQoSPolicy applies a change to a policy as it is.

@@ -69,24 +69,24 @@ func (r limitRule) take(l *sdn.Limits) {
 
 // limitFields are the attributes of the rules of a type, as a path of the type's own shows them.
 // A rule shows the id that it has in a policy.
-func limitFields(policy sdn.ID, kind string) []field[limitRule, limitRule, limitRule] {
+func limitFields(policy sdn.ID, kind string) []field {
 	type R = limitRule
-	id := field[R, R, R]{name: "id", show: func(r *R) any { return r.id(policy) }}
+	id := field{name: "id", show: via(func(r *R) any { return r.id(policy) })}
 	if kind == dscpMarking {
-		setMark := func(r *R, v any) { r.dscp = uint8(v.(int)) }
-		return []field[R, R, R]{
-			id, {name: "dscp_mark", is: isMark, access: required, show: func(r *R) any { return int(r.dscp) }, post: setMark, put: setMark},
+		setMark := store(func(r *R, v any) { r.dscp = uint8(v.(int)) })
+		return []field{
+			id, {name: "dscp_mark", is: isMark, access: required, show: via(func(r *R) any { return int(r.dscp) }), post: setMark, put: setMark},
 		}
 	}
 	setKbps, setBurst := set(func(r *R) *int64 { return &r.kbps }), set(func(r *R) *int64 { return &r.burst })
-	return []field[R, R, R]{
+	return []field{
 		id,
 		// With Neutron 0 is a limit too, which lets nothing pass; here it is none.
-		{name: "max_kbps", is: isNumber(1, most32), access: required, show: func(r *R) any { return r.kbps }, post: setKbps, put: setKbps},
-		{name: "max_burst_kbps", is: isNumber(0, most32), show: func(r *R) any { return r.burst }, post: setBurst, put: setBurst},
+		{name: "max_kbps", is: isNumber(1, most32), access: required, show: via(func(r *R) any { return r.kbps }), post: setKbps, put: setKbps},
+		{name: "max_burst_kbps", is: isNumber(0, most32), show: via(func(r *R) any { return r.burst }), post: setBurst, put: setBurst},
 		{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: hookPut,
-			show: func(r *R) any { return string(r.direction) },
-			post: func(r *R, v any) { r.direction = sdn.Direction(v.(string)) }},
+			show: via(func(r *R) any { return string(r.direction) }),
+			post: store(func(r *R, v any) { r.direction = sdn.Direction(v.(string)) })},
 	}
 }
 
@@ -104,9 +104,9 @@ func showLimits(p *sdn.QoSPolicy) any {
 	out := []json.RawMessage{}
 	for _, r := range limitRules(p.Limits) {
 		fields := append(limitFields(p.ID, r.kind),
-			field[limitRule, limitRule, limitRule]{name: "qos_policy_id", show: func(*limitRule) any { return string(p.ID) }},
-			field[limitRule, limitRule, limitRule]{name: "type", show: func(r *limitRule) any { return r.kind }})
-		out = append(out, appendObject(nil, attributesOf(fields), &r, view{admin: true}))
+			field{name: "qos_policy_id", show: via(func(*limitRule) any { return string(p.ID) })},
+			field{name: "type", show: via(func(r *limitRule) any { return r.kind })})
+		out = append(out, appendObject(nil, fields, &r, view{admin: true}))
 	}
 	return out
 }

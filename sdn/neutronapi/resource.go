@@ -1,7 +1,7 @@
 package neutronapi
 
 import (
-	"context"
+	"cmp"
 	"maps"
 	"net/http"
 
@@ -11,48 +11,30 @@ import (
 // resource serves the objects of one table: list.go lists and shows them, create.go, update.go
 // and delete.go change them, and tags.go changes their tags.
 type resource struct {
-	untyped
-	member, collection string // its names in bodies
-	path               string // below /v2.0/
-	title              string // of one object in errors
-	kind               sdn.Noun
-	fields             []attribute
-	index              map[string]int // of fields, by name
-	known              object         // see attributes
-
-	encode func(any) any
-	quick  func(any, string) (any, bool)
-	hidden []string
-
-	private          bool // no caller sees another project's objects
-	creates, updates bool // the definition has create, update
-	createAll        func(context.Context, []any) ([]any, error)
-	remove           func(context.Context, sdn.ID) error
-	removeIf         func(context.Context, sdn.ID, int64) error
-	setTags          func(context.Context, sdn.ID, sdn.Patch) error
+	*table
+	all   []field        // what objects show of their Meta, and the fields
+	index map[string]int // of all, by name
+	known object         // the attributes of the zero object: their names and the types of values
 }
 
 // serve adds the paths of a resource: its collection, one object and its tags.
 func (s *server) serve(r *resource) {
-	if r.path == "" {
-		r.path = r.collection
-	}
 	r.prepare()
-	collection, member := s.nouns+r.path, s.nouns+r.path+"/{id}"
+	collection, member := s.nouns+cmp.Or(r.path, r.collection), s.nouns+cmp.Or(r.path, r.collection)+"/{id}"
 	all := map[string]handler{http.MethodGet: r.list}
-	if r.creates {
+	if r.create.call != nil {
 		all[http.MethodPost] = r.post
 	}
 	s.handle(collection, all)
 	one := map[string]handler{http.MethodGet: r.show}
-	if r.updates {
+	if r.update.call != nil {
 		one[http.MethodPut] = r.put
 	}
 	if r.remove != nil {
 		one[http.MethodDelete] = r.delete
 	}
 	s.handle(member, one)
-	if r.setTags != nil {
+	if r.tags {
 		s.handle(member+"/tags", map[string]handler{
 			http.MethodGet: r.listTags, http.MethodPut: r.replaceTags,
 			http.MethodPost: r.addTags, http.MethodDelete: r.removeTags,
@@ -88,55 +70,27 @@ func (s *server) serveWithin(path string, find func(*call) (*resource, error), m
 
 // prepare does what is done once for all requests.
 func (r *resource) prepare() *resource {
-	r.index = make(map[string]int, len(r.fields))
-	for i, a := range r.fields {
+	for _, m := range r.shows {
+		r.all = append(r.all, field{name: m.name, show: func(object any) any { return m.show(r.meta(object)) }})
+	}
+	r.all = append(r.all, r.fields...)
+	r.index, r.known = make(map[string]int, len(r.all)), object{}
+	zero := r.get.zero()
+	for i, a := range r.all {
 		r.index[a.name] = i
-	}
-	r.known = r.attributes()
-	return r
-}
-
-// attributes returns the attributes of the zero object: their names and the types of values.
-func (r *resource) attributes() object {
-	if r.known != nil {
-		return r.known
-	}
-	if r.encode != nil {
-		return objectOf(r.encode(r.zero()))
-	}
-	zero, known := r.zero(), object{}
-	for _, a := range r.fields {
 		if a.show != nil {
-			known[a.name] = decoded(a.show(zero))
+			r.known[a.name] = decoded(a.show(zero))
 		}
 	}
-	return known
+	return r
 }
 
 // value returns an attribute of an object, as filters and orders compare it.
 func (r *resource) value(object any, name string) any {
-	if r.encode != nil {
-		if v, ok := r.quick(object, name); ok {
-			return v
-		}
-		return objectOf(r.encode(object))[name]
-	}
-	if i, ok := r.index[name]; ok && r.fields[i].show != nil {
-		return decoded(r.fields[i].show(object))
+	if i, ok := r.index[name]; ok && r.all[i].show != nil {
+		return decoded(r.all[i].show(object))
 	}
 	return nil
-}
-
-// append encodes what the view shows of an object.
-func (r *resource) append(out []byte, object any, v view) []byte {
-	if r.encode != nil {
-		v.hidden = nil
-		if !v.admin {
-			v.hidden = r.hidden
-		}
-		return appendJSON(out, v.of(r.encode(object)))
-	}
-	return appendObject(out, r.fields, object, v)
 }
 
 // sees reports whether the caller sees an object.
@@ -144,16 +98,19 @@ func (r *resource) sees(c *call, m sdn.Meta, object any) (bool, error) {
 	if c.owns(m) {
 		return true, nil
 	}
-	return r.isShared(c, object)
+	if r.shared == nil {
+		return false, nil
+	}
+	return r.shared(c, object)
 }
 
 // need returns an object that the caller sees. An object that it does not see is not found.
 func (r *resource) need(c *call, id sdn.ID) (any, error) {
-	object, err := r.getObject(c.ctx(), id)
+	object, err := r.get.call(c.ctx(), id)
 	if err != nil {
 		return object, err
 	}
-	sees, err := r.sees(c, r.metaOf(object), object)
+	sees, err := r.sees(c, r.meta(object), object)
 	if err == nil && !sees {
 		err = sdn.NotFound(r.title, id)
 	}
@@ -163,7 +120,7 @@ func (r *resource) need(c *call, id sdn.ID) (any, error) {
 // own returns an object that the caller may change. The policy denies one that it only sees.
 func (r *resource) own(c *call, id sdn.ID) (any, error) {
 	object, err := r.need(c, id)
-	if err == nil && !c.owns(r.metaOf(object)) {
+	if err == nil && !c.owns(r.meta(object)) {
 		err = c.denied("it is another project's")
 	}
 	return object, err

@@ -47,45 +47,46 @@ type Unreached struct {
 	Reason string `json:"reason"`
 }
 
-func (s *server) routers() *table[sdn.Router, sdn.RouterSpec, sdn.RouterPatch] {
+func (s *server) routers() tableOf[sdn.Router] {
 	type N = sdn.Router
 	type S = sdn.RouterSpec
 	type P = sdn.RouterPatch
 	const noHA = "its routers are neither distributed nor highly available"
 	isGateway := kindOf(s.gateway)
-	return &table[N, S, P]{
+	t := &table{
 		member: "router", collection: "routers", title: "router", noun: sdn.NounRouter,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "external_gateway_info", is: isGateway, show: showGateway,
-				post: func(x *S, v any) {
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "external_gateway_info", is: isGateway, show: via(showGateway),
+				post: store(func(x *S, v any) {
 					if gw := v.(sdn.ExternalGateway); gw.Network != "" {
 						x.Gateway = &gw
 					}
-				},
+				}),
 				put: change(func(p *P) **sdn.ExternalGateway { return &p.Gateway })},
 			// As with Neutron: a new router has no interfaces that routes could lead by.
-			{name: "routes", is: kindOf((*body).extraRoutes), show: func(n *N) any { return encodeRoutes(n.Routes) },
+			{name: "routes", is: kindOf((*body).extraRoutes), show: via(func(n *N) any { return encodeRoutes(n.Routes) }),
 				put: change(func(p *P) **[]sdn.HostRoute { return &p.Routes })},
-			{name: "interfaces_info", show: showInterfaces},
-			{name: "kuryr:unreached", show: showUnreached},
-			{name: "status", show: func(*N) any { return active }},
-			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+			{name: "interfaces_info", show: via(showInterfaces)},
+			{name: "kuryr:unreached", show: via(showUnreached)},
+			{name: "status", show: via(func(*N) any { return active })},
+			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
-			{name: "ha", is: isBool, access: adminSet | adminShow, show: never[N], why: noHA},
-			{name: "distributed", is: isBool, access: adminSet | adminShow, show: never[N], why: noHA},
-			{name: "flavor_id", is: isNull, show: null[N], why: "this SDN has no flavors"},
-			{name: "availability_zones", show: empty[N]},
-			{name: "availability_zone_hints", is: isTexts, show: empty[N], why: "this SDN has no availability zones"},
+			{name: "ha", is: isBool, access: adminSet | adminShow, show: never, why: noHA},
+			{name: "distributed", is: isBool, access: adminSet | adminShow, show: never, why: noHA},
+			{name: "flavor_id", is: isNull, show: null, why: "this SDN has no flavors"},
+			{name: "availability_zones", show: empty},
+			{name: "availability_zone_hints", is: isTexts, show: empty, why: "this SDN has no availability zones"},
 		},
-		get: s.p.Router,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.Router),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindRouters(ctx, sdn.RouterQuery{Match: f.match()})
-		},
-		create: s.p.EnsureRouter, update: s.updateRouter, remove: s.p.DeleteRouter,
+		}),
+		create: creates(s.p.EnsureRouter), update: updates(s.updateRouter), remove: s.p.DeleteRouter,
 	}
+	return tableOf[N]{t}
 }
 
 func showGateway(r *sdn.Router) any {

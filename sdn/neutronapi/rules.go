@@ -19,40 +19,40 @@ var SecurityGroupRules = Resource[SecurityGroupRule]{"security_group_rule", "sec
 
 // ruleFields are the attributes of rules. The times and the revision are those of the group, of
 // whose value a rule is a part. A rule cannot be changed.
-var ruleFields = []field[ruleOf, ruleAsked, struct{}]{
-	{name: "id", show: func(r *ruleOf) any { return string(r.rule.ID) }},
-	{name: "project_id", access: hookPost, show: func(r *ruleOf) any { return r.group.Project }},
-	{name: "tenant_id", access: hookPost, show: func(r *ruleOf) any { return r.group.Project }},
-	{name: "security_group_id", is: isID, access: required, show: func(r *ruleOf) any { return string(r.group.ID) },
+var ruleFields = []field{
+	{name: "id", show: via(func(r *ruleOf) any { return string(r.rule.ID) })},
+	{name: "project_id", access: hookPost, show: via(func(r *ruleOf) any { return r.group.Project })},
+	{name: "tenant_id", access: hookPost, show: via(func(r *ruleOf) any { return r.group.Project })},
+	{name: "security_group_id", is: isID, access: required, show: via(func(r *ruleOf) any { return string(r.group.ID) }),
 		post: set(func(a *ruleAsked) *sdn.ID { return &a.group })},
-	{name: "description", access: hookPost, show: func(r *ruleOf) any { return r.rule.Description }},
+	{name: "description", access: hookPost, show: via(func(r *ruleOf) any { return r.rule.Description })},
 	{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: required,
-		show: func(r *ruleOf) any { return string(r.rule.Direction) },
-		post: func(a *ruleAsked, v any) { a.direction = sdn.Direction(v.(string)) }},
-	{name: "ethertype", is: kindOf((*body).etherType), show: func(r *ruleOf) any { return etherType(r.rule.IPv6) },
+		show: via(func(r *ruleOf) any { return string(r.rule.Direction) }),
+		post: store(func(a *ruleAsked, v any) { a.direction = sdn.Direction(v.(string)) })},
+	{name: "ethertype", is: kindOf((*body).etherType), show: via(func(r *ruleOf) any { return etherType(r.rule.IPv6) }),
 		post: set(func(a *ruleAsked) *bool { return &a.ipv6 })},
-	{name: "protocol", is: kindOf((*body).protocol), show: showProtocol,
+	{name: "protocol", is: kindOf((*body).protocol), show: via(showProtocol),
 		post: change(func(a *ruleAsked) **string { return &a.protocol })},
-	{name: "port_range_min", is: kindOf((*body).rulePort), show: func(r *ruleOf) any { return rangeEnd(r, r.rule.Ports.First, r.rule.ICMPType) },
+	{name: "port_range_min", is: kindOf((*body).rulePort), show: via(func(r *ruleOf) any { return rangeEnd(r, r.rule.Ports.First, r.rule.ICMPType) }),
 		post: change(func(a *ruleAsked) **int { return &a.min })},
 	{name: "port_range_max", is: kindOf((*body).rulePort),
-		show: func(r *ruleOf) any { return rangeEnd(r, max(r.rule.Ports.First, r.rule.Ports.Last), r.rule.ICMPCode) },
+		show: via(func(r *ruleOf) any { return rangeEnd(r, max(r.rule.Ports.First, r.rule.Ports.Last), r.rule.ICMPCode) }),
 		post: change(func(a *ruleAsked) **int { return &a.max })},
-	{name: "remote_ip_prefix", is: kindOf((*body).remotePrefix), show: func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix) },
+	{name: "remote_ip_prefix", is: kindOf((*body).remotePrefix), show: via(func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix) }),
 		post: set(func(a *ruleAsked) *netip.Prefix { return &a.prefix })},
-	{name: "normalized_cidr", show: func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix.Masked()) }},
-	{name: "remote_group_id", is: isID, show: func(r *ruleOf) any { return some(string(r.rule.RemoteGroup)) },
+	{name: "normalized_cidr", show: via(func(r *ruleOf) any { return prefixText(r.rule.RemotePrefix.Masked()) })},
+	{name: "remote_group_id", is: isID, show: via(func(r *ruleOf) any { return some(string(r.rule.RemoteGroup)) }),
 		post: set(func(a *ruleAsked) *sdn.ID { return &a.remoteGroup })},
-	{name: "remote_address_group_id", is: isID, show: func(r *ruleOf) any { return some(string(r.rule.RemoteSet)) },
+	{name: "remote_address_group_id", is: isID, show: via(func(r *ruleOf) any { return some(string(r.rule.RemoteSet)) }),
 		post: set(func(a *ruleAsked) *sdn.ID { return &a.remoteSet })},
-	{name: "belongs_to_default_sg", show: func(r *ruleOf) any { return isDefaultGroup(r.group) }},
-	{name: "tags", show: empty[ruleOf]},
-	{name: "revision_number", show: func(r *ruleOf) any { return r.group.Revision }},
-	{name: "created_at", show: func(r *ruleOf) any { return timestamp(r.group.Created) }},
-	{name: "updated_at", show: func(r *ruleOf) any { return timestamp(r.group.Updated) }},
+	{name: "belongs_to_default_sg", show: via(func(r *ruleOf) any { return isDefaultGroup(r.group) })},
+	{name: "tags", show: empty},
+	{name: "revision_number", show: via(func(r *ruleOf) any { return r.group.Revision })},
+	{name: "created_at", show: via(func(r *ruleOf) any { return timestamp(r.group.Created) })},
+	{name: "updated_at", show: via(func(r *ruleOf) any { return timestamp(r.group.Updated) })},
 }
 
-var ruleAttributes = attributesOf(ruleFields)
+var ruleAttributes = ruleFields
 
 // showRules shows the rules of a group.
 func showRules(g *sdn.SecurityGroup) any {
@@ -94,25 +94,26 @@ func prefixText(p netip.Prefix) any {
 	return p.String()
 }
 
-func (s *server) securityGroupRules() *table[ruleOf, ruleAsked, struct{}] {
-	return &table[ruleOf, ruleAsked, struct{}]{
+func (s *server) securityGroupRules() tableOf[ruleOf] {
+	t := &table{
 		member: "security_group_rule", collection: "security_group_rules", path: "security-group-rules", title: "security group rule",
-		meta: func(r *ruleOf) sdn.Meta {
+		meta: via(func(r *ruleOf) sdn.Meta {
 			m := r.group.Meta
 			return sdn.Meta{ID: r.rule.ID, Base: sdn.Base{Project: m.Project}, Revision: m.Revision, Created: m.Created, Updated: m.Updated}
-		},
-		fields: ruleFields, get: s.rule, find: s.findRules,
-		checkPost: s.checkRule, createAll: bulk(s.createRules),
-		create: func(ctx context.Context, asked ruleAsked) (ruleOf, error) {
+		}),
+		fields: ruleFields, get: got(s.rule), find: sought(s.findRules),
+		checkPost: hook(s.checkRule), createAll: bulk(s.createRules),
+		create: creates(func(ctx context.Context, asked ruleAsked) (ruleOf, error) {
 			made, err := s.createRules(ctx, []ruleAsked{asked})
 			if err != nil {
 				return ruleOf{}, err
 			}
 			return made[0], nil
-		},
-		update: func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) },
+		}),
+		update: updates(func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) }),
 		remove: s.deleteRule,
 	}
+	return tableOf[ruleOf]{t}
 }
 
 // rule finds a rule by its id.

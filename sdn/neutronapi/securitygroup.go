@@ -34,31 +34,31 @@ type (
 	securityGroupPatch  = valuePatch[sdn.SecurityGroupSpec]
 )
 
-func (s *server) securityGroups() *table[sdn.SecurityGroup, sdn.SecurityGroupSpec, securityGroupPatch] {
+func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 	type N = sdn.SecurityGroup
 	type S = sdn.SecurityGroupSpec
 	type P = securityGroupPatch
 	remove, removeIf := s.checked(sdn.NounSecurityGroup, s.checkNotDefault, s.p.DeleteSecurityGroup)
 	base := func(x *S) *sdn.Base { return &x.Base }
-	return &table[N, S, P]{
+	t := &table{
 		member: "security_group", collection: "security_groups", path: "security-groups", title: "security group",
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: base, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "stateful", is: isBool, show: func(n *N) any { return !n.Stateless },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(base), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "stateful", is: isBool, show: via(func(n *N) any { return !n.Stateless }),
 				post: setNot(func(x *S) *bool { return &x.Stateless }),
-				put:  func(p *P, v any) { p.change = func(x *S) { x.Stateless = !v.(bool) } }},
-			{name: "shared", show: never[N]}, // no group is given to other projects
-			{name: "security_group_rules", show: showRules},
+				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Stateless = !v.(bool) } })},
+			{name: "shared", show: never}, // no group is given to other projects
+			{name: "security_group_rules", show: via(showRules)},
 		},
-		get: s.p.SecurityGroup, find: s.findSecurityGroups,
-		checkPost: func(_ *call, b *body, x *S) {
+		get: got(s.p.SecurityGroup), find: sought(s.findSecurityGroups),
+		checkPost: hook(func(_ *call, b *body, x *S) {
 			x.Rules = egressRules()
 			if x.Name == defaultGroup {
 				b.fail(errDefaultExists)
 			}
-		},
-		checkPut: func(_ *call, b *body, n *N, p *P) {
+		}),
+		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) {
 			switch {
 			case p.Name == nil:
 			case isDefaultGroup(*n):
@@ -67,13 +67,14 @@ func (s *server) securityGroups() *table[sdn.SecurityGroup, sdn.SecurityGroupSpe
 				b.fail(errDefaultExists)
 			}
 			p.clearing = b.clearing("security group", n.Meta, p.Patch)
-		},
-		create: s.createSecurityGroup,
-		update: func(ctx context.Context, id sdn.ID, p P) (N, error) {
+		}),
+		create: creates(s.createSecurityGroup),
+		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
 			return s.updateSecurityGroup(ctx, id, p.of(base))
-		},
+		}),
 		remove: remove, removeIf: removeIf,
 	}
+	return tableOf[N]{t}
 }
 
 // findSecurityGroups lists groups.

@@ -36,61 +36,61 @@ type AllocationPool struct {
 	End   string `json:"end"`
 }
 
-func (s *server) subnets() *table[sdn.Subnet, sdn.SubnetSpec, sdn.SubnetPatch] {
+func (s *server) subnets() tableOf[sdn.Subnet] {
 	type N = sdn.Subnet
 	type S = sdn.SubnetSpec
 	type P = sdn.SubnetPatch
-	t := &table[N, S, P]{
+	t := &table{
 		member: "subnet", collection: "subnets", title: "subnet", noun: sdn.NounSubnet,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "network_id", is: isNamedID, access: required, show: func(n *N) any { return string(n.Network) },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "network_id", is: isNamedID, access: required, show: via(func(n *N) any { return string(n.Network) }),
 				post: set(func(x *S) *sdn.ID { return &x.Network })},
-			{name: "cidr", is: orNull(kindOf((*body).cidr)), show: func(n *N) any { return n.CIDR.String() },
+			{name: "cidr", is: orNull(kindOf((*body).cidr)), show: via(func(n *N) any { return n.CIDR.String() }),
 				post: set(func(x *S) *netip.Prefix { return &x.CIDR })},
 			{name: "prefixlen", is: orNull(isInt(0, 128)), post: set(func(x *S) *int { return &x.PrefixLen })},
-			{name: "ip_version", access: required | hookPost, show: func(n *N) any { return family(n.CIDR.Addr()) }},
-			{name: "gateway_ip", is: kindOf((*body).gateway), show: func(n *N) any { return optionalAddr(n.Gateway) },
+			{name: "ip_version", access: required | hookPost, show: via(func(n *N) any { return family(n.CIDR.Addr()) })},
+			{name: "gateway_ip", is: kindOf((*body).gateway), show: via(func(n *N) any { return optionalAddr(n.Gateway) }),
 				post: set(func(x *S) *sdn.Gateway { return &x.Gateway }),
 				put:  change(func(p *P) **sdn.Gateway { return &p.Gateway })},
-			{name: "allocation_pools", is: kindOf((*body).ranges), show: showPools,
-				post: func(x *S, v any) {
+			{name: "allocation_pools", is: kindOf((*body).ranges), show: via(showPools),
+				post: store(func(x *S, v any) {
 					x.Ranges = v.([]sdn.AddressRange)
 					x.WithoutRanges = len(x.Ranges) == 0
-				},
+				}),
 				put: change(func(p *P) **[]sdn.AddressRange { return &p.Ranges })},
-			{name: "subnetpool_id", is: isID, show: func(n *N) any { return some(string(n.Pool)) },
+			{name: "subnetpool_id", is: isID, show: via(func(n *N) any { return some(string(n.Pool)) }),
 				post: set(func(x *S) *sdn.ID { return &x.Pool })},
-			{name: "enable_dhcp", is: isBool, show: func(n *N) any { return !n.NoDHCP },
+			{name: "enable_dhcp", is: isBool, show: via(func(n *N) any { return !n.NoDHCP }),
 				post: setNot(func(x *S) *bool { return &x.NoDHCP }),
 				put:  changeNot(func(p *P) **bool { return &p.NoDHCP })},
-			{name: "ipv6_address_mode", access: hookPost, show: func(n *N) any { return some(string(n.Mode)) }},
-			{name: "ipv6_ra_mode", access: hookPost, show: func(n *N) any { return some(string(n.Mode)) }},
-			{name: "dns_nameservers", is: isAddrs, show: func(n *N) any { return addrTexts(n.Nameservers) },
+			{name: "ipv6_address_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) })},
+			{name: "ipv6_ra_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) })},
+			{name: "dns_nameservers", is: isAddrs, show: via(func(n *N) any { return addrTexts(n.Nameservers) }),
 				post: set(func(x *S) *[]netip.Addr { return &x.Nameservers }),
 				put:  change(func(p *P) **[]netip.Addr { return &p.Nameservers })},
-			{name: "host_routes", is: isRoutes, show: func(n *N) any { return encodeRoutes(n.HostRoutes) },
+			{name: "host_routes", is: isRoutes, show: via(func(n *N) any { return encodeRoutes(n.HostRoutes) }),
 				post: set(func(x *S) *[]sdn.HostRoute { return &x.HostRoutes }),
 				put:  change(func(p *P) **[]sdn.HostRoute { return &p.HostRoutes })},
-			{name: "service_types", is: isTexts, show: empty[N], why: "this SDN takes any subnet for any port"},
+			{name: "service_types", is: isTexts, show: empty, why: "this SDN takes any subnet for any port"},
 			{name: "use_default_subnetpool", is: isBool, why: "no subnet pool is the default one"},
-			{name: "kuryr:reserved_addresses", is: isAddrs, show: func(n *N) any { return addrTexts(n.Reserved) },
+			{name: "kuryr:reserved_addresses", is: isAddrs, show: via(func(n *N) any { return addrTexts(n.Reserved) }),
 				post: set(func(x *S) *[]netip.Addr { return &x.Reserved }),
 				put:  change(func(p *P) **[]netip.Addr { return &p.Reserved })},
 		},
-		get: s.p.Subnet,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.Subnet),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.findSubnets(ctx, subnetQuery(f))
-		},
-		shared:    func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, true) },
-		checkPost: s.checkSubnet, checkPut: checkSubnetChange,
-		create: s.p.EnsureSubnet, update: s.p.UpdateSubnet, remove: s.p.DeleteSubnet,
+		}),
+		shared:    judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, true) }),
+		checkPost: hook(s.checkSubnet), checkPut: hookOn(checkSubnetChange),
+		create: creates(s.p.EnsureSubnet), update: updates(s.p.UpdateSubnet), remove: s.p.DeleteSubnet,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllSubnets)
 	}
-	return t
+	return tableOf[N]{t}
 }
 
 func showPools(n *sdn.Subnet) any {

@@ -30,39 +30,39 @@ type SubnetPool struct {
 	AddressScopeID   *string  `json:"address_scope_id"`
 }
 
-func (s *server) subnetPools() *table[sdn.SubnetPool, sdn.SubnetPoolSpec, sdn.SubnetPoolPatch] {
+func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 	type N = sdn.SubnetPool
 	type S = sdn.SubnetPoolSpec
 	type P = sdn.SubnetPoolPatch
 	isLength, isPrefixes := nullInPost(isInt(0, 128)), kindOf((*body).poolPrefixes)
-	t := &table[N, S, P]{
+	t := &table{
 		member: "subnetpool", collection: "subnetpools", title: "subnet pool", noun: sdn.NounSubnetPool,
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "prefixes", is: isPrefixes, access: required, show: func(n *N) any { return poolTexts(n) },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "prefixes", is: isPrefixes, access: required, show: via(func(n *N) any { return poolTexts(n) }),
 				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes }),
 				put:  change(func(p *P) **[]netip.Prefix { return &p.Prefixes })},
-			{name: "ip_version", show: func(n *N) any { return poolFamily(n) }},
-			{name: "default_prefixlen", is: isLength, show: func(n *N) any { return n.DefaultLen },
+			{name: "ip_version", show: via(func(n *N) any { return poolFamily(n) })},
+			{name: "default_prefixlen", is: isLength, show: via(func(n *N) any { return n.DefaultLen }),
 				post: set(func(x *S) *int { return &x.DefaultLen }), put: change(func(p *P) **int { return &p.DefaultLen })},
-			{name: "min_prefixlen", is: isLength, show: func(n *N) any { return n.MinLen },
+			{name: "min_prefixlen", is: isLength, show: via(func(n *N) any { return n.MinLen }),
 				post: set(func(x *S) *int { return &x.MinLen }), put: change(func(p *P) **int { return &p.MinLen })},
-			{name: "max_prefixlen", is: isLength, show: func(n *N) any { return n.MaxLen },
+			{name: "max_prefixlen", is: isLength, show: via(func(n *N) any { return n.MaxLen }),
 				post: set(func(x *S) *int { return &x.MaxLen }), put: change(func(p *P) **int { return &p.MaxLen })},
-			{name: "shared", is: isBool, access: adminPost, show: func(n *N) any { return n.Shared },
+			{name: "shared", is: isBool, access: adminPost, show: via(func(n *N) any { return n.Shared }),
 				post: set(func(x *S) *bool { return &x.Shared })},
-			{name: "is_default", is: isBool, access: adminSet, show: never[N], why: "no subnet pool is the default one"},
-			{name: "default_quota", is: isNull, show: null[N], why: "subnet pools have no quotas of their own"},
-			{name: "address_scope_id", is: isNull, show: null[N], why: "this SDN has no address scopes"},
+			{name: "is_default", is: isBool, access: adminSet, show: never, why: "no subnet pool is the default one"},
+			{name: "default_quota", is: isNull, show: null, why: "subnet pools have no quotas of their own"},
+			{name: "address_scope_id", is: isNull, show: null, why: "this SDN has no address scopes"},
 		},
-		get: s.p.SubnetPool,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.SubnetPool),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
-		},
-		shared:     func(_ *call, n *N) (bool, error) { return n.Shared, nil },
-		beforePost: func(_ *call, b *body, _ *S) { b.required("name") },
-		checkPut: func(_ *call, b *body, n *N, p *P) {
+		}),
+		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
+		beforePost: hook(func(_ *call, b *body, _ *S) { b.required("name") }),
+		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) {
 			if p.Prefixes == nil {
 				return
 			}
@@ -71,13 +71,13 @@ func (s *server) subnetPools() *table[sdn.SubnetPool, sdn.SubnetPoolSpec, sdn.Su
 				b.invalid("prefixes", "what is added to those there are would be %d prefixes, and at most %d are taken", len(grown), maxItems)
 			}
 			p.Prefixes = &grown
-		},
-		create: s.p.EnsureSubnetPool, update: s.p.UpdateSubnetPool, remove: s.p.DeleteSubnetPool,
+		}),
+		create: creates(s.p.EnsureSubnetPool), update: updates(s.p.UpdateSubnetPool), remove: s.p.DeleteSubnetPool,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllSubnetPools)
 	}
-	return t
+	return tableOf[N]{t}
 }
 
 // poolTexts shows a pool's prefixes, neighbours as one.

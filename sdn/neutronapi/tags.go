@@ -37,7 +37,7 @@ func (r *resource) tagged(c *call) (sdn.Meta, error) {
 	if err != nil {
 		return sdn.Meta{}, err
 	}
-	return r.metaOf(object), nil
+	return r.meta(object), nil
 }
 
 // attempts bounds the tries to change tags while other calls change the same object.

@@ -82,32 +82,33 @@ type trunkSpec struct {
 	subports []sdn.Subport
 }
 
-func (s *server) trunks() *table[sdn.Trunk, trunkSpec, sdn.TrunkPatch] {
+func (s *server) trunks() tableOf[sdn.Trunk] {
 	type N = sdn.Trunk
 	type S = trunkSpec
 	type P = sdn.TrunkPatch
 	remove, removeIf := s.checked(sdn.NounTrunk, s.checkEnabled, s.p.DeleteTrunk)
-	return &table[N, S, P]{
+	t := &table{
 		member: "trunk", collection: "trunks", title: "trunk",
-		meta: func(n *N) sdn.Meta { return n.Meta }, shows: neutronMeta, tags: true,
-		base: func(x *S) *sdn.Base { return &x.Base }, patch: func(p *P) *sdn.Patch { return &p.Patch },
-		fields: []field[N, S, P]{
-			{name: "port_id", is: isID, access: required, show: func(n *N) any { return string(n.Parent) },
+		meta: via(func(n *N) sdn.Meta { return n.Meta }), shows: neutronMeta, tags: true,
+		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
+		fields: []field{
+			{name: "port_id", is: isID, access: required, show: via(func(n *N) any { return string(n.Parent) }),
 				post: set(func(x *S) *sdn.ID { return &x.Parent })},
-			{name: "sub_ports", is: kindOf((*body).firstSubports), show: func(n *N) any { return encodeSubports(n.Subports) },
+			{name: "sub_ports", is: kindOf((*body).firstSubports), show: via(func(n *N) any { return encodeSubports(n.Subports) }),
 				post: set(func(x *S) *[]sdn.Subport { return &x.subports })},
-			{name: "status", show: func(*N) any { return active }}, // the ports tell theirs
-			{name: "admin_state_up", is: isBool, show: func(n *N) any { return !n.Disabled },
+			{name: "status", show: via(func(*N) any { return active })}, // the ports tell theirs
+			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},
-		get: s.p.Trunk,
-		find: func(ctx context.Context, f *filter) iter.Seq2[N, error] {
+		get: got(s.p.Trunk),
+		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
 			return s.p.FindTrunks(ctx, sdn.TrunkQuery{Match: f.match(), Parents: f.ids("port_id")})
-		},
-		checkPost: s.checkTrunk,
-		create:    s.createTrunk, update: s.p.UpdateTrunk, remove: remove, removeIf: removeIf,
+		}),
+		checkPost: hook(s.checkTrunk),
+		create:    creates(s.createTrunk), update: updates(s.p.UpdateTrunk), remove: remove, removeIf: removeIf,
 	}
+	return tableOf[N]{t}
 }
 
 func (s *server) checkTrunk(c *call, b *body, spec *trunkSpec) {
@@ -221,7 +222,7 @@ func (s *server) serveSubports() {
 					return nil, err
 				}
 				trunk, err := s.p.Trunk(c.ctx(), trunk.ID)
-				return json.RawMessage(t.resource().append(nil, &trunk, view{admin: true})), err
+				return json.RawMessage(appendObject(nil, t.resource().prepare().all, &trunk, view{admin: true})), err
 			}
 		}}
 	}

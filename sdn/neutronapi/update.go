@@ -17,10 +17,10 @@ func (r *resource) put(w http.ResponseWriter, c *call) error {
 		return badRequest("Unable to find '" + r.member + "' in request body")
 	}
 	b := &body{call: c, noun: r.member, values: values}
-	if b.ifRevision, err = c.condition(r.title, r.metaOf(object)); err != nil {
+	if b.ifRevision, err = c.condition(r.title, r.meta(object)); err != nil {
 		return err
 	}
-	if object, err = r.updateObject(r, b, object); err != nil {
+	if object, err = r.change(b, object); err != nil {
 		return err
 	}
 	r.writeOne(w, c, http.StatusOK, object)
