@@ -95,10 +95,10 @@ func (s *server) addressGroups() tableOf[sdn.AddressGroup] {
 				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes })},
 			{name: "shared", show: never}, // no group is given to other projects
 		},
-		get: got(s.p.AddressGroup),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()})
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.AddressGroup(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()}))
+		},
 		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) }),
 		create: creates(func(ctx context.Context, x S) (N, error) {
 			find := func(m sdn.Match) iter.Seq2[N, error] {
@@ -106,7 +106,9 @@ func (s *server) addressGroups() tableOf[sdn.AddressGroup] {
 			}
 			return unlessThere(ctx, s, "address group", x.Base, find, func() (N, error) { return s.p.ApplyAddressGroup(ctx, x) })
 		}),
-		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateAddressGroup(ctx, id, p.of(base)) }),
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.updateAddressGroup(ctx, id, p.(*P).of(base)))
+		}},
 		remove: s.p.DeleteAddressGroup,
 	}
 	return tableOf[N]{t}

@@ -58,14 +58,19 @@ func (s *server) floatingIPs() tableOf[sdn.FloatingIP] {
 			// The floating IP stands for an address of the host, see sdn.FloatingIPSpec.
 			{name: "kuryr:of_host", is: isBool, access: adminPost, post: set(func(x *S) *bool { return &x.OfHost })},
 		},
-		get: got(s.p.FloatingIP),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.p.FindFloatingIPs(ctx, floatingIPQuery(f))
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.FloatingIP(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.p.FindFloatingIPs(ctx, floatingIPQuery(f)))
+		},
 		beforePost: hook(func(_ *call, b *body, _ *S) { b.null("floating_ip_address") }),
 		checkPost:  hook(s.checkFloatingIP),
 		checkPut:   hookOn(func(c *call, b *body, _ *N, p *P) { p.Target = s.target(c, b) }),
-		create:     creates(s.createFloatingIP), update: updates(s.updateFloatingIP), remove: remove, removeIf: removeIf,
+		create:     createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createFloatingIP(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.updateFloatingIP(ctx, id, *p.(*P)))
+		}},
+		remove:   remove,
+		removeIf: removeIf,
 	}
 	return tableOf[N]{t}
 }

@@ -163,7 +163,11 @@ func (s *server) loadBalancers() tableOf[balancer] {
 			{name: "availability_zone", is: isOptional, show: via(func(n *N) any { return some(n.Zone) }),
 				post: set(func(x *S) *string { return &x.Zone })},
 		}...),
-		get: got(s.loadBalancer), find: sought(s.findLoadBalancers), canDelete: judged(childless),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.loadBalancer(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findLoadBalancers(ctx, f))
+		},
+		canDelete:  judged(childless),
 		beforePost: hook(func(_ *call, b *body, _ *S) { b.blank("name") }),
 		checkPost:  hook(s.checkLoadBalancer),
 		beforePut: hookOn(func(_ *call, b *body, _ *N, p *P) {
@@ -175,12 +179,13 @@ func (s *server) loadBalancers() tableOf[balancer] {
 			p.Tags = p.tags
 			p.clearing = b.clearing("load balancer", n.Meta, p.Patch)
 		}),
-		create: creates(s.createLoadBalancer),
+		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createLoadBalancer(ctx, *x.(*S))) }},
 		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
 			l, err := s.rewriteBalancer(ctx, id, p.of(base))
 			return s.placed(ctx, l, err, nil)
 		}),
-		remove: remove, removeIf: removeIf,
+		remove:   remove,
+		removeIf: removeIf,
 	}
 	return tableOf[N]{t}
 }

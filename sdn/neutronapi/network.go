@@ -86,12 +86,16 @@ func (s *server) networks() tableOf[sdn.Network] {
 			{name: "ipv4_address_scope", show: null},
 			{name: "ipv6_address_scope", show: null},
 		},
-		get: got(s.p.Network),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.findNetworks(ctx, networkQuery(f))
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Network(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findNetworks(ctx, networkQuery(f)))
+		},
 		shared: judged(func(_ *call, n *N) (bool, error) { return n.Shared || n.External, nil }),
-		create: creates(s.p.EnsureNetwork), update: updates(s.p.UpdateNetwork), remove: s.p.DeleteNetwork,
+		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.p.EnsureNetwork(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.p.UpdateNetwork(ctx, id, *p.(*P)))
+		}},
+		remove: s.p.DeleteNetwork,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllNetworks)

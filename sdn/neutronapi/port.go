@@ -103,13 +103,20 @@ func (s *server) ports() tableOf[sdn.Port] {
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},
-		get:        got(s.p.Port),
-		find:       sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] { return s.findPorts(ctx, portQuery(f)) }),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Port(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findPorts(ctx, portQuery(f)))
+		},
 		shared:     judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) }),
 		canDelete:  judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, false) }),
-		beforePost: hook(s.beforePort), checkPost: hook(checkPort),
-		beforePut: hookOn(beforePortChange), checkPut: hookOn(checkPortChange),
-		create: creates(s.createPort), update: updates(s.p.UpdatePort),
+		beforePost: hook(s.beforePort),
+		checkPost:  hook(checkPort),
+		beforePut:  hookOn(beforePortChange),
+		checkPut:   hookOn(checkPortChange),
+		create:     createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createPort(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.p.UpdatePort(ctx, id, *p.(*P)))
+		}},
 		remove:   func(ctx context.Context, id sdn.ID) error { return s.removePort(ctx, id, 0) },
 		removeIf: s.removePort,
 	}

@@ -46,10 +46,10 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 			{name: "is_default", is: isBool, show: never, why: "a project has no policy by default here"},
 			{name: "rules", show: via(showLimits)},
 		},
-		get: got(s.p.QoSPolicy),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()})
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.QoSPolicy(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()}))
+		},
 		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
 		beforePost: hook(func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) }),
 		beforePut:  hookOn(func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) }),
@@ -58,8 +58,11 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 			find := func(m sdn.Match) iter.Seq2[N, error] { return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m}) }
 			return unlessThere(ctx, s, "QoS policy", x.Base, find, func() (N, error) { return s.p.ApplyQoSPolicy(ctx, x) })
 		}),
-		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) { return s.updateQoSPolicy(ctx, id, p.of(base)) }),
-		remove: remove, removeIf: removeIf,
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.updateQoSPolicy(ctx, id, p.(*P).of(base)))
+		}},
+		remove:   remove,
+		removeIf: removeIf,
 	}
 	return tableOf[N]{t}
 }

@@ -80,11 +80,15 @@ func (s *server) routers() tableOf[sdn.Router] {
 			{name: "availability_zones", show: empty},
 			{name: "availability_zone_hints", is: isTexts, show: empty, why: "this SDN has no availability zones"},
 		},
-		get: got(s.p.Router),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.p.FindRouters(ctx, sdn.RouterQuery{Match: f.match()})
-		}),
-		create: creates(s.p.EnsureRouter), update: updates(s.updateRouter), remove: s.p.DeleteRouter,
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Router(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.p.FindRouters(ctx, sdn.RouterQuery{Match: f.match()}))
+		},
+		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.p.EnsureRouter(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.updateRouter(ctx, id, *p.(*P)))
+		}},
+		remove: s.p.DeleteRouter,
 	}
 	return tableOf[N]{t}
 }

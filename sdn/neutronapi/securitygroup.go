@@ -51,7 +51,10 @@ func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 			{name: "shared", show: never}, // no group is given to other projects
 			{name: "security_group_rules", show: via(showRules)},
 		},
-		get: got(s.p.SecurityGroup), find: sought(s.findSecurityGroups),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.SecurityGroup(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findSecurityGroups(ctx, f))
+		},
 		checkPost: hook(func(_ *call, b *body, x *S) {
 			x.Rules = egressRules()
 			if x.Name == defaultGroup {
@@ -68,11 +71,12 @@ func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 			}
 			p.clearing = b.clearing("security group", n.Meta, p.Patch)
 		}),
-		create: creates(s.createSecurityGroup),
+		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createSecurityGroup(ctx, *x.(*S))) }},
 		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
 			return s.updateSecurityGroup(ctx, id, p.of(base))
 		}),
-		remove: remove, removeIf: removeIf,
+		remove:   remove,
+		removeIf: removeIf,
 	}
 	return tableOf[N]{t}
 }

@@ -79,13 +79,18 @@ func (s *server) subnets() tableOf[sdn.Subnet] {
 				post: set(func(x *S) *[]netip.Addr { return &x.Reserved }),
 				put:  change(func(p *P) **[]netip.Addr { return &p.Reserved })},
 		},
-		get: got(s.p.Subnet),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.findSubnets(ctx, subnetQuery(f))
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Subnet(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findSubnets(ctx, subnetQuery(f)))
+		},
 		shared:    judged(func(c *call, n *N) (bool, error) { return c.ofNetwork(n.Network, true) }),
-		checkPost: hook(s.checkSubnet), checkPut: hookOn(checkSubnetChange),
-		create: creates(s.p.EnsureSubnet), update: updates(s.p.UpdateSubnet), remove: s.p.DeleteSubnet,
+		checkPost: hook(s.checkSubnet),
+		checkPut:  hookOn(checkSubnetChange),
+		create:    createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.p.EnsureSubnet(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.p.UpdateSubnet(ctx, id, *p.(*P)))
+		}},
+		remove: s.p.DeleteSubnet,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllSubnets)

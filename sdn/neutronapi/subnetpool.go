@@ -56,10 +56,10 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 			{name: "default_quota", is: isNull, show: null, why: "subnet pools have no quotas of their own"},
 			{name: "address_scope_id", is: isNull, show: null, why: "this SDN has no address scopes"},
 		},
-		get: got(s.p.SubnetPool),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()})
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.SubnetPool(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()}))
+		},
 		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
 		beforePost: hook(func(_ *call, b *body, _ *S) { b.required("name") }),
 		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) {
@@ -72,7 +72,11 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 			}
 			p.Prefixes = &grown
 		}),
-		create: creates(s.p.EnsureSubnetPool), update: updates(s.p.UpdateSubnetPool), remove: s.p.DeleteSubnetPool,
+		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.p.EnsureSubnetPool(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.p.UpdateSubnetPool(ctx, id, *p.(*P)))
+		}},
+		remove: s.p.DeleteSubnetPool,
 	}
 	if atomic, ok := s.p.(sdn.AtomicNetworks); ok {
 		t.createAll = bulk(atomic.EnsureAllSubnetPools)

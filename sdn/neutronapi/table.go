@@ -77,14 +77,18 @@ func got[T any](get func(context.Context, sdn.ID) (T, error)) getCall {
 	}}
 }
 
+// pointer and pointers make pointers of what a provider returns.
+func pointer[T any](object T, err error) (any, error) { return &object, err }
+
+func pointers[T any](found iter.Seq2[T, error]) iter.Seq2[any, error] {
+	return func(yield func(any, error) bool) {
+		found(func(object T, err error) bool { return yield(&object, err) })
+	}
+}
+
 //go:noinline
 func sought[T any](find func(context.Context, *filter) iter.Seq2[T, error]) func(context.Context, *filter) iter.Seq2[any, error] {
-	return func(ctx context.Context, f *filter) iter.Seq2[any, error] {
-		found := find(ctx, f)
-		return func(yield func(any, error) bool) {
-			found(func(object T, err error) bool { return yield(&object, err) })
-		}
-	}
+	return func(ctx context.Context, f *filter) iter.Seq2[any, error] { return pointers(find(ctx, f)) }
 }
 
 //go:noinline

@@ -101,12 +101,17 @@ func (s *server) trunks() tableOf[sdn.Trunk] {
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},
-		get: got(s.p.Trunk),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[N, error] {
-			return s.p.FindTrunks(ctx, sdn.TrunkQuery{Match: f.match(), Parents: f.ids("port_id")})
-		}),
+		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Trunk(ctx, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(s.p.FindTrunks(ctx, sdn.TrunkQuery{Match: f.match(), Parents: f.ids("port_id")}))
+		},
 		checkPost: hook(s.checkTrunk),
-		create:    creates(s.createTrunk), update: updates(s.p.UpdateTrunk), remove: remove, removeIf: removeIf,
+		create:    createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createTrunk(ctx, *x.(*S))) }},
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
+			return pointer(s.p.UpdateTrunk(ctx, id, *p.(*P)))
+		}},
+		remove:   remove,
+		removeIf: removeIf,
 	}
 	return tableOf[N]{t}
 }
