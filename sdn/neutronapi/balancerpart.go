@@ -97,10 +97,10 @@ func (n *partNoun[V]) table(s *server) tableOf[part[V]] {
 			base := sdn.Base{Name: *c.name, Project: p.of.Project, Tags: *c.tags}
 			return sdn.Meta{ID: *c.id, Base: base, Revision: p.of.Revision, Created: p.of.Created, Updated: p.of.Updated}
 		}),
-		get: got(func(ctx context.Context, id sdn.ID) (part[V], error) { return n.get(ctx, s, id) }),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[part[V], error] {
-			return n.find(ctx, s, partQuery(f))
-		}),
+		get: getCall{made[part[V]], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(n.get(ctx, s, id)) }},
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
+			return pointers(n.find(ctx, s, partQuery(f)))
+		},
 		beforePut: hookOn(func(_ *call, b *body, now *part[V], e *partEdit[V]) {
 			e.part, e.ifRevision = *now, b.ifRevision
 			b.ofProject(now.of.Project)

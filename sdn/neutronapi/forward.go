@@ -66,10 +66,10 @@ func (s *server) forwards(fip sdn.FloatingIP) tableOf[sdn.Forward] {
 			}
 			return F{}, sdn.NotFound("port forwarding", id)
 		}),
-		find: sought(func(ctx context.Context, f *filter) iter.Seq2[F, error] {
+		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
 			f.named = true
-			return all(ctx, f.ids("internal_port_id"))
-		}),
+			return pointers(all(ctx, f.ids("internal_port_id")))
+		},
 		checkPost: hook(func(c *call, b *body, f *F) {
 			b.project()
 			s.checkForward(c, b, f)

@@ -101,7 +101,9 @@ func (s *server) securityGroupRules() tableOf[ruleOf] {
 			m := r.group.Meta
 			return sdn.Meta{ID: r.rule.ID, Base: sdn.Base{Project: m.Project}, Revision: m.Revision, Created: m.Created, Updated: m.Updated}
 		}),
-		fields: ruleFields, get: got(s.rule), find: sought(s.findRules),
+		fields:    ruleFields,
+		get:       getCall{made[ruleOf], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.rule(ctx, id)) }},
+		find:      func(ctx context.Context, f *filter) iter.Seq2[any, error] { return pointers(s.findRules(ctx, f)) },
 		checkPost: hook(s.checkRule), createAll: bulk(s.createRules),
 		create: creates(func(ctx context.Context, asked ruleAsked) (ruleOf, error) {
 			made, err := s.createRules(ctx, []ruleAsked{asked})
@@ -110,7 +112,7 @@ func (s *server) securityGroupRules() tableOf[ruleOf] {
 			}
 			return made[0], nil
 		}),
-		update: updates(func(ctx context.Context, id sdn.ID, _ struct{}) (ruleOf, error) { return s.rule(ctx, id) }),
+		update: updateCall{made[struct{}], func(ctx context.Context, id sdn.ID, _ any) (any, error) { return pointer(s.rule(ctx, id)) }},
 		remove: s.deleteRule,
 	}
 	return tableOf[ruleOf]{t}
