@@ -100,12 +100,13 @@ func (s *server) addressGroups() tableOf[sdn.AddressGroup] {
 			return pointers(s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()}))
 		},
 		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) }),
-		create: creates(func(ctx context.Context, x S) (N, error) {
+		create: createCall{made[S], func(ctx context.Context, asked any) (any, error) {
+			x := *asked.(*S)
 			find := func(m sdn.Match) iter.Seq2[N, error] {
 				return s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: m})
 			}
-			return unlessThere(ctx, s, "address group", x.Base, find, func() (N, error) { return s.p.ApplyAddressGroup(ctx, x) })
-		}),
+			return pointer(unlessThere(ctx, s, "address group", x.Base, find, func() (N, error) { return s.p.ApplyAddressGroup(ctx, x) }))
+		}},
 		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
 			return pointer(s.updateAddressGroup(ctx, id, p.(*P).of(base)))
 		}},

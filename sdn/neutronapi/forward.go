@@ -76,22 +76,24 @@ func (s *server) forwards(fip sdn.FloatingIP) tableOf[sdn.Forward] {
 		}),
 		beforePut: hookOn(func(_ *call, _ *body, now, f *F) { *f = *now }),
 		checkPut:  hookOn(func(c *call, b *body, _, f *F) { s.checkForward(c, b, f) }),
-		create: creates(func(ctx context.Context, f F) (F, error) {
-			return s.alone(ctx, fip, f, func() (F, error) {
+		create: createCall{made[F], func(ctx context.Context, asked any) (any, error) {
+			f := *asked.(*F)
+			return pointer(s.alone(ctx, fip, f, func() (F, error) {
 				made, err := s.p.EnsureForwards(ctx, fip.ID, []F{f})
 				if err != nil {
 					return f, err
 				}
 				return made[0], nil
-			})
-		}),
-		update: updates(func(ctx context.Context, _ sdn.ID, f F) (F, error) {
+			}))
+		}},
+		update: updateCall{made[F], func(ctx context.Context, _ sdn.ID, change any) (any, error) {
+			f := *change.(*F)
 			changes, ok := s.p.(sdn.ForwardUpdate)
 			if !ok {
-				return f, sdn.Unsupported("port forwarding", "this SDN changes none: delete it and make another")
+				return pointer(f, sdn.Unsupported("port forwarding", "this SDN changes none: delete it and make another"))
 			}
-			return s.alone(ctx, fip, f, func() (F, error) { return changes.UpdateForward(ctx, fip.ID, f) })
-		}),
+			return pointer(s.alone(ctx, fip, f, func() (F, error) { return changes.UpdateForward(ctx, fip.ID, f) }))
+		}},
 		remove: func(ctx context.Context, id sdn.ID) error { return s.p.DeleteForwards(ctx, fip.ID, []sdn.ID{id}) },
 	}
 	return tableOf[F]{t}

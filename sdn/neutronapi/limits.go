@@ -79,24 +79,26 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 				b.unsupported("direction", "make a rule of the other direction and delete this one")
 			}
 		}),
-		create: creates(func(ctx context.Context, r R) (R, error) {
-			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+		create: createCall{made[R], func(ctx context.Context, asked any) (any, error) {
+			r := *asked.(*R)
+			return pointer(r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, sdn.ID(r.id(p.ID))); err == nil {
 					return refuse(http.StatusConflict, "QoSRulesConflict", "Rule %s conflicts with rule %s which already exists in QoS Policy %s.", kind, r.id(p.ID), p.ID)
 				}
 				r.put(l)
 				return nil
-			})
-		}),
-		update: updates(func(ctx context.Context, id sdn.ID, r R) (R, error) {
-			return r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
+			}))
+		}},
+		update: updateCall{made[R], func(ctx context.Context, id sdn.ID, change any) (any, error) {
+			r := *change.(*R)
+			return pointer(r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
 				if _, err := findLimit(p.ID, *l, kind, id); err != nil {
 					return err
 				}
 				r.put(l)
 				return nil
-			})
-		}),
+			}))
+		}},
 		remove: func(ctx context.Context, id sdn.ID) error {
 			if caller, _ := CallerOf(ctx); !caller.admin() {
 				return errAdminsOnly("delete_policy_" + kind + "_rule")

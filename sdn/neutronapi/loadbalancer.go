@@ -180,10 +180,11 @@ func (s *server) loadBalancers() tableOf[balancer] {
 			p.clearing = b.clearing("load balancer", n.Meta, p.Patch)
 		}),
 		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createLoadBalancer(ctx, *x.(*S))) }},
-		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, change any) (any, error) {
+			p := *change.(*P)
 			l, err := s.rewriteBalancer(ctx, id, p.of(base))
-			return s.placed(ctx, l, err, nil)
-		}),
+			return pointer(s.placed(ctx, l, err, nil))
+		}},
 		remove:   remove,
 		removeIf: removeIf,
 	}

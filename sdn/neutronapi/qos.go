@@ -54,10 +54,11 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 		beforePost: hook(func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) }),
 		beforePut:  hookOn(func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) }),
 		checkPut:   hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("QoS policy", n.Meta, p.Patch) }),
-		create: creates(func(ctx context.Context, x S) (N, error) {
+		create: createCall{made[S], func(ctx context.Context, asked any) (any, error) {
+			x := *asked.(*S)
 			find := func(m sdn.Match) iter.Seq2[N, error] { return s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: m}) }
-			return unlessThere(ctx, s, "QoS policy", x.Base, find, func() (N, error) { return s.p.ApplyQoSPolicy(ctx, x) })
-		}),
+			return pointer(unlessThere(ctx, s, "QoS policy", x.Base, find, func() (N, error) { return s.p.ApplyQoSPolicy(ctx, x) }))
+		}},
 		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
 			return pointer(s.updateQoSPolicy(ctx, id, p.(*P).of(base)))
 		}},

@@ -105,13 +105,14 @@ func (s *server) securityGroupRules() tableOf[ruleOf] {
 		get:       getCall{made[ruleOf], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.rule(ctx, id)) }},
 		find:      func(ctx context.Context, f *filter) iter.Seq2[any, error] { return pointers(s.findRules(ctx, f)) },
 		checkPost: hook(s.checkRule), createAll: bulk(s.createRules),
-		create: creates(func(ctx context.Context, asked ruleAsked) (ruleOf, error) {
+		create: createCall{made[ruleAsked], func(ctx context.Context, askedFor any) (any, error) {
+			asked := *askedFor.(*ruleAsked)
 			made, err := s.createRules(ctx, []ruleAsked{asked})
 			if err != nil {
-				return ruleOf{}, err
+				return pointer(ruleOf{}, err)
 			}
-			return made[0], nil
-		}),
+			return pointer(made[0], nil)
+		}},
 		update: updateCall{made[struct{}], func(ctx context.Context, id sdn.ID, _ any) (any, error) { return pointer(s.rule(ctx, id)) }},
 		remove: s.deleteRule,
 	}

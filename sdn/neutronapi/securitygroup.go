@@ -72,9 +72,10 @@ func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 			p.clearing = b.clearing("security group", n.Meta, p.Patch)
 		}),
 		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.createSecurityGroup(ctx, *x.(*S))) }},
-		update: updates(func(ctx context.Context, id sdn.ID, p P) (N, error) {
-			return s.updateSecurityGroup(ctx, id, p.of(base))
-		}),
+		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, change any) (any, error) {
+			p := *change.(*P)
+			return pointer(s.updateSecurityGroup(ctx, id, p.of(base)))
+		}},
 		remove:   remove,
 		removeIf: removeIf,
 	}
