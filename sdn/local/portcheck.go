@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -59,7 +60,7 @@ func checkProfile(profile map[string]json.RawMessage) error {
 		if err := valid.Text("port", "profile", name); err != nil {
 			return err
 		}
-		if !json.Valid(value) {
+		if !json.Valid(value) || !utf8.Valid(value) {
 			return sdn.Invalid("port", "profile."+name, "%q is not JSON", value)
 		}
 		if err := valid.Text("port", "profile."+name, sdn.ProfileText(value)); err != nil {

@@ -2,6 +2,7 @@ package neutronapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"net"
@@ -18,24 +19,24 @@ var Ports = Resource[Port]{"port", "ports"}
 // Port is a port in Neutron's JSON.
 type Port struct {
 	Common
-	NetworkID      string            `json:"network_id"`
-	MACAddress     string            `json:"mac_address"`
-	FixedIPs       []FixedIP         `json:"fixed_ips"`
-	DeviceID       string            `json:"device_id"`
-	DeviceOwner    string            `json:"device_owner"`
-	HostID         string            `json:"binding:host_id"`
-	VNICType       string            `json:"binding:vnic_type"`
-	VIFType        string            `json:"binding:vif_type"`
-	VIFDetails     map[string]string `json:"binding:vif_details"`
-	Profile        map[string]any    `json:"binding:profile"`
-	SecurityGroups []string          `json:"security_groups"`
-	PortSecurity   bool              `json:"port_security_enabled"`
-	AllowedPairs   []AddressPair     `json:"allowed_address_pairs"`
-	Trusted        *bool             `json:"trusted"` // of the profile; null where it says nothing
-	QoSPolicyID    *string           `json:"qos_policy_id"`
-	DHCPOptions    []struct{}        `json:"extra_dhcp_opts"` // the SDN has none
-	Status         string            `json:"status"`
-	AdminStateUp   bool              `json:"admin_state_up"`
+	NetworkID      string                     `json:"network_id"`
+	MACAddress     string                     `json:"mac_address"`
+	FixedIPs       []FixedIP                  `json:"fixed_ips"`
+	DeviceID       string                     `json:"device_id"`
+	DeviceOwner    string                     `json:"device_owner"`
+	HostID         string                     `json:"binding:host_id"`
+	VNICType       string                     `json:"binding:vnic_type"`
+	VIFType        string                     `json:"binding:vif_type"`
+	VIFDetails     map[string]string          `json:"binding:vif_details"`
+	Profile        map[string]json.RawMessage `json:"binding:profile"`
+	SecurityGroups []string                   `json:"security_groups"`
+	PortSecurity   bool                       `json:"port_security_enabled"`
+	AllowedPairs   []AddressPair              `json:"allowed_address_pairs"`
+	Trusted        *bool                      `json:"trusted"` // of the profile; null where it says nothing
+	QoSPolicyID    *string                    `json:"qos_policy_id"`
+	DHCPOptions    []struct{}                 `json:"extra_dhcp_opts"` // the SDN has none
+	Status         string                     `json:"status"`
+	AdminStateUp   bool                       `json:"admin_state_up"`
 }
 
 // AddressPair is a further source that a port may send as.

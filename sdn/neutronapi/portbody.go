@@ -220,7 +220,8 @@ func (b *body) profile(now map[string]json.RawMessage) *map[string]json.RawMessa
 		out = &map[string]json.RawMessage{}
 		maps.Copy(*out, now)
 	}
-	(*out)[sdn.ProfileTrusted] = strconv.AppendBool(nil, *trusted)
+	// A text: processes and stores of version 0.1.0 have texts only.
+	(*out)[sdn.ProfileTrusted] = sdn.ProfileString(strconv.FormatBool(*trusted))
 	return out
 }
 

@@ -399,3 +399,17 @@ func TestProfileReadsBackAsSent(t *testing.T) {
 		`port.binding:profile={"list":["a"],"number":1,"object":{"b":2},"text":"1","truth":true}`,
 	}})
 }
+
+// TestProfileOfAnyNumber checks that a number that no Go type holds does not break the lists of the
+// client.
+func TestProfileOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	var p Port
+	const profile = `{"id":"p","binding:profile":{"n":1e999,"i":9007199254740993}}`
+	if err := json.Unmarshal([]byte(profile), &p); err != nil {
+		t.Fatal(err)
+	}
+	if n, i := string(p.Profile["n"]), string(p.Profile["i"]); n != "1e999" || i != "9007199254740993" {
+		t.Errorf("got %s and %s", n, i)
+	}
+}
