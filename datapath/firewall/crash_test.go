@@ -31,7 +31,6 @@ func crash(t *testing.T, ns netns.NsHandle, dir, op, at string) {
 }
 
 func TestForwardingKilledAnywhere(t *testing.T) {
-	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}
@@ -105,7 +104,6 @@ func (s site) checkAfterCrash(t *testing.T, h *Host, before map[string]string) {
 }
 
 func TestDoorsKilledAnywhere(t *testing.T) {
-	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}
@@ -123,7 +121,6 @@ func TestDoorsKilledAnywhere(t *testing.T) {
 }
 
 func TestZoneKilledAnywhere(t *testing.T) {
-	t.Parallel()
 	if !failpoint.Enabled {
 		t.Skip("needs the build tag failpoints")
 	}

@@ -119,6 +119,7 @@ func (c *client) send(
 	if ifRevision != 0 {
 		r.Header.Set("If-Match", fmt.Sprintf("revision_number=%d", ifRevision-1))
 	}
+	//nolint:bodyclose // exchange has read and closed it
 	_, _, err = c.exchange(r, func(data []byte) error {
 		if into == nil {
 			return nil

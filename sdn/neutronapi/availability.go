@@ -39,7 +39,6 @@ type fullness struct {
 
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
 func (s *server) serveAvailability() {
-	type none = struct{}
 	t := &table{
 		member: "network_ip_availability", collection: "network_ip_availabilities", path: "network-ip-availabilities", title: "network",
 		meta: via(func(f *fullness) sdn.Meta { return sdn.Meta{ID: f.network.ID} }),

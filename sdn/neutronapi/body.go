@@ -269,13 +269,6 @@ func show(value any) string {
 	return string(data)
 }
 
-// only takes a truth value that can be but one.
-func (b *body) only(name string, can bool, why string) {
-	if v := b.boolean(name); v != nil && *v != can {
-		b.unsupported(name, why)
-	}
-}
-
 // needs refuses a part without these.
 func (b *body) needs(names ...string) {
 	for _, name := range names {

@@ -141,12 +141,3 @@ func or[V any](p *V) (v V) {
 	}
 	return v
 }
-
-// not is the opposite of an optional truth value.
-func not(p *bool) *bool {
-	if p == nil {
-		return nil
-	}
-	v := !*p
-	return &v
-}

@@ -52,14 +52,6 @@ func list[T any](values []T) []T {
 	return values
 }
 
-func ids(values []sdn.ID) []string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = string(v)
-	}
-	return out
-}
-
 // optional makes "" null.
 func optional(s string) *string {
 	if s == "" {

@@ -614,7 +614,10 @@ func TestValues(t *testing.T) {
 	want := sdn.Port{
 		MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Addresses: []sdn.Address{{Addr: netip.MustParseAddr("fe80::1%eth0")}, {}},
 		AllowedPairs: []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.1.2.3/8"), Length: true}, {}}, Groups: []sdn.ID{},
-		Profile: map[string]json.RawMessage{"a": sdn.ProfileString("<&>\u2028\n\""), "": []byte("1.50"), "o": []byte(`{"b":[null]}`)}, VIF: sdn.VIF{Details: map[string]string{}},
+		Profile: map[string]json.RawMessage{
+			"a": sdn.ProfileString("<&>\u2028\n\""), "": []byte("1.50"), "o": []byte(`{"b":[null]}`),
+		},
+		VIF: sdn.VIF{Details: map[string]string{}},
 	}
 	want.Created, want.Revision = time.Unix(1, 2).UTC(), 1<<63-1
 	p.find = func(yield func(sdn.Port, error) bool) { yield(want, nil) }

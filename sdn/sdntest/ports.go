@@ -40,9 +40,13 @@ var portTests = []test{
 			s.Skip("profiles are about binding, which this SDN keeps to itself")
 		}
 		n := s.network("10.5.0.0/24")
-		p := s.port(sdn.PortSpec{Network: n.ID, Profile: map[string]json.RawMessage{"pci_slot": sdn.ProfileString("0000:03:10.1")}})
+		p := s.port(sdn.PortSpec{
+			Network: n.ID, Profile: map[string]json.RawMessage{"pci_slot": sdn.ProfileString("0000:03:10.1")},
+		})
 		equal(s, "profile", sdn.ProfileText(must(s.p.Port(s.ctx, p.ID))(s).Profile["pci_slot"]), "0000:03:10.1")
-		other := map[string]json.RawMessage{"pci_slot": sdn.ProfileString("0000:03:10.2"), "more": json.RawMessage(`{"n":1,"yes":[true,null]}`)}
+		other := map[string]json.RawMessage{
+			"pci_slot": sdn.ProfileString("0000:03:10.2"), "more": json.RawMessage(`{"n":1,"yes":[true,null]}`),
+		}
 		must(s.p.UpdatePort(s.ctx, p.ID, sdn.PortPatch{Profile: &other}))(s)
 		if got := must(s.p.Port(s.ctx, p.ID))(s).Profile; !sdn.SameProfile(got, other) {
 			s.Errorf("after a change the profile is %v, want %v", got, other)
