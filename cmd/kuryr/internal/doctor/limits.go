@@ -26,7 +26,7 @@ type LimitFacts struct {
 func Limits(l LimitFacts) []Finding {
 	f := findings{check: "limits"}
 	for _, t := range []struct {
-		share      Share
+		share        Share
 		what, remedy string
 	}{
 		{l.Conntrack, "tracked connections: when they are full new ones are dropped", "raise net.netfilter.nf_conntrack_max"},
