@@ -66,8 +66,8 @@ KNOWN_PACKAGES := $(shell awk '/^[a-z]/ { print $$2 }' $(KNOWN) | sort -u)
 
 test: need-gcc bin/count ## unit, property and kernel tests (kernel tests need root or user namespaces)
 	{ rc=0; \
-	CGO_ENABLED=1 go test -short -race -json -timeout 20m $(UNLISTED) $(RACE) || rc=1; \
-	go test -short -json -timeout 20m $(UNLISTED) $$(go list ./... | grep -vxF "$$(go list $(RACE))") || rc=1; \
+	CGO_ENABLED=1 go test -short -race -json -p 3 -timeout 20m $(UNLISTED) $(RACE) || rc=1; \
+	go test -short -json -p 3 -timeout 20m $(UNLISTED) $$(go list ./... | grep -vxF "$$(go list $(RACE))") || rc=1; \
 	go test -short -json -timeout 20m $(UNLISTED) -tags kubernetes -run '^($(TAGGED))$$' ./cmd/kuryr || rc=1; \
 	go test -C test -json ./count ./parity ./e2e/kubelab || rc=1; \
 	go test -C hack/tools/stylecheck -json ./... || rc=1; \
