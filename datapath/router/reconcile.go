@@ -137,7 +137,7 @@ func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[stri
 	return k.sweep(r, host, wanted, all.proxies)
 }
 
-// compareRouter mends one router's shape and elements.
+// compareRouter repairs one router's shape and elements.
 func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claims, error) {
 	c, err := k.converge(r, host, d)
 	if c.space != nil {

@@ -73,7 +73,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	case strings.HasPrefix(w.Provisioning, pendingPrefix):
 		return p.busy(w, since), nil
 	case w.Provisioning == stateError && spec.Shared:
-		return none, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must make it anew")
+		return none, sdn.Unavailable(nil, "load balancer "+w.ID, "Octavia holds it in ERROR; its owner must create it again")
 	case w.Provisioning == stateError:
 		return p.makeAnew(ctx, w, spec)
 	}

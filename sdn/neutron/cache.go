@@ -35,7 +35,7 @@ const (
 //
 // A change replaces the object by Neutron's answer. After a failure, or if two changes of one object
 // overlapped, its state is unknown: the cache drops it. What was read is kept only if no change has
-// ended and nothing was dropped meanwhile. An answer that contradicts an object (not found, stale)
+// ended and nothing was dropped since it began. An answer that contradicts an object (not found, stale)
 // drops it.
 type cache[T any] struct {
 	now     func() time.Time

@@ -18,7 +18,7 @@ import (
 )
 
 // forwardWire is a port forwarding. It carries no Key: a protocol and an outer port of a floating IP
-// are one forwarding's. Lists are our own: gophercloud's pages break if a marker is deleted meanwhile.
+// are one forwarding's. Lists are our own: gophercloud's pages break if a marker is deleted between two.
 type forwardWire struct {
 	portforwarding.PortForwarding
 }

@@ -41,7 +41,8 @@ func (p *pace) lost(n int, timeout time.Duration) {
 	p.each = max(p.each, timeout/bulkShare/time.Duration(max(n/2, 1)))
 }
 
-// patient is the client with the deadline that a request for n ports has: to give up earlier would leave Neutron making them for nobody.
+// patient returns the client with the deadline of a request for n ports. If Kuryr gave up earlier,
+// Neutron would create ports that no caller gets.
 func (c *client) patient(n int) *client {
 	p := *c
 	p.timeout = max(c.timeout, c.timeout*time.Duration(min(n, bulkSize))/portsATime)

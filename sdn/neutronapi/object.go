@@ -197,7 +197,7 @@ func (v view) of(encoded any) any {
 	return out
 }
 
-// scalar tells whether an attribute is one value, so that it can be sorted by and compared with a filter's text.
+// scalar reports whether an attribute is one value: it can be sorted by and filtered by its text.
 func scalar(value any) bool {
 	switch value.(type) {
 	case nil, bool, string, json.Number:
