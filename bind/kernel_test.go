@@ -639,8 +639,9 @@ func TestRaces(t *testing.T) {
 	}
 }
 
+// TestNothingLeft counts the files and goroutines of the whole process, so no other test
+// runs beside it.
 func TestNothingLeft(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	box := nstest.New(t)
 	stop := w.run()
