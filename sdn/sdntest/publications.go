@@ -73,22 +73,24 @@ func at(host netip.Addr, external uint16, port sdn.ID, internal uint16) sdn.Publ
 	}}
 }
 
+// The ports differ from those of the forwardings' tests, which may run on the same host at
+// the same time: an address of every interface is in conflict with each other address.
 var publicationTests = []test{
 	{"whole value", func(s *suite) {
 		n, _ := s.routed("10.8.0.0/24", "fd00:8::/64")
 		p := s.port(sdn.PortSpec{Network: n.ID})
 		key := s.publicationKey()
 		every4, every6, one := netip.IPv4Unspecified(), netip.IPv6Unspecified(), addr("203.0.113.7")
-		first := s.publish(key, at(every4, 80, p.ID, 8080), at(every6, 80, p.ID, 8080), at(one, 81, p.ID, 8080))
+		first := s.publish(key, at(every4, 60, p.ID, 8080), at(every6, 60, p.ID, 8080), at(one, 61, p.ID, 8080))
 		equal(s, "floating IPs", s.hostFloating(key), 3)
 		for i, port := range first {
 			equal(s, "family", port.Target.Addr.Is6(), i == 1)
 		}
-		second := s.publish(key, at(one, 80, p.ID, 8080), at(every6, 80, p.ID, 8080), at(every6, 82, p.ID, 8080))
+		second := s.publish(key, at(one, 60, p.ID, 8080), at(every6, 60, p.ID, 8080), at(every6, 62, p.ID, 8080))
 		equal(s, "floating IPs", s.hostFloating(key), 2)
 		equal(s, "id of the port that stays", second[1].ID, first[1].ID)
 		equal(s, "number of ports", len(s.published(key)), 3)
-		moved := s.publish(key, at(every6, 80, p.ID, 8081))
+		moved := s.publish(key, at(every6, 60, p.ID, 8081))
 		equal(s, "number of ports", len(s.published(key)), 1)
 		equal(s, "port", s.published(key)[moved[0].ID], moved[0])
 		s.publish(key)
@@ -130,12 +132,12 @@ var publicationTests = []test{
 		n, _ := s.routed("10.8.0.0/24")
 		p := s.port(sdn.PortSpec{Network: n.ID})
 		key, host := s.publicationKey(), netip.IPv4Unspecified()
-		s.publish(key, at(host, 8000, p.ID, 9000), at(host, 8001, p.ID, 9001))
-		wide := at(host, 8000, p.ID, 9000)
-		wide.External.Last, wide.Internal.Last = 8999, 9999
+		s.publish(key, at(host, 7000, p.ID, 8000), at(host, 7001, p.ID, 8001))
+		wide := at(host, 7000, p.ID, 8000)
+		wide.External.Last, wide.Internal.Last = 7999, 8999
 		s.publish(key, wide)
 		equal(s, "number of ports", len(s.published(key)), 1)
-		err := s.refused(s.publicationKey(), at(host, 7999, p.ID, 80), at(host, 8500, p.ID, 80))
+		err := s.refused(s.publicationKey(), at(host, 6999, p.ID, 80), at(host, 7500, p.ID, 80))
 		s.conflict(err, sdn.Exists)
 		equal(s, "field", sdn.FieldOf(err), "ports[1].external")
 	}},
@@ -143,19 +145,19 @@ var publicationTests = []test{
 		n, _ := s.routed("10.8.0.0/24")
 		p := s.port(sdn.PortSpec{Network: n.ID})
 		key := s.publicationKey()
-		good := at(netip.IPv4Unspecified(), 80, p.ID, 80)
+		good := at(netip.IPv4Unspecified(), 90, p.ID, 80)
 		for field, change := range map[string]func(*sdn.PublishedPort){
 			"ports[1].host":     func(w *sdn.PublishedPort) { w.Host = netip.Addr{} },
 			"ports[1].protocol": func(w *sdn.PublishedPort) { w.Protocol = 1 },
 			"ports[1].external": func(w *sdn.PublishedPort) { w.External = sdn.PortRange{} },
 			"ports[1].target":   func(w *sdn.PublishedPort) { w.Target.Addr = addr("10.8.0.254") },
 		} {
-			bad := at(netip.IPv4Unspecified(), 81, p.ID, 80)
+			bad := at(netip.IPv4Unspecified(), 91, p.ID, 80)
 			change(&bad)
 			s.invalid(s.refused(key, good, bad), field)
 		}
-		s.notFound(s.refused(key, good, at(netip.IPv4Unspecified(), 81, absent, 80)))
-		s.invalid(s.refused(key, at(netip.IPv6Unspecified(), 80, p.ID, 80)), "ports[0].target")
+		s.notFound(s.refused(key, good, at(netip.IPv4Unspecified(), 91, absent, 80)))
+		s.invalid(s.refused(key, at(netip.IPv6Unspecified(), 90, p.ID, 80)), "ports[0].target")
 		_, err := s.p.Publish(s.ctx, sdn.PublicationSpec{Ports: []sdn.PublishedPort{good}})
 		s.invalid(err, "key")
 	}},
@@ -169,9 +171,9 @@ var publicationTests = []test{
 			return s.floating(sdn.FloatingIPSpec{Base: sdn.Base{Key: k}, Address: addr(host), OfHost: true})
 		}
 		every, one := part("4", "0.0.0.0"), part("at1", "203.0.113.7")
-		want := at(every.Address, 80, p.ID, 80)
+		want := at(every.Address, 70, p.ID, 80)
 		made := must(s.p.EnsureForwards(s.ctx, every.ID, []sdn.Forward{want.Forward}))(s)
-		equal(s, "id", s.publish(key, want, at(one.Address, 81, p.ID, 80))[0].ID, made[0].ID)
+		equal(s, "id", s.publish(key, want, at(one.Address, 71, p.ID, 80))[0].ID, made[0].ID)
 		equal(s, "floating IPs", s.hostFloating(key), 2)
 		s.ok(s.p.Unpublish(s.ctx, key))
 		equal(s, "floating IPs at the end", s.hostFloating(key), 0)
