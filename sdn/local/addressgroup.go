@@ -41,8 +41,6 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 		}
 		if other := r.Defined == 0 || !slices.Equal(prefixes, r.Prefixes); other || changed {
 			err = t.putAddressGroup(r, prefixes, other)
-		} else {
-			err = t.touchSet(r.ID)
 		}
 		if err != nil {
 			return err
@@ -58,10 +56,7 @@ func (t *tx) putAddressGroup(r *addressGroupRow, prefixes []netip.Prefix, other 
 	if other {
 		r.Prefixes, r.Defined = prefixes, r.Revision+1
 	}
-	if err := addressGroups.put(t, r); err != nil || !other {
-		return err
-	}
-	return t.noteSet(r.ID)
+	return addressGroups.put(t, r)
 }
 
 // prefixSet is prefixes in order, each once and without bits beyond its length.
@@ -116,6 +111,5 @@ func (t *tx) deleteAddressGroup(id sdn.ID) error {
 	if securityGroups.any(t.Tx, "set", string(id)) {
 		return inUse("address group", id, "rules name it")
 	}
-	t.rewrite(id)
 	return addressGroups.del(t, id)
 }

@@ -12,7 +12,11 @@ import (
 // applied finds what is to be made into a value; nil if that is to be made first.
 func (t table[T, R]) applied(tx *tx, id sdn.ID, b sdn.Base) (R, error) {
 	if id != "" {
-		return t.need(tx.Tx, id)
+		r, err := t.need(tx.Tx, id)
+		if err == nil {
+			t.touch(tx, r)
+		}
+		return r, err
 	}
 	return t.ensured(tx, b)
 }

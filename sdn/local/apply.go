@@ -3,322 +3,294 @@ package local
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"os"
+	"reflect"
 	"slices"
-	"time"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
-	"github.com/kuryr/kuryr/internal/backoff"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// errHeldBack stands for a domain whose shape waits for another's, so that what moves between them is not lost.
-var errHeldBack = errors.New("held back until the other domain is as it should be")
-
-// settle does a ticket's work, or waits for it where several share it. What cannot be done is kept as dirty.
-func (p *Provider) settle(ctx context.Context, tk *ticket) error {
-	if tk.shared != nil {
-		return tk.shared.settle(ctx, func(ctx context.Context) error { return p.settleAlone(ctx, tk) })
+// apply makes parts of a domain be what they are in the store. It adds to freed the ranges that the host
+// does not reach by the domain any more. It returns the parts as it has read them. The caller has the turn.
+func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) (*wanted, error) {
+	a := &applier{syncer: s, target: t, ctx: ctx, freed: freed}
+	if err := a.start(keys); err != nil {
+		return nil, err
 	}
-	return p.settleAlone(ctx, tk)
+	knew := len(t.applied.known) > 0
+	err := a.parts()
+	if !knew || !errors.Is(err, os.ErrNotExist) {
+		return a.want, err
+	}
+	// The domain has forgotten a definition that no port had any more.
+	t.applied.known = nil
+	if a.want, err = s.read(t, keys); err != nil {
+		return nil, err
+	}
+	return a.want, a.parts()
 }
 
-func (p *Provider) settleAlone(ctx context.Context, tk *ticket) error {
-	if err := tk.turn(ctx); err != nil {
-		// The turn must not be skipped for the others, but neither may it come late: an own goroutine waits for it and notes the work.
-		go func() {
-			_ = tk.turn(context.WithoutCancel(ctx))
-			failed := map[string]*change{}
-			for _, c := range p.queue.takeAll(tk) {
-				failed[c.domain] = c
+// start reads the parts and applies the shape. No network moves between two domains meanwhile, except by
+// this change.
+func (a *applier) start(keys []partKey) (err error) {
+	if !slices.Contains(keys, shapeKey) {
+		a.want, err = a.read(a.target, keys)
+		return err
+	}
+	a.moves.RLock()
+	a.want, err = a.read(a.target, keys)
+	if err != nil || !a.moving() {
+		defer a.moves.RUnlock()
+	} else {
+		a.moves.RUnlock()
+		a.moves.Lock()
+		defer a.moves.Unlock()
+		a.want, err = a.read(a.target, keys)
+	}
+	if err != nil {
+		return err
+	}
+	return a.shape()
+}
+
+// moving reports whether a network comes from another domain, or leaves this one.
+func (a *applier) moving() bool {
+	had, has := networksIn(a.applied.shape), networksIn(a.want.shape)
+	for network := range had {
+		if !has[network] {
+			return true
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for network := range has {
+		for other := range a.holders[network] {
+			if other != a.target {
+				return true
 			}
-			tk.finish(failed)
-		}()
-		return following(err)
-	}
-	// A cancelled caller must not interrupt a change of the kernel: what the kernel has would
-	// differ from what was told.
-	ctx = context.WithoutCancel(ctx)
-	failed := map[string]*change{}
-	var errs []error
-	var freed []netip.Prefix
-	for _, c := range p.queue.takeAll(tk) {
-		err := errHeldBack
-		if !c.reshapes() || p.queue.mayReshape(c, failed) {
-			err = p.apply(ctx, c)
-		}
-		if err != nil {
-			failed[c.domain] = c
-			errs = append(errs, err)
-		} else {
-			freed = append(freed, c.freed...)
 		}
 	}
-	tk.finish(failed)
-	p.extend(ctx, freed)
-	if len(errs) > 0 {
-		return sdn.Unavailable(sdn.OfHost(errors.Join(errs...)), "data path", "the change is stored, the kernel could not follow yet")
+	return false
+}
+
+// applier applies parts of one domain.
+type applier struct {
+	*syncer
+	*target
+	ctx   context.Context //nolint:containedctx // it lives as long as one call
+	want  *wanted
+	freed *[]netip.Prefix
+}
+
+// parts changes what is in the domain, what ports need first.
+func (a *applier) parts() error {
+	if a.want.shaped && a.want.shape == nil {
+		return nil // everything went with it
+	}
+	for _, step := range []func() error{a.groups, a.forwards, a.ports, a.balances} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// following is the error of who does not wait until the kernel has a change.
-func following(err error) error {
-	return sdn.Unavailable(err, "data path", "the change is stored, the kernel is to follow")
-}
-
-// apply brings one change to the kernel.
-func (p *Provider) apply(ctx context.Context, c *change) error {
-	if c.gone {
-		if err := p.datapath.DeleteRouter(ctx, c.domain); err != nil {
-			return err
-		}
-		p.told.forget(c.domain)
-		failpoint.Here("local.apply.gone")
-		p.noteUnreached(ctx, c.domain, nil)
+// shape applies the domain itself, or removes it with all that is in it.
+func (a *applier) shape() error {
+	d, was := a.want.shape, a.applied.shape
+	again := a.takeAgain(a.target)
+	if !again && !a.applied.unsure && reflect.DeepEqual(d, was) {
 		return nil
 	}
-	if c.shape != nil {
-		result, err := p.datapath.ApplyShape(ctx, *c.shape)
+	a.applied.unsure = true
+	if d == nil {
+		if err := a.p.datapath.DeleteRouter(a.ctx, string(a.id)); err != nil {
+			return err
+		}
+		failpoint.Here("local.sync.gone")
+		a.mu.Lock()
+		a.applied, a.again = applied{}, false
+		a.mu.Unlock()
+		a.noteShape(a.ctx, a.target, nil, nil)
+	} else {
+		came := map[partKey]bool{}
+		a.fetch()
+		a.inherit(was, came)
+		result, err := a.p.datapath.ApplyShape(a.ctx, *d)
 		if err != nil {
 			return err
 		}
-		failpoint.Here("local.apply.shape")
-		p.noteUnreached(ctx, c.domain, result.Unreached)
-	}
-	if len(c.left) > 0 {
-		if err := p.datapath.UpdatePorts(ctx, c.domain, c.left, nil); err != nil {
+		failpoint.Here("local.sync.shape")
+		a.inherit(was, came) // what was added before the networks came
+		if err := a.readMore(came); err != nil {
 			return err
 		}
+		a.applied.shape, a.applied.unsure = d, false
+		a.noteShape(a.ctx, a.target, d, result.Unreached)
 	}
-	thought, err := p.tell(ctx, c)
-	if err != nil {
-		return err
-	}
-	if remove, add := lists(c.forwards); len(remove)+len(add) > 0 {
-		if err := p.datapath.UpdateForwards(ctx, c.domain, remove, add); err != nil {
-			return err
-		}
-		failpoint.Here("local.apply.forwards")
-	}
-	if remove, add := lists(c.ports); len(remove)+len(add) > 0 {
-		if err := p.updatePorts(ctx, c, thought, remove, add); err != nil {
-			return err
-		}
-		failpoint.Here("local.apply.ports")
-	}
-	return p.applyBalance(ctx, c)
-}
-
-// applyBalance brings what a change says of load balancers to the kernel: frontends before their VIPs, so that nobody is refused at an address that has just come.
-func (p *Provider) applyBalance(ctx context.Context, c *change) error {
-	if err := p.applyFrontends(ctx, c); err != nil {
-		return err
-	}
-	remove, add := lists(c.vips)
-	if len(remove)+len(add) == 0 {
-		return nil
-	}
-	err := p.datapath.UpdateVIPs(ctx, c.domain, remove, add)
-	if err == nil {
-		failpoint.Here("local.apply.vips")
-	}
-	return err
-}
-
-func (p *Provider) applyFrontends(ctx context.Context, c *change) error {
-	if len(c.balanced) == 0 {
-		return nil
-	}
-	var remove []lb.Key
-	var set []lb.Frontend
-	for key, e := range c.balanced {
-		if e.add != nil {
-			set = append(set, *e.add)
-		} else {
-			remove = append(remove, key)
+	for _, p := range reachOf(was) {
+		if !slices.Contains(reachOf(d), p) {
+			*a.freed = append(*a.freed, p)
 		}
 	}
-	err := p.datapath.UpdateFrontends(ctx, c.domain, remove, set, func() ([]lb.Frontend, error) { return p.frontendsOf(sdn.ID(c.domain)) })
-	if err == nil {
-		failpoint.Here("local.apply.frontends")
-	}
-	return err
+	return nil
 }
 
-// extend has the host reach ranges that had to wait for others, when those no longer take their place.
-func (p *Provider) extend(ctx context.Context, freed []netip.Prefix) {
-	waiting := p.queue.waitingFor(freed)
-	if len(waiting) == 0 {
-		return
-	}
-	err := p.update(context.WithoutCancel(ctx), func(t *tx) error {
-		for _, id := range waiting {
-			shape, err := p.projectDomain(t.Tx, id)
-			if err != nil {
-				return err
-			}
-			if shape != nil {
-				t.change(id).shape = shape
+// fetch notes that networks are about to leave the domains that have them. If one comes back, its domain
+// is applied again.
+func (a *applier) fetch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for network := range networksIn(a.want.shape) {
+		for other := range a.holders[network] {
+			if other != a.target {
+				other.again = true
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		p.log.WarnContext(ctx, "a range that has become free for the host is not reached yet", "error", err)
 	}
 }
 
-// noteUnreached remembers what a router's ranges cannot be reached by, and says so when that changes.
-func (p *Provider) noteUnreached(ctx context.Context, domain string, list []router.Unreached) {
-	p.queue.mu.Lock()
-	was := p.queue.unreached[domain]
-	if len(list) == 0 {
-		delete(p.queue.unreached, domain)
-	} else {
-		p.queue.unreached[domain] = list
-	}
-	p.queue.mu.Unlock()
-	if slices.Equal(was, list) {
-		return
-	}
-	for _, u := range list {
-		p.log.WarnContext(ctx, "the host cannot reach a router's range", "router", domain, "prefix", u.Prefix, "reason", u.Reason)
-	}
-}
-
-// waitingFor are the domains with a range that the host cannot reach and that overlaps one of freed.
-func (q *queue) waitingFor(freed []netip.Prefix) (domains []sdn.ID) {
-	if len(freed) == 0 {
-		return nil
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for domain, list := range q.unreached {
-		if slices.ContainsFunc(list, func(u router.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
-			domains = append(domains, sdn.ID(domain))
+// inherit takes over what other domains have of the ports of networks that come with them: the data path
+// may have it here then. It adds the ports to the keys.
+func (a *applier) inherit(was *router.Shape, keys map[partKey]bool) {
+	had := networksIn(was)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for network := range networksIn(a.want.shape) {
+		if had[network] {
+			continue
 		}
-	}
-	return domains
-}
-
-func (q *queue) unreachedOf(rt sdn.ID) []sdn.Unreached {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var out []sdn.Unreached
-	for _, u := range q.unreached[string(rt)] {
-		out = append(out, sdn.Unreached{Prefix: u.Prefix, Reason: u.Reason})
-	}
-	return out
-}
-
-// The pause between attempts of Run to mend the kernel.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
-)
-
-// Run mends in the background what the kernel refused, until the context ends. It is woken by a failure and then tries again
-// with growing pauses.
-func (p *Provider) Run(ctx context.Context) error {
-	if p.datapath == nil {
-		<-ctx.Done()
-		return nil
-	}
-	wait := backoff.Backoff{Min: firstPause, Max: lastPause}
-	for pause := wait.Next(); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.queue.failed:
-		}
-		if backoff.Sleep(ctx, pause) != nil {
-			return nil
-		}
-		err := p.mend(ctx)
-		if err == nil {
-			wait.Reset()
-		}
-		if pause = wait.Next(); err != nil {
-			p.log.WarnContext(ctx, "the kernel does not follow the store yet", "err", err, "again_in", pause)
+		for other := range a.holders[network] {
+			if other == a.target {
+				continue
+			}
+			for id, port := range other.applied.ports.all() {
+				if port.Network == string(network) {
+					a.applied.ports.suspect(id, &port)
+					keys[portKey(sdn.ID(id))] = true
+				}
+			}
 		}
 	}
 }
 
-// mend tries once more what failed.
-func (p *Provider) mend(ctx context.Context) error {
-	return p.update(ctx, func(t *tx) error {
-		p.queue.mu.Lock()
-		defer p.queue.mu.Unlock()
-		for domain := range p.queue.dirty {
-			t.touch(sdn.ID(domain))
-		}
-		return nil
-	})
-}
-
-// Reconcile makes the whole kernel state be what the store says. Changes made meanwhile wait for it.
-func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
-	var report router.Report
-	err := p.whole(ctx, func(s router.State) (map[string]*change, error) {
-		var err error
-		p.told.forgetAll()
-		if report, err = p.datapath.Reconcile(ctx, s); err != nil {
-			return nil, err
-		}
-		p.queue.mu.Lock()
-		p.queue.dirty = map[string]*change{}
-		p.queue.mu.Unlock()
-		for _, d := range s.Shapes {
-			p.noteUnreached(ctx, d.ID, report.Unreached[d.ID])
-		}
-		return nil, nil
-	})
-	return report, err
-}
-
-// Check compares the kernel with the store, and changes nothing.
-func (p *Provider) Check(ctx context.Context) ([]router.Difference, error) {
-	var diff []router.Difference
-	err := p.whole(ctx, func(s router.State) (map[string]*change, error) {
-		var err error
-		diff, err = p.datapath.Diff(ctx, s)
-		return nil, err
-	})
-	return diff, err
-}
-
-// whole calls f with the whole state when the kernel is done with everything before, and holds up everything after.
-func (p *Provider) whole(ctx context.Context, f func(router.State) (map[string]*change, error)) error {
-	if p.datapath == nil {
-		return nil
-	}
-	// No change is committed between the state and the ticket.
-	select {
-	case p.proposals.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	var state router.State
-	var tk *ticket
-	err := p.view(func(b engine.Tx) (err error) {
-		if state, err = p.projectAll(b); err == nil {
-			tk = p.queue.drawAll()
-		}
-		return err
-	})
-	<-p.proposals.turn
+// readMore adds ports to the wanted parts. They have failed until they are applied.
+func (a *applier) readMore(keys map[partKey]bool) error {
+	a.mu.Lock()
+	maps.Copy(a.target.failed, keys)
+	a.mu.Unlock()
+	more, err := a.read(a.target, slices.Collect(maps.Keys(keys)))
 	if err != nil {
 		return err
 	}
-	if err := tk.turn(ctx); err != nil {
-		tk.cancel()
+	maps.Copy(a.want.ports, more.ports)
+	maps.Copy(a.want.defined.groups, more.defined.groups)
+	maps.Copy(a.want.defined.sets, more.defined.sets)
+	return nil
+}
+
+// reachOf returns what the host reaches by a domain, which may be nil.
+func reachOf(d *router.Shape) []netip.Prefix {
+	if d == nil || d.Uplink == nil {
+		return nil
+	}
+	return d.Uplink.Reach
+}
+
+// groups tells the domain the definitions that it does not know.
+func (a *applier) groups() error {
+	var groups []securitygroup.Group
+	var sets []securitygroup.Set
+	known := map[partKey]revision{}
+	for id, g := range a.want.defined.groups {
+		groups = append(groups, g)
+		r := revision{number: g.Revision}
+		for _, rule := range g.Rules {
+			if rule.RemoteSet != "" {
+				r.sets = append(r.sets, sdn.ID(rule.RemoteSet))
+			}
+		}
+		known[groupKey(id)] = r
+	}
+	for id, s := range a.want.defined.sets {
+		sets = append(sets, s)
+		known[setKey(id)] = revision{number: s.Revision}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	if err := a.p.datapath.UpdateGroups(a.ctx, string(a.id), groups, sets); err != nil {
+		a.applied.known = nil
 		return err
 	}
-	failed, err := f(state)
-	tk.finish(failed)
-	return err
+	failpoint.Here("local.sync.groups")
+	if a.applied.known == nil || len(a.applied.known) >= mostKnown {
+		a.applied.known = map[partKey]revision{}
+	}
+	for k, r := range known {
+		a.applied.known[k] = r
+	}
+	return nil
+}
+
+func (a *applier) forwards() error {
+	remove, add := a.applied.forwards.differ(a.want.forwards)
+	if len(remove)+len(add) > 0 {
+		if err := a.p.datapath.UpdateForwards(a.ctx, string(a.id), remove, add); err != nil {
+			a.applied.forwards.note(a.want.forwards, err)
+			return err
+		}
+		failpoint.Here("local.sync.forwards")
+	}
+	a.applied.forwards.note(a.want.forwards, nil)
+	return nil
+}
+
+func (a *applier) ports() error {
+	a.mu.Lock()
+	remove, add := a.applied.ports.differ(a.want.ports)
+	if len(remove)+len(add) > 0 { // they may go to another domain with their network meanwhile
+		a.applied.ports.note(a.want.ports, errUnfinished)
+	}
+	a.mu.Unlock()
+	if len(remove)+len(add) > 0 {
+		if err := a.p.datapath.UpdatePorts(a.ctx, string(a.id), remove, add); err != nil {
+			return err
+		}
+		failpoint.Here("local.sync.ports")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied.ports.note(a.want.ports, nil)
+	for id := range a.want.ports {
+		delete(a.target.failed, portKey(sdn.ID(id)))
+	}
+	return nil
+}
+
+// balances changes frontends before their VIPs, so that nobody is refused at an address that has just
+// come.
+func (a *applier) balances() (err error) {
+	defer func() { a.applied.balances.note(a.want.balances, err) }()
+	gone, set, remove, add := a.applied.balanced(a.want.balances)
+	if len(gone)+len(set) > 0 {
+		all := func() ([]lb.Frontend, error) { return a.applied.allFrontends(a.want.balances), nil }
+		if err := a.p.datapath.UpdateFrontends(a.ctx, string(a.id), gone, set, all); err != nil {
+			return err
+		}
+		failpoint.Here("local.sync.frontends")
+	}
+	if len(remove)+len(add) > 0 {
+		if err := a.p.datapath.UpdateVIPs(a.ctx, string(a.id), remove, add); err != nil {
+			return err
+		}
+		failpoint.Here("local.sync.vips")
+	}
+	return nil
 }

@@ -81,7 +81,7 @@ func TestKernelFailureOnDeleteIsMendedBehind(t *testing.T) {
 	if diff, err := p.Check(ctx); err != nil || len(diff) == 0 {
 		t.Fatalf("the failing kernel followed: %v, %v", diff, err)
 	}
-	ok(t, p.mend(ctx))
+	ok(t, p.sync.retry(ctx))
 	checkSum(t, p)
 	if _, err := p.Network(ctx, network); err != nil {
 		t.Error(err)
@@ -214,7 +214,7 @@ func TestPluggedNetworkMoves(t *testing.T) {
 	}
 	fake.fail = nil
 	ok(t, p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}))
-	ok(t, p.mend(ctx))
+	ok(t, p.sync.retry(ctx))
 	at(r.ID)
 }
 
@@ -327,7 +327,7 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 	fake.mu.Lock()
 	fake.fail = nil
 	fake.mu.Unlock()
-	ok(t, p.mend(ctx))
+	ok(t, p.sync.retry(ctx))
 	checkSum(t, p)
 	if stats, err := p.Stats(ctx); err != nil || stats.Unsettled != 0 {
 		t.Errorf("unsettled: %d, %v", stats.Unsettled, err)
@@ -365,7 +365,7 @@ func TestGivingUpKeepsTheOrder(t *testing.T) {
 	fake.fail = nil
 	close(proceed)
 	ok(t, <-first)
-	ok(t, p.mend(ctx)) // may come before the one that gave up was noted
+	ok(t, p.sync.retry(ctx)) // may come before the one that gave up was noted
 	_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
 	ok(t, err)
 	checkSum(t, p)

@@ -2,7 +2,6 @@ package local
 
 import (
 	"net/netip"
-	"reflect"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
@@ -10,145 +9,70 @@ import (
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// balance is what the kernel has of one load balancer, by domain.
-type balance map[string]*share
-
-// share is a domain's: the addresses that are the load balancer's there whatever the port, and where clients connect.
-type share struct {
-	addresses []router.VIP
-	frontends []lb.Frontend
-}
-
-// nearBalancer notes what the kernel has of a load balancer before the transaction changes what that is made of: the load balancer, its floating IPs, the
-// routers of its VIPs.
-func (t *tx) nearBalancer(id sdn.ID) error {
-	if _, noted := t.balances[id]; noted || id == "" {
-		return nil
-	}
-	b, err := projectBalance(t.Tx, id)
-	if err != nil {
-		return err
-	}
-	if t.balances == nil {
-		t.balances = map[sdn.ID]balance{}
-	}
-	t.balances[id] = b
-	return nil
-}
-
-// nearBalancersOf is nearBalancer for all that have VIPs on a subnet.
-func (t *tx) nearBalancersOf(subnet sdn.ID) error {
-	for _, id := range loadBalancers.ids(t.Tx, "subnet", string(subnet)) {
-		if err := t.nearBalancer(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rebalance compares the load balancers that the transaction came near with what they were. What has gone is noted before what has come, since an address may
-// go from one of them to another.
-func (t *tx) rebalance() error {
-	afters := make(map[sdn.ID]balance, len(t.balances))
-	for id, before := range t.balances {
-		after, err := projectBalance(t.Tx, id)
-		if err != nil {
-			return err
-		}
-		afters[id] = after
-		for domain, was := range before {
-			c, is := t.change(sdn.ID(domain)), after.of(domain)
-			noteGone(was.addresses, is.addresses, addressOf, c.vip)
-			noteGone(was.frontends, is.frontends, keyOf, c.frontend)
-		}
-	}
-	for id, after := range afters {
-		for domain, is := range after {
-			c, was := t.change(sdn.ID(domain)), t.balances[id].of(domain)
-			noteCome(was.addresses, is.addresses, addressOf, c.vip)
-			noteCome(was.frontends, is.frontends, keyOf, c.frontend)
-		}
-	}
-	return nil
-}
-
-// of is what a domain has, which may be nothing.
-func (b balance) of(domain string) *share {
-	if s := b[domain]; s != nil {
-		return s
-	}
-	return &share{}
-}
-
-func addressOf(v router.VIP) netip.Addr { return v.Addr }
-
-func keyOf(f lb.Frontend) lb.Key { return f.Key }
-
-// noteGone notes what of before is no longer in after.
-func noteGone[T any, K comparable](before, after []T, key func(T) K, note func(old, new *T)) {
-	stays := make(map[K]bool, len(after))
-	for _, v := range after {
-		stays[key(v)] = true
-	}
-	for i := range before {
-		if !stays[key(before[i])] {
-			note(&before[i], nil)
-		}
-	}
-}
-
-// noteCome notes what in after is new, or another than in before.
-func noteCome[T any, K comparable](before, after []T, key func(T) K, note func(old, new *T)) {
-	was := make(map[K]*T, len(before))
-	for i := range before {
-		was[key(before[i])] = &before[i]
-	}
-	for i := range after {
-		if old := was[key(after[i])]; old == nil || !reflect.DeepEqual(*old, after[i]) {
-			note(old, &after[i])
-		}
-	}
-}
-
-// projectBalance says what a load balancer means to the kernel: on the routers of its VIPs' subnets, the VIPs and the floating IPs that lead to
-// them. A floating IP is one more address of the same: a packet is translated once.
-func projectBalance(b engine.Tx, id sdn.ID) (balance, error) {
-	r, err := loadBalancers.get(b, id)
-	if err != nil || r == nil {
-		return nil, err
-	}
-	out := balance{}
+// eachBalance calls f with what a load balancer means to the data path: on the routers of the subnets of
+// its VIPs, the VIPs and the floating IPs that lead to them. A floating IP is one more address of the
+// same: a packet is translated once.
+func eachBalance(b engine.Tx, r *loadBalancerRow, f func(domain sdn.ID, at balance)) error {
 	for _, v := range r.VIPs {
-		domain := string(routers.id(b, "subnet", string(v.Subnet)))
+		domain := routers.id(b, "subnet", string(v.Subnet))
 		if domain == "" {
 			continue
 		}
 		s, err := subnets.need(b, v.Subnet)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		of := out[domain]
-		if of == nil {
-			of = &share{}
-			out[domain] = of
-		}
-		addresses := []netip.Addr{v.Addr}
-		of.addresses = append(of.addresses, router.VIP{Addr: v.Addr, Network: string(s.Network)})
+		vips := []router.VIP{{Addr: v.Addr, Network: string(s.Network)}}
 		fips, err := floatingIPs.all(b, "port", string(v.Port))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, f := range fips {
-			addresses = append(addresses, f.Address)
-			of.addresses = append(of.addresses, router.VIP{Addr: f.Address})
+		for _, fip := range fips {
+			vips = append(vips, router.VIP{Addr: fip.Address})
 		}
-		for _, l := range r.Listeners {
-			for _, a := range addresses {
-				of.frontends = append(of.frontends, frontend(l, a))
+		for _, vip := range vips {
+			at := balance{vip: vip}
+			for _, l := range r.Listeners {
+				at.frontends = append(at.frontends, frontend(l, vip.Addr))
 			}
+			f(domain, at)
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// projectBalance returns what a domain balances at an address; nil for nothing, and then a domain that
+// balances there instead, if any.
+func projectBalance(b engine.Tx, domain sdn.ID, addr netip.Addr) (found *balance, elsewhere sdn.ID, err error) {
+	ids := loadBalancers.ids(b, "address", addr.String())
+	for _, network := range networks.ids(b, "external", "x") {
+		f, err := floatingIPs.by(b, "address", addrKey(network, addr))
+		if err != nil {
+			return nil, "", err
+		}
+		if f != nil && f.Balancer != "" {
+			ids = append(ids, f.Balancer)
+		}
+	}
+	for _, id := range ids {
+		r, err := loadBalancers.need(b, id)
+		if err != nil {
+			return nil, "", err
+		}
+		err = eachBalance(b, r, func(of sdn.ID, at balance) {
+			switch {
+			case at.vip.Addr != addr:
+			case of == domain:
+				found = &at
+			default:
+				elsewhere = of
+			}
+		})
+		if found != nil || err != nil {
+			return found, "", err
+		}
+	}
+	return nil, elsewhere, nil
 }
 
 // frontend is a listener at one address.
@@ -239,41 +163,13 @@ func gcd(a, b int) int {
 	return a
 }
 
-// frontendsOf is all that a domain is to balance by now. Later changes of it come behind, and say the same once more.
-func (p *Provider) frontendsOf(domain sdn.ID) (all []lb.Frontend, err error) {
-	return all, p.view(func(b engine.Tx) error {
-		r, err := routers.get(b, domain)
-		if err != nil || r == nil {
-			return err
-		}
-		seen := map[sdn.ID]bool{}
-		for _, leg := range r.Interfaces {
-			for _, id := range loadBalancers.ids(b, "subnet", string(leg.Subnet)) {
-				if seen[id] {
-					continue
-				}
-				seen[id] = true
-				of, err := projectBalance(b, id)
-				if err != nil {
-					return err
-				}
-				if s := of[string(domain)]; s != nil {
-					all = append(all, s.frontends...)
-				}
-			}
-		}
-		return nil
-	})
-}
-
 // projectBalances gives what all load balancers are in the kernel. Its order is that of ids.
 func projectBalances(b engine.Tx, s *router.State) error {
 	return loadBalancers.each(b, func(r *loadBalancerRow) error {
-		of, err := projectBalance(b, r.ID)
-		for domain, share := range of {
-			s.VIPs[domain] = append(s.VIPs[domain], share.addresses...)
-			s.Frontends[domain] = append(s.Frontends[domain], share.frontends...)
-		}
-		return err
+		return eachBalance(b, r, func(domain sdn.ID, at balance) {
+			id := string(domain)
+			s.VIPs[id] = append(s.VIPs[id], at.vip)
+			s.Frontends[id] = append(s.Frontends[id], at.frontends...)
+		})
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -24,8 +23,8 @@ const mostTogether = 128
 type proposal struct {
 	ctx    context.Context //nolint:containedctx // it tells for whom the change is
 	change func(*tx) error // may be run more than once
-	done   chan struct{}   // closed when ticket and err are there
-	ticket *ticket
+	done   chan struct{}   // closed when claims and err are there
+	claims []*claim
 	err    error
 }
 
@@ -64,9 +63,10 @@ func (q *proposals) take() []*proposal {
 	return list
 }
 
-// commit runs change in a transaction, with what else waits, and gives the ticket for what the kernel must learn of it, if anything. With an error and a
-// ticket the change is made, but may not outlive a power cut.
-func (p *Provider) commit(ctx context.Context, change func(*tx) error) (*ticket, error) {
+// commit runs change in a transaction, with what else waits, and returns what its
+// caller waits for in the data path. With an error and claims the change is made, but may not outlive a
+// power cut.
+func (p *Provider) commit(ctx context.Context, change func(*tx) error) ([]*claim, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (p *Provider) commit(ctx context.Context, change func(*tx) error) (*ticket,
 	for {
 		select {
 		case <-w.done:
-			return w.ticket, w.err
+			return w.claims, w.err
 		case p.proposals.turn <- struct{}{}:
 			// The first of those that wait may be others', more than are written together.
 			p.writeSome(p.proposals.take())
@@ -114,96 +114,75 @@ func (p *Provider) write(list []*proposal) (answered int) {
 		return len(list)
 	}
 	defer b.Rollback()
-	txs := make([]*tx, len(list))
+	if err := p.sync.base(b); err != nil {
+		list[0].finish(nil, full(err))
+		return 1
+	}
 	wrote := false
-	rewritten := map[sdn.ID]bool{}
+	changes := make([]map[rowID]*rowChange, len(list))
+	claims := make([][]*claim, 0, len(list))
 	for i, w := range list {
-		t := &tx{
-			Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0),
-			before: map[sdn.ID]*router.Shape{}, changes: map[string]*change{}, rewritten: rewritten,
-		}
+		t := &tx{Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0), changes: map[rowID]*rowChange{}}
 		err := w.change(t)
+		var own []*claim
 		if err == nil {
-			err = t.shapes()
+			own, err = p.expect(t)
 		}
 		if err != nil {
 			b.Rollback()
+			p.sync.drop(slices.Concat(claims...))
 			if i > 0 {
 				return p.write(list[:i])
 			}
 			w.finish(nil, full(err))
 			return 1
 		}
-		txs[i] = t
+		changes[i] = t.changes
+		claims = append(claims, own)
 		wrote = wrote || t.wrote
 	}
-	tickets := p.drawFor(txs)
 	if wrote {
 		failpoint.Here("local.commit.before")
-		err = b.Commit()
-		switch {
-		case errors.Is(err, engine.ErrConflict):
-			cancelAll(tickets)
-			return 0
-		case err == nil:
+		if err = b.Commit(); err == nil {
 			failpoint.Here("local.commit.after")
-		case !errors.Is(err, engine.ErrNotDurable): // else every reader sees the change, and so does the kernel
-			cancelAll(tickets)
 		}
-		if p.datapath == nil {
-			p.queue.announce()
+		if err != nil && !errors.Is(err, engine.ErrNotDurable) { // else every reader sees the change, and so does the kernel
+			p.sync.drop(slices.Concat(claims...))
+			if errors.Is(err, engine.ErrConflict) {
+				return 0
+			}
+			claims, changes = make([][]*claim, len(list)), make([]map[rowID]*rowChange, len(list))
 		}
 	}
 	for i, w := range list {
-		w.finish(tickets[i], err) // whoever changed nothing too: what it saw may not last
+		p.sync.redefined(changes[i])
+		p.sync.join(claims[i])
+		w.finish(claims[i], err) // whoever changed nothing too: what it saw may not last
+	}
+	if wrote && p.datapath == nil {
+		p.sync.changed()
 	}
 	return len(list)
 }
 
-// drawFor draws the tickets of transactions that are about to be committed, while no other change can be: that is what keeps the kernel in the order of
-// the store. Those that follow one another in a domain and are of what it balances alone have one ticket together.
-func (p *Provider) drawFor(txs []*tx) []*ticket {
-	tickets := make([]*ticket, len(txs))
-	last := map[string]*ticket{} // of a domain, while others may join it
-	for i, t := range txs {
-		if p.datapath == nil || len(t.changes) == 0 {
-			continue
-		}
-		t.noteFreed()
-		c := t.onlyBalances()
-		if c != nil && last[c.domain] != nil {
-			tickets[i] = last[c.domain]
-			tickets[i].join(c)
-			continue
-		}
-		tickets[i] = p.queue.draw(t.changes)
-		for domain := range t.changes {
-			delete(last, domain)
-		}
-		if c != nil {
-			last[c.domain] = tickets[i]
-		}
+// expect returns what the caller of a transaction waits for in the data path.
+func (p *Provider) expect(t *tx) ([]*claim, error) {
+	if p.datapath == nil {
+		return nil, nil
 	}
-	return tickets
-}
-
-func cancelAll(tickets []*ticket) {
-	cancelled := map[*ticket]bool{}
-	for i, tk := range tickets {
-		if tk != nil && !cancelled[tk] {
-			tk.cancel()
-			cancelled[tk] = true
-		}
-		tickets[i] = nil
+	keys, err := p.sync.keysOf(t.Tx, t.changes)
+	if err != nil {
+		return nil, err
 	}
+	return p.sync.expect(t.Tx, keys)
 }
 
 // finish answers, where that is not done.
-func (w *proposal) finish(tk *ticket, err error) {
+func (w *proposal) finish(claims []*claim, err error) {
 	select {
 	case <-w.done:
 	default:
-		w.ticket, w.err = tk, err
+		w.claims, w.err = claims, err
 		close(w.done)
 	}
 }

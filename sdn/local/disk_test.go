@@ -58,7 +58,7 @@ func TestReachedWhenFree(t *testing.T) {
 			fake.fail = func(string, string) error { return errInjected }
 			ok(t, p.DetachSubnet(ctx, r.ID, s))
 			fake.fail = nil
-			ok(t, p.mend(ctx))
+			ok(t, p.sync.retry(ctx))
 		},
 		"without a way out": func(t *testing.T, p *Provider, r sdn.Router, _ sdn.ID) {
 			_, err := p.UpdateRouter(ctx, r.ID, sdn.RouterPatch{Gateway: &sdn.ExternalGateway{}})

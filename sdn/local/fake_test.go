@@ -29,6 +29,8 @@ type fakeKernel struct {
 	can       router.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
+	// refuse, if set, tells ports by their MACs that UpdatePorts does not add.
+	refuse func(mac string) bool
 	// alone has the host reach a range by one domain only, the first that wants it.
 	alone  bool
 	holder map[netip.Prefix]string
@@ -192,6 +194,11 @@ func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add
 	if d == nil {
 		return fmt.Errorf("no domain %s", domain)
 	}
+	for _, p := range add {
+		if f.refuse != nil && f.refuse(p.MAC.String()) {
+			return errInjected
+		}
+	}
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(remove, add) {
 		if !seen[p.ID] {
@@ -230,10 +237,10 @@ func (f *fakeKernel) UpdateForwards(ctx context.Context, domain string, remove, 
 		return fmt.Errorf("no domain %s", domain)
 	}
 	for _, w := range remove {
-		delete(d.forwards, identify(&w))
+		delete(d.forwards, identify(w))
 	}
 	for _, w := range add {
-		d.forwards[identify(&w)] = w
+		d.forwards[identify(w)] = w
 	}
 	return nil
 }
@@ -315,7 +322,7 @@ func spread(s router.State) map[string]*fakeDomain {
 	}
 	for domain, forwards := range s.Forwards {
 		for _, w := range forwards {
-			state[domain].forwards[identify(&w)] = w
+			state[domain].forwards[identify(w)] = w
 		}
 	}
 	for domain, list := range s.VIPs {

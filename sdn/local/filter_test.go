@@ -300,7 +300,7 @@ func TestMovedNetworkIsFilteredAnew(t *testing.T) {
 					ids = ids[:1]
 				}
 				w.refuse = ""
-				ok(t, w.mend(t.Context()))
+				ok(t, w.sync.retry(t.Context()))
 				checkSum(t, w.Provider)
 			}
 		})

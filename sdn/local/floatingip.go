@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/netip"
 	"slices"
@@ -170,7 +169,7 @@ func (t *tx) adoptFloatingIP(r *floatingIPRow, spec sdn.FloatingIPSpec) error {
 		}
 	}
 	if !changed {
-		return t.near(r.Router)
+		return nil
 	}
 	return floatingIPs.put(t, r)
 }
@@ -223,26 +222,13 @@ func (t *tx) associate(r *floatingIPRow, target sdn.Target) error {
 	if holder := floatingIPs.id(t.Tx, "target", addrKey(target.Port, target.Addr)); holder != "" && holder != r.ID {
 		return sdn.Conflict(sdn.Exists, "floating IP", "target", "%v has another floating IP", target.Addr)
 	}
-	if err := t.near(r.Router); err != nil {
-		return err
-	}
-	if err := t.near(router.ID); err != nil {
-		return err
-	}
-	if err := errors.Join(t.nearBalancer(r.Balancer), t.nearBalancer(port.balancer())); err != nil {
-		return err
-	}
 	r.Target, r.Subnet, r.Router, r.Balancer = target, subnet, router.ID, port.balancer()
 	return nil
 }
 
 // dissociate leads r nowhere. The caller writes r.
-func (t *tx) dissociate(r *floatingIPRow) error {
-	if err := errors.Join(t.near(r.Router), t.nearBalancer(r.Balancer)); err != nil {
-		return err
-	}
+func dissociate(r *floatingIPRow) {
 	r.Target, r.Subnet, r.Router, r.Balancer = sdn.Target{}, "", "", ""
-	return nil
 }
 
 // FloatingIP gets a floating IP.
@@ -278,9 +264,7 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 		case *change.Target == (sdn.Target{}) && r.Forwards > 0:
 			// Forwardings are no association: there is none to end.
 		case *change.Target == (sdn.Target{}):
-			if err := t.dissociate(r); err != nil {
-				return err
-			}
+			dissociate(r)
 		default:
 			if err := t.associate(r, *change.Target); err != nil {
 				return err
@@ -306,15 +290,12 @@ func (t *tx) deleteFloatingIP(id sdn.ID) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if err := errors.Join(t.near(r.Router), t.nearBalancer(r.Balancer)); err != nil {
-		return err
-	}
 	rows, err := forwards.all(t.Tx, "floatingip", string(id))
 	if err != nil {
 		return err
 	}
 	for _, f := range rows {
-		if err := t.delForward(f); err != nil {
+		if err := forwards.del(t, f.Meta.ID); err != nil {
 			return err
 		}
 	}

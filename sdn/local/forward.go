@@ -23,9 +23,6 @@ func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted
 		if fip.Target.Port != "" {
 			return inUse("floating IP", floatingIP, "it is associated with a port")
 		}
-		if err := t.near(fip.Router); err != nil {
-			return err
-		}
 		targets := targets{}
 		for i, want := range wanted {
 			field := fmt.Sprintf("forwards[%d]", i)
@@ -147,14 +144,11 @@ func (t *tx) ensureForward(
 		return nil, err
 	}
 	if same != nil {
-		t.touch(same.Router)
+		forwards.touch(t, same)
 		return same, nil
 	}
 	if fip.Router != "" && fip.Router != at.router {
 		return nil, sdn.Conflict(sdn.InUse, "floating IP", field+".target", "its other forwardings go through another router")
-	}
-	if err := t.near(at.router); err != nil {
-		return nil, err
 	}
 	want.ID = meta.ID
 	r := &forwardRow{
@@ -165,7 +159,7 @@ func (t *tx) ensureForward(
 			return nil, err
 		}
 	}
-	if err := t.putForward(r); err != nil {
+	if err := forwards.put(t, r); err != nil {
 		return nil, err
 	}
 	fip.Forwards++
@@ -253,16 +247,13 @@ func (t *tx) dropForward(r *forwardRow) error {
 	if err != nil {
 		return err
 	}
-	if err := t.near(fip.Router); err != nil {
-		return err
-	}
 	if fip.Forwards--; fip.Forwards == 0 {
 		fip.Router = ""
 	}
 	if err := floatingIPs.put(t, fip); err != nil {
 		return err
 	}
-	return t.delForward(r)
+	return forwards.del(t, r.Meta.ID)
 }
 
 func (t *tx) dropForwardsTo(port sdn.ID) error {

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -52,7 +51,7 @@ func (p *Provider) AttachPort(ctx context.Context, router, port sdn.ID) error {
 		}
 		row.Own, row.DeviceID, row.DeviceOwner = true, string(r.ID), sdn.OwnerRouterInterface
 		row.NoPortSecurity, row.Groups, row.QoSPolicy, row.AllowedPairs = true, nil, "", nil
-		if err := t.putPort(row); err != nil {
+		if err := ports.put(t, row); err != nil {
 			return err
 		}
 		return routers.put(t, r)
@@ -71,14 +70,11 @@ func (p *Provider) detach(ctx context.Context, router sdn.ID, selects func(sdn.R
 		if err != nil || r == nil || !slices.ContainsFunc(r.Interfaces, selects) {
 			return err
 		}
-		if err := t.near(router); err != nil {
-			return err
-		}
 		for i, leg := range r.Interfaces {
 			if !selects(leg) {
 				continue
 			}
-			if err := errors.Join(t.checkDetach(r, i), t.nearBalancersOf(leg.Subnet)); err != nil {
+			if err := t.checkDetach(r, i); err != nil {
 				return err
 			}
 		}
@@ -113,7 +109,7 @@ func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error 
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(t.checkAttach(r, n, s), t.nearBalancersOf(s.ID)); err != nil {
+	if err := t.checkAttach(r, n, s); err != nil {
 		return err
 	}
 	r.Interfaces = append(r.Interfaces, leg)
@@ -123,9 +119,6 @@ func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error 
 
 // joinRouter writes a network that is to be on a router, where it has no domain of its own.
 func (t *tx) joinRouter(n *networkRow) error {
-	if err := t.near(n.ID); err != nil {
-		return err
-	}
 	n.Own = false
 	return networks.write(t, n)
 }
@@ -146,7 +139,7 @@ func (t *tx) dropLeg(r *routerRow, i int) error {
 		if err := t.giveBack([]sdn.Address{gone}); err != nil {
 			return err
 		}
-		return t.putPort(row)
+		return ports.put(t, row)
 	}
 	return t.dropOwnPort(leg.Port)
 }

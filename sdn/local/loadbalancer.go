@@ -58,7 +58,7 @@ func (p *Provider) showLoadBalancer(b engine.Tx, r *loadBalancerRow) (sdn.LoadBa
 		switch {
 		case router == "":
 			r.Status.Message = fmt.Sprintf("no router is on the subnet of %v: nobody reaches it", v.Addr)
-		case !p.queue.clean(router):
+		case !p.sync.clean(router):
 			r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
 			return r.LoadBalancer, nil
 		}
@@ -145,9 +145,6 @@ func (t *tx) applyLoadBalancer(r *loadBalancerRow, spec sdn.LoadBalancerSpec) (*
 		if changed, err = loadBalancers.rebase(t, &r.Meta, base, spec.ID, spec.IfRevision); err != nil {
 			return nil, err
 		}
-	}
-	if err := t.nearBalancer(r.ID); err != nil {
-		return nil, err
 	}
 	spec, err := withOthers(r, spec)
 	if err != nil {
@@ -239,9 +236,6 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
 func (t *tx) deleteLoadBalancer(id sdn.ID) error {
 	r, err := loadBalancers.get(t.Tx, id)
 	if err != nil || r == nil {
-		return err
-	}
-	if err := t.nearBalancer(id); err != nil {
 		return err
 	}
 	for _, v := range r.VIPs {

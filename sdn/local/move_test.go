@@ -57,7 +57,10 @@ func TestNetworkIsNotDroppedBeforeItIsFetched(t *testing.T) {
 		return nil
 	}
 	alone := func(domain sdn.ID) error {
-		return p.update(ctx, func(tx *tx) error { tx.touch(domain); return nil })
+		claims := []*claim{{target: p.sync.domains[domain], keys: []partKey{shapeKey}}}
+		claims[0].busy(1)
+		p.sync.join(claims)
+		return p.settle(ctx, claims)
 	}
 	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
 		t.Fatalf("got %v, want unavailable", err)

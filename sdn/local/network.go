@@ -87,13 +87,6 @@ func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {
 	case spec.Shared && !r.Shared:
 		return immutable("network", r.ID, "shared", r.Shared, spec.Shared)
 	}
-	domain, err := domainOf(t.Tx, r.ID)
-	if err != nil {
-		return err
-	}
-	if err := t.near(domain); err != nil {
-		return err
-	}
 	changed, err := adopt("network", &r.Meta, spec.Base)
 	if err != nil {
 		return err
@@ -178,16 +171,6 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		if id == p.external {
 			return builtIn("network", id)
 		}
-		if change.MTU != nil {
-			// Nothing else is the kernel's affair: a name or a tag must not wait for it, above all not the tag of what is to go.
-			domain, err := domainOf(t.Tx, id)
-			if err != nil {
-				return err
-			}
-			if err := t.near(domain); err != nil {
-				return err
-			}
-		}
 		if err := networks.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
 		}
@@ -265,9 +248,6 @@ func (t *tx) setExternal(r *networkRow, external bool) error {
 				return err
 			}
 		}
-		if err := t.near(r.ID); err != nil {
-			return err
-		}
 		r.Own = false
 	}
 	r.External = external
@@ -293,9 +273,6 @@ func (t *tx) deleteNetwork(id sdn.ID) error {
 		return inUse("network", id, "routers have their gateway on it")
 	case floatingIPs.any(t.Tx, "network", string(id)):
 		return inUse("network", id, "it has floating IPs")
-	}
-	if err := t.near(id); err != nil {
-		return err
 	}
 	for _, s := range r.Subnets {
 		if err := t.dropSubnet(s); err != nil {

@@ -31,7 +31,7 @@ func (p *Provider) showPort(b engine.Tx, r *portRow) (sdn.Port, error) {
 		if r.VIF, err = p.vif(b, domain, r); err != nil {
 			return r.Port, err
 		}
-		if p.queue.settled(domain, r.ID) {
+		if p.sync.settled(domain, r.ID) {
 			r.Status = sdn.PortActive
 		}
 	}
@@ -176,7 +176,7 @@ var errNoPlug = &sdn.Error{Kind: sdn.KindUnsupported, Noun: "port", Field: "host
 // storePort writes a port that is not the SDN's own and keeps its network's counters, and its network's own domain from the first plugged
 // port on. old is what was there.
 func (t *tx) storePort(n *networkRow, old, r *portRow) error {
-	ports, bound := n.Ports, n.Bound
+	had, bound := n.Ports, n.Bound
 	if old == nil {
 		n.Ports++
 	} else if old.Host != "" {
@@ -185,18 +185,15 @@ func (t *tx) storePort(n *networkRow, old, r *portRow) error {
 	if r.Host != "" {
 		n.Bound++
 	}
-	if n.Ports != ports || n.Bound != bound {
+	if n.Ports != had || n.Bound != bound {
 		if !n.Own && r.Host != "" && routers.id(t.Tx, "network", string(n.ID)) == "" {
-			if err := t.near(n.ID); err != nil {
-				return err
-			}
 			n.Own = true
 		}
 		if err := networks.write(t, n); err != nil {
 			return err
 		}
 	}
-	return t.putPort(r)
+	return ports.put(t, r)
 }
 
 func (t *tx) checkFreeMAC(network sdn.ID, mac net.HardwareAddr, port sdn.ID) error {
@@ -318,11 +315,8 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 		r.QoSPolicy, changed = *c.QoSPolicy, true
 	}
 	if !changed {
-		domain, err := domainOf(t.Tx, r.Network)
-		if err == nil && r.Host != "" {
-			t.touch(domain)
-		}
-		return err
+		ports.touch(t, r)
+		return nil
 	}
 	if err := t.storePort(n, &old, r); err != nil || r.Host == old.Host {
 		return err
@@ -486,9 +480,7 @@ func (t *tx) dropPort(r *portRow) error {
 		return err
 	}
 	for _, f := range fips {
-		if err := t.dissociate(f); err != nil {
-			return err
-		}
+		dissociate(f)
 		if err := floatingIPs.put(t, f); err != nil {
 			return err
 		}
@@ -507,15 +499,13 @@ func (t *tx) dropPort(r *portRow) error {
 	if err := networks.write(t, n); err != nil {
 		return err
 	}
-	return t.delPort(r)
+	return ports.del(t, r.ID)
 }
 
 // WaitPorts returns when every port has the status. It is told of changes.
 func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
 	for {
-		p.queue.mu.Lock()
-		news := p.queue.news
-		p.queue.mu.Unlock()
+		news := p.sync.nextNews()
 		missing := false
 		for _, id := range ids {
 			port, err := p.Port(ctx, id)
@@ -548,7 +538,7 @@ func (t *tx) ownPort(n *networkRow, owner string, device sdn.ID, asked []sdn.Add
 	if r.MAC, err = t.newMAC(n.ID); err != nil {
 		return nil, err
 	}
-	return r, t.putPort(r)
+	return r, ports.put(t, r)
 }
 
 func (t *tx) dropOwnPort(id sdn.ID) error {
@@ -559,5 +549,5 @@ func (t *tx) dropOwnPort(id sdn.ID) error {
 	if err := t.giveBack(r.Addresses); err != nil {
 		return err
 	}
-	return t.delPort(r)
+	return ports.del(t, r.ID)
 }

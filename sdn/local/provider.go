@@ -61,10 +61,8 @@ type Provider struct {
 	external     sdn.ID // the built-in external network
 	mtu          int    // of the uplink
 	projects     ownProjects
-	queue        *queue
+	sync         *syncer
 	proposals    *proposals
-	definitions  definitions // of who has the turn
-	told         told
 	closing      sync.Once
 }
 
@@ -92,9 +90,9 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 func newProvider(o Options) (*Provider, error) {
 	p := &Provider{
 		datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas,
-		mtu: defaultMTU, queue: newQueue(), proposals: newProposals(), definitions: newDefinitions(),
-		told: told{revisions: map[string]map[definition]int64{}},
+		mtu: defaultMTU, proposals: newProposals(),
 	}
+	p.sync = newSyncer(p)
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

@@ -187,7 +187,7 @@ func (pub *publication) become(spec sdn.PublicationSpec, out []sdn.PublishedPort
 	for i, want := range wanted {
 		r := kept[i]
 		if r != nil {
-			pub.t.touch(r.Router)
+			forwards.touch(pub.t, r)
 		} else {
 			face, err := pub.face(spec, spec.Ports[i].Host)
 			if err != nil {
@@ -236,14 +236,11 @@ func (pub *publication) drop(r *forwardRow) error {
 		if face.ID != r.FloatingIP {
 			continue
 		}
-		if err := pub.t.near(face.Router); err != nil {
-			return err
-		}
 		if face.Forwards--; face.Forwards == 0 {
 			face.Router = ""
 		}
 	}
-	return pub.t.delForward(r)
+	return forwards.del(pub.t, r.Meta.ID)
 }
 
 // face gives the floating IP for an address of the host, and adds it if it is missing.

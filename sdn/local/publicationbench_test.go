@@ -22,19 +22,22 @@ func BenchmarkPublishRatio(b *testing.B) {
 	nstest.Do(b, host, func() { benchmarkPublish(b) })
 }
 
-func benchmarkPublish(b *testing.B) {
+// inKernel returns what makes a data path in the kernel, which is then in f.
+func inKernel(b *testing.B, f **router.Kernel) func(uplink4, uplink6 netip.Prefix) (Datapath, error) {
 	pins, err := os.MkdirTemp("/run", "bench-")
 	ok(b, err)
 	spaces, err := netns.Open(pins)
 	ok(b, err)
-	log := slog.New(slog.DiscardHandler)
-	var f *router.Kernel
-	datapath := func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
-		config := router.Options{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: log}
-		f, err = router.New(config)
-		return f, err
+	return func(uplink4, uplink6 netip.Prefix) (_ Datapath, err error) {
+		config := router.Options{Namespaces: spaces, Uplink4: uplink4, Uplink6: uplink6, Logger: slog.New(slog.DiscardHandler)}
+		*f, err = router.New(config)
+		return *f, err
 	}
-	p, port := publishedBox(b, Options{NewDatapath: datapath})
+}
+
+func benchmarkPublish(b *testing.B) {
+	var f *router.Kernel
+	p, port := publishedBox(b, Options{NewDatapath: inKernel(b, &f)})
 	defer func() {
 		ok(b, f.Down(b.Context()))
 		ok(b, f.Close())

@@ -61,15 +61,11 @@ func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
 			return err
 		}
 	}
-	old := r.Limits
-	if old == spec.Limits && r.Shared == spec.Shared && !changed {
-		return t.noteLimits(r, old)
+	if r.Limits == spec.Limits && r.Shared == spec.Shared && !changed {
+		return nil
 	}
 	r.Limits, r.Shared = spec.Limits, spec.Shared
-	if err := qosPolicies.put(t, r); err != nil {
-		return err
-	}
-	return t.noteLimits(r, old)
+	return qosPolicies.put(t, r)
 }
 
 // checkOwnPorts refuses a policy that ports of other projects name.

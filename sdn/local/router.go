@@ -15,7 +15,7 @@ import (
 
 func (p *Provider) showRouter(b engine.Tx, r *routerRow) (sdn.Router, error) {
 	p.fillMeta(&r.Meta)
-	r.Unreached = p.queue.unreachedOf(r.ID)
+	r.Unreached = p.sync.unreachedOf(r.ID)
 	if p.datapath == nil || r.Gateway == nil || !r.withheld() {
 		return r.Router, nil
 	}
@@ -47,9 +47,6 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 		if r == nil {
 			r = &routerRow{Router: sdn.Router{Meta: newMeta(spec.Base)}}
 		} else {
-			if err := t.near(r.ID); err != nil {
-				return err
-			}
 			if changed, err = adopt("router", &r.Meta, spec.Base); err != nil {
 				return err
 			}
@@ -136,9 +133,7 @@ func (p *Provider) changeRouter(ctx context.Context, id sdn.ID, f func(*tx, *rou
 		if err != nil {
 			return err
 		}
-		if err := t.near(id); err != nil {
-			return err
-		}
+		routers.touch(t, r)
 		return f(t, r)
 	})
 }
@@ -213,7 +208,7 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(t.checkAttach(r, n, s), t.nearBalancersOf(subnet)); err != nil {
+		if err := t.checkAttach(r, n, s); err != nil {
 			return err
 		}
 		if err := t.joinRouter(n); err != nil {
@@ -259,9 +254,6 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 func (t *tx) settleApart(network sdn.ID) error {
 	n, err := networks.need(t.Tx, network)
 	if err != nil || n.Bound == 0 {
-		return err
-	}
-	if err := t.near(network); err != nil {
 		return err
 	}
 	n.Own = true
@@ -356,9 +348,6 @@ func (t *tx) deleteRouter(id sdn.ID) error {
 	}
 	if len(r.Interfaces) > 0 {
 		return inUse("router", id, "it is on %d subnets", len(r.Interfaces))
-	}
-	if err := t.near(id); err != nil {
-		return err
 	}
 	if err := t.dropGateway(r); err != nil {
 		return err

@@ -101,7 +101,7 @@ func (t *tx) applySecurityGroup(spec sdn.SecurityGroupSpec) (*securityGroupRow, 
 	rules, other := mergeRules(r.Rules, spec.Rules)
 	other = other || r.Defined == 0
 	if !changed && !other {
-		return r, t.touchGroup(r.ID)
+		return r, nil
 	}
 	if err := t.checkRemotes(r, rules); err != nil {
 		return nil, err
@@ -143,13 +143,7 @@ func (t *tx) putGroup(r *securityGroupRow, before int, rules bool) error {
 	if rules {
 		r.Defined = r.Revision + 1
 	}
-	if err := securityGroups.put(t, r); err != nil {
-		return err
-	}
-	if !rules {
-		return nil
-	}
-	return t.noteGroup(r.ID)
+	return securityGroups.put(t, r)
 }
 
 // defaultGroup is the id of the project's default group, which is made if it is not there yet. The project "" has none.
@@ -261,6 +255,5 @@ func (t *tx) deleteSecurityGroup(id sdn.ID) error {
 	if err := errors.Join(t.count(sdn.NounRule, r.Project, -int64(len(r.Rules))), t.tally(sdn.NounRule, -int64(len(r.Rules)))); err != nil {
 		return err
 	}
-	t.rewrite(id)
 	return securityGroups.del(t, id)
 }

@@ -38,8 +38,6 @@ func (p *Provider) Stats(ctx context.Context) (Stats, error) {
 			return nil
 		})
 	}
-	p.queue.mu.Lock()
-	s.Unsettled = len(p.queue.dirty)
-	p.queue.mu.Unlock()
+	s.Unsettled = p.sync.unsettled()
 	return s, err
 }

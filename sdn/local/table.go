@@ -128,7 +128,20 @@ func (t table[T, R]) byKey(tx engine.Tx, project string, k sdn.Key) (R, error) {
 // is the caller's from then on.
 func (t table[T, R]) ensured(tx *tx, b sdn.Base) (R, error) {
 	tx.p.projects.note(tx.ctx, b.Project)
-	return t.byKey(tx.Tx, b.Project, b.Key)
+	r, err := t.byKey(tx.Tx, b.Project, b.Key)
+	if err == nil && r != nil {
+		t.touch(tx, r)
+	}
+	return r, err
+}
+
+// touch records that the caller asks for a row that may be so already.
+func (t table[T, R]) touch(tx *tx, r R) {
+	id := rowID{t.noun, r.meta().ID}
+	if tx.changes[id] == nil {
+		tx.changes[id] = &rowChange{before: r, after: r}
+	}
+	tx.changes[id].touched = true
 }
 
 // any tells whether an index that is not unique has an entry for k.
@@ -201,6 +214,11 @@ func (t table[T, R]) write(tx *tx, r R) error {
 			}
 		}
 	}
+	if old == nil {
+		tx.record(rowID{t.noun, m.ID}, nil, r)
+	} else {
+		tx.record(rowID{t.noun, m.ID}, old, r)
+	}
 	return t.replace(tx.Tx, old, r)
 }
 
@@ -235,6 +253,7 @@ func (t table[T, R]) del(tx *tx, id sdn.ID) error {
 	if err := t.reindex(tx.Tx, id, old, nil); err != nil {
 		return err
 	}
+	tx.record(rowID{t.noun, id}, old, nil)
 	return tx.Delete(string(t.noun), []byte(id))
 }
 

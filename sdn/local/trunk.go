@@ -96,27 +96,7 @@ func (t *tx) makeTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
 		return nil, sdn.Conflict(sdn.Exists, "trunk", "parent", "port %s is in trunk %s", parent.ID, in)
 	}
 	r := &trunkRow{sdn.Trunk{Meta: newMeta(spec.Base), Parent: parent.ID}}
-	return r, t.noteParent(parent, func() error { return trunks.put(t, r) })
-}
-
-// noteParent notes what it means to the kernel for a port to become a trunk's parent, or to be one no more, by change.
-func (t *tx) noteParent(parent *portRow, change func() error) error {
-	was, err := projectPort(t.Tx, parent)
-	if err != nil {
-		return err
-	}
-	if err := change(); err != nil || was == nil {
-		return err
-	}
-	is, err := projectPort(t.Tx, parent)
-	if err != nil {
-		return err
-	}
-	domain, err := domainOf(t.Tx, parent.Network)
-	if err != nil || domain == "" {
-		return err
-	}
-	return t.tellPort(domain, was, is)
+	return r, trunks.put(t, r)
 }
 
 func (t *tx) adoptTrunk(r *trunkRow, spec sdn.TrunkSpec) error {
@@ -392,13 +372,5 @@ func (t *tx) deleteTrunk(id sdn.ID) error {
 			return err
 		}
 	}
-	r, err := trunks.need(t.Tx, id)
-	if err != nil {
-		return err
-	}
-	parent, err := ports.need(t.Tx, r.Parent)
-	if err != nil {
-		return err
-	}
-	return t.noteParent(parent, func() error { return trunks.del(t, id) })
+	return trunks.del(t, id)
 }

@@ -4,200 +4,81 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"reflect"
-	"slices"
 	"time"
 
-	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// tx is a transaction that changes the store, and notes on its way what the kernel must learn of it.
+// tx is a transaction that changes the store, and records the rows that it changes.
 type tx struct {
 	engine.Tx
-	ctx     context.Context //nolint:containedctx // it tells for whom the change is, and ends nothing
-	p       *Provider
-	now     time.Time
-	wrote   bool
-	before  map[sdn.ID]*router.Shape // shapes of domains, as they were when the transaction first came near them; nil: absent
-	changes map[string]*change       // by domain
-	// rewritten are the security groups and address groups whose definitions the transaction changes, and those written along with it.
-	rewritten map[sdn.ID]bool
-	balances  map[sdn.ID]balance // of load balancers, as they were when the transaction first came near them
-	beyond    bool               // quotas do not hold
-	hostLink  bool               // addresses are for a link of the host's own, see hostLinks
+	ctx      context.Context //nolint:containedctx // it tells for whom the change is, and ends nothing
+	p        *Provider
+	now      time.Time
+	wrote    bool
+	changes  map[rowID]*rowChange
+	beyond   bool // quotas do not hold
+	hostLink bool // addresses are for a link of the host's own, see hostLinks
+}
+
+// rowID names a row of the store.
+type rowID struct {
+	noun sdn.Noun
+	id   sdn.ID
+}
+
+// rowChange is a row that a transaction has written, or was asked for. before and after are of the type of the row; nil
+// says that there was no row, or is none.
+type rowChange struct {
+	before, after any
+	written       bool
+	// touched says that the caller asked for the row to be as it is. Its answer waits until the data path
+	// has the row.
+	touched bool
+}
+
+// rows returns the row of a change before and after it; nil if there was none, or is none.
+func rows[R any](c *rowChange) (before, after R) {
+	before, _ = c.before.(R)
+	after, _ = c.after.(R)
+	return before, after
+}
+
+// record notes that a row was written. What it was before the first change counts.
+func (t *tx) record(id rowID, before, after any) {
+	c := t.changes[id]
+	if c == nil {
+		c = &rowChange{}
+		t.changes[id] = c
+	}
+	if !c.written {
+		c.before, c.written = before, true
+	}
+	c.after = after
 }
 
 // update runs f in a transaction and then brings the kernel after it. Where f fails nothing has changed. Where the kernel
-// fails the store has changed: the error IsUnavailable, and the kernel is tried again by Run and by any later change of the domain.
+// fails the store has changed: the error IsUnavailable, and Run and any later change of the domain try again.
 func (p *Provider) update(ctx context.Context, f func(*tx) error) error {
-	tk, err := p.commit(ctx, f)
-	if tk == nil {
+	claims, err := p.commit(ctx, f)
+	if err != nil && len(claims) == 0 {
 		return err
 	}
-	if err != nil {
-		return errors.Join(err, p.settle(ctx, tk))
+	if settled := p.settle(ctx, claims); settled != nil {
+		return errors.Join(err, settled)
 	}
-	return p.settle(ctx, tk)
+	return err
 }
 
 // release is update for deletions: once the store has forgotten something, the kernel's failure to do so is no concern of
 // the caller's. Run and Reconcile finish it.
 func (p *Provider) release(ctx context.Context, f func(*tx) error) error {
-	tk, err := p.commit(ctx, f)
-	if tk == nil {
-		return err
-	}
-	if err := p.settle(ctx, tk); err != nil {
-		p.log.WarnContext(ctx, "deleted, but the kernel is to be cleaned up later", "error", err)
+	claims, err := p.commit(ctx, f)
+	if err := p.settle(ctx, claims); err != nil {
+		p.log.WarnContext(ctx, "data path cleanup failed", "err", err)
 	}
 	return err
-}
-
-// noteFreed writes into the changes which ranges the host reached through their domains and will not any more.
-func (t *tx) noteFreed() {
-	for id, before := range t.before {
-		c := t.changes[string(id)]
-		if c == nil || before == nil || before.Uplink == nil || !c.reshapes() {
-			continue
-		}
-		for _, p := range before.Uplink.Reach {
-			if c.gone || c.shape.Uplink == nil || !slices.Contains(c.shape.Uplink.Reach, p) {
-				c.freed = append(c.freed, p)
-			}
-		}
-	}
-}
-
-// change is what the kernel must learn about a domain.
-func (t *tx) change(domain sdn.ID) *change {
-	c := t.changes[string(domain)]
-	if c == nil {
-		c = &change{domain: string(domain)}
-		t.changes[string(domain)] = c
-	}
-	return c
-}
-
-// near notes the shape of a domain before the transaction changes what it is made of.
-func (t *tx) near(domain sdn.ID) error {
-	if _, noted := t.before[domain]; noted || domain == "" {
-		return nil
-	}
-	d, err := t.p.projectDomain(t.Tx, domain)
-	if err != nil {
-		return err
-	}
-	t.before[domain] = d
-	return nil
-}
-
-// touch has the transaction wait for the kernel to be done with a domain, and mend what failed there before.
-func (t *tx) touch(domain sdn.ID) {
-	if domain != "" {
-		t.change(domain)
-	}
-}
-
-// shapes compares the domains the transaction came near with what they were.
-func (t *tx) shapes() error {
-	for id, before := range t.before {
-		after, err := t.p.projectDomain(t.Tx, id)
-		if err != nil {
-			return err
-		}
-		switch {
-		case after == nil && before != nil:
-			t.change(id).gone = true
-		case after != nil && !reflect.DeepEqual(before, after):
-			t.change(id).shape = after
-			if err := t.moved(id, before, after); err != nil {
-				return err
-			}
-		case after != nil:
-			t.touch(id)
-		}
-	}
-	return t.rebalance()
-}
-
-// moved notes the networks that come to a domain from another.
-func (t *tx) moved(id sdn.ID, before, after *router.Shape) error {
-	for _, bridge := range after.Bridges {
-		if hasBridge(before, bridge.Network) {
-			continue
-		}
-		for other, left := range t.before {
-			if other == id || !hasBridge(left, bridge.Network) {
-				continue
-			}
-			if err := t.noteMoved(other, id, bridge.Network); err != nil {
-				return err
-			}
-			break
-		}
-	}
-	return nil
-}
-
-// putPort writes a port and notes what that means to the kernel.
-func (t *tx) putPort(r *portRow) error {
-	old, err := ports.get(t.Tx, r.ID)
-	if err != nil {
-		return err
-	}
-	if err := t.notePort(old, r); err != nil {
-		return err
-	}
-	return ports.put(t, r)
-}
-
-func (t *tx) delPort(r *portRow) error {
-	if err := t.notePort(r, nil); err != nil {
-		return err
-	}
-	return ports.del(t, r.ID)
-}
-
-func (t *tx) notePort(old, new *portRow) error {
-	row := new
-	if row == nil {
-		row = old
-	}
-	domain, err := domainOf(t.Tx, row.Network)
-	if err != nil || domain == "" {
-		return err
-	}
-	was, err := projectPort(t.Tx, old)
-	if err != nil {
-		return err
-	}
-	is, err := projectPort(t.Tx, new)
-	if err != nil {
-		return err
-	}
-	switch {
-	case was != nil && is != nil && reflect.DeepEqual(was, is):
-		t.touch(domain)
-	case was != nil || is != nil:
-		return t.tellPort(domain, was, is)
-	}
-	return nil
-}
-
-func (t *tx) putForward(r *forwardRow) error {
-	for _, f := range projectForward(r) {
-		t.change(r.Router).forward(nil, &f)
-	}
-	return forwards.put(t, r)
-}
-
-func (t *tx) delForward(r *forwardRow) error {
-	for _, f := range projectForward(r) {
-		t.change(r.Router).forward(&f, nil)
-	}
-	return forwards.del(t, r.Meta.ID)
 }
 
 // tally moves the counter of all rows of a table.
@@ -215,4 +96,15 @@ func counter(b engine.Tx, k []byte) int64 {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64(v))
+}
+
+// settle waits until the data path has the parts of the claims.
+func (p *Provider) settle(ctx context.Context, claims []*claim) error {
+	if err := p.sync.wait(ctx, claims); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return sdn.Unavailable(err, "data path", "the change is stored, the kernel is to follow")
+		}
+		return sdn.Unavailable(sdn.OfHost(err), "data path", "the change is stored, the kernel could not follow yet")
+	}
+	return nil
 }

@@ -133,7 +133,8 @@ func (t *tx) dropVIP(v sdn.VIP) error {
 		return err
 	}
 	for _, f := range fips {
-		if err := errors.Join(t.dissociate(f), floatingIPs.put(t, f)); err != nil {
+		dissociate(f)
+		if err := floatingIPs.put(t, f); err != nil {
 			return err
 		}
 	}

@@ -37,8 +37,8 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"lb.restore.told":              {noLoad, "datapath/lb", "TestKilled"},
 	"lb.apply.told":                {noLoad, "datapath/lb", "TestKilled"},
 	"lb.flows.forgotten":           {noLoad, "datapath/lb", "TestKilled"},
-	"local.apply.vips":             {noLoad, "sdn/local", "TestKilledWhileNetworkMoves"},
-	"local.apply.frontends":        {noLoad, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"local.sync.vips":             {noLoad, "sdn/local", "TestKilledWhileNetworkMoves"},
+	"local.sync.frontends":        {noLoad, "sdn/local", "TestKilledWhileNetworkMoves"},
 	"router.vips.removed":          {noLoad, "datapath/router", "TestKilledAnywhere"},
 	"router.vips.added":            {noLoad, "datapath/router", "TestKilledAnywhere"},
 	"router.frontends.told":        {noLoad, "datapath/router", "TestKilledAnywhere"},
@@ -48,7 +48,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"local.migrate.copied":         {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.migrate.step":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.migrate.done":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
-	"local.apply.groups": {
+	"local.sync.groups": {
 		"the sequence's containers have no security groups", "sdn/local",
 		"TestKilledWhileGroupsAreTold",
 	},

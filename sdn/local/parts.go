@@ -1,0 +1,245 @@
+package local
+
+import (
+	"iter"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/kuryr/kuryr/datapath/lb"
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/sdn"
+)
+
+// What a domain has in the data path consists of parts with keys. A change of the store names the keys
+// of the parts that it may have changed, and the sync reads what they are now.
+
+// part is a kind of parts.
+type part uint8
+
+const (
+	shapePart   part = iota // the domain itself: networks, uplink, floating IPs, routes
+	portPart                // a plugged port
+	forwardPart             // one port of an external address
+	balancePart             // an address that a load balancer has
+	groupPart               // the rules of a security group
+	setPart                 // the prefixes of an address group
+)
+
+// partKey names a part of a domain.
+type partKey struct {
+	part    part
+	id      sdn.ID     // of a port, a security group or an address group
+	addr    netip.Addr // of a balance
+	forward forwardID
+}
+
+// forwardID is what tells a domain's forwards apart.
+type forwardID struct {
+	address  netip.Addr
+	protocol uint8
+	port     uint16
+}
+
+func identify(f router.Forward) forwardID { return forwardID{f.Address, f.Protocol, f.Port} }
+
+var shapeKey = partKey{part: shapePart}
+
+func portKey(id sdn.ID) partKey { return partKey{part: portPart, id: id} }
+
+func groupKey(id sdn.ID) partKey { return partKey{part: groupPart, id: id} }
+
+func setKey(id sdn.ID) partKey { return partKey{part: setPart, id: id} }
+
+func forwardKey(f router.Forward) partKey { return partKey{part: forwardPart, forward: identify(f)} }
+
+func balanceKey(a netip.Addr) partKey { return partKey{part: balancePart, addr: a} }
+
+// balance is an address of a load balancer in a domain, and where clients connect there.
+type balance struct {
+	vip       router.VIP
+	frontends []lb.Frontend
+}
+
+// wanted is what parts of a domain are in the store. A nil value says that the part does not exist.
+type wanted struct {
+	shaped   bool // the shape is one of the parts
+	shape    *router.Shape
+	ports    map[string]*router.Port
+	forwards map[forwardID]*router.Forward
+	balances map[netip.Addr]*balance
+	defined  definitions
+	moved    map[partKey]sdn.ID // parts that are in another domain by now
+	later    []partKey          // of these, what cannot be removed yet
+}
+
+func newWanted() *wanted {
+	return &wanted{
+		ports: map[string]*router.Port{}, forwards: map[forwardID]*router.Forward{},
+		balances: map[netip.Addr]*balance{}, defined: newDefinitions(), moved: map[partKey]sdn.ID{},
+	}
+}
+
+// applied is what the data path has of a domain.
+type applied struct {
+	shape    *router.Shape // nil: there is no domain
+	unsure   bool          // the last change of the shape failed
+	ports    values[string, router.Port]
+	forwards values[forwardID, router.Forward]
+	balances values[netip.Addr, balance]
+	// known are the revisions of the security groups and address groups that the domain was told. It may
+	// have forgotten those that no port uses.
+	known map[partKey]revision
+}
+
+// revision is a definition as the data path knows it.
+type revision struct {
+	number int64
+	sets   []sdn.ID // the address groups that the rules of a security group name
+}
+
+// mostKnown bounds what is remembered of the definitions of a domain.
+const mostKnown = 1 << 12
+
+// values are parts of one kind as the data path has them. After an error it may have a part as it was
+// before, or as it was to be.
+type values[K comparable, V any] struct {
+	is    map[K]V
+	doubt map[K][]V // by keys whose last change failed: what else they may be
+}
+
+// of returns all values that a part may have, and whether it certainly has that one.
+func (v *values[K, V]) of(k K) (list []V, sure bool) {
+	if is, known := v.is[k]; known {
+		list = append(list, is)
+	}
+	doubts, unsure := v.doubt[k]
+	return append(list, doubts...), !unsure
+}
+
+// all returns all values that the parts may have.
+func (v *values[K, V]) all() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for k, is := range v.is {
+			if !yield(k, is) {
+				return
+			}
+		}
+		for k, doubts := range v.doubt {
+			for _, w := range doubts {
+				if !yield(k, w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// differ returns what the data path removes and adds so that its parts are the wanted ones.
+func (v *values[K, V]) differ(want map[K]*V) (remove, add []V) {
+	for k, w := range want {
+		list, sure := v.of(k)
+		if w != nil && sure && len(list) == 1 && reflect.DeepEqual(list[0], *w) {
+			continue
+		}
+		for _, old := range list {
+			if w == nil || !reflect.DeepEqual(old, *w) {
+				remove = append(remove, old)
+			}
+		}
+		if w != nil {
+			add = append(add, *w)
+		}
+	}
+	return remove, add
+}
+
+// note remembers that the data path has the wanted parts or, after an error, may have them.
+func (v *values[K, V]) note(want map[K]*V, err error) {
+	if v.doubt == nil {
+		v.is, v.doubt = map[K]V{}, map[K][]V{}
+	}
+	for k, w := range want {
+		switch {
+		case err != nil:
+			v.suspect(k, w)
+		case w == nil:
+			delete(v.is, k)
+			delete(v.doubt, k)
+		default:
+			v.is[k] = *w
+			delete(v.doubt, k)
+		}
+	}
+}
+
+// suspect notes that a part may have become w.
+func (v *values[K, V]) suspect(k K, w *V) {
+	if v.doubt == nil {
+		v.is, v.doubt = map[K]V{}, map[K][]V{}
+	}
+	list, _ := v.of(k)
+	doubts := v.doubt[k]
+	if w != nil && !slices.ContainsFunc(list, func(old V) bool { return reflect.DeepEqual(old, *w) }) {
+		doubts = append(doubts, *w)
+	}
+	v.doubt[k] = doubts
+}
+
+// balanced returns what differs of load balancers: frontends by their keys, and VIPs.
+func (a *applied) balanced(want map[netip.Addr]*balance) (gone []lb.Key, set []lb.Frontend, remove, add []router.VIP) {
+	for at, w := range want {
+		list, sure := a.balances.of(at)
+		if w == nil {
+			w = &balance{}
+		}
+		had := map[lb.Key]*lb.Frontend{}
+		for _, old := range list {
+			if old.vip != w.vip {
+				remove = append(remove, old.vip)
+			}
+			for i, f := range old.frontends {
+				had[f.Key] = &old.frontends[i]
+			}
+		}
+		if w.vip != (router.VIP{}) && (!sure || len(list) != 1 || list[0].vip != w.vip) {
+			add = append(add, w.vip)
+		}
+		for _, f := range w.frontends {
+			if old := had[f.Key]; !sure || old == nil || !reflect.DeepEqual(*old, f) {
+				set = append(set, f)
+			}
+			delete(had, f.Key)
+		}
+		for k := range had {
+			gone = append(gone, k)
+		}
+	}
+	return gone, set, remove, add
+}
+
+// allFrontends returns what the domain balances once want is applied.
+func (a *applied) allFrontends(want map[netip.Addr]*balance) (all []lb.Frontend) {
+	for _, w := range want {
+		if w != nil {
+			all = append(all, w.frontends...)
+		}
+	}
+	for at, b := range a.balances.is {
+		if _, other := want[at]; !other {
+			all = append(all, b.frontends...)
+		}
+	}
+	return all
+}
+
+// networksIn returns the networks of a domain, which may be nil.
+func networksIn(d *router.Shape) map[sdn.ID]bool {
+	has := map[sdn.ID]bool{}
+	if d != nil {
+		for _, b := range d.Bridges {
+			has[sdn.ID(b.Network)] = true
+		}
+	}
+	return has
+}

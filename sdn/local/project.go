@@ -1,0 +1,242 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
+)
+
+// definitions are security groups and address groups that a domain must be told of.
+type definitions struct {
+	groups map[sdn.ID]securitygroup.Group
+	sets   map[sdn.ID]securitygroup.Set
+}
+
+func newDefinitions() definitions {
+	return definitions{map[sdn.ID]securitygroup.Group{}, map[sdn.ID]securitygroup.Set{}}
+}
+
+// reader reads what parts of a domain are in the store.
+type reader struct {
+	engine.Tx
+	sync   *syncer
+	domain *target
+	want   *wanted
+}
+
+// read returns the parts of the keys as they are in the store by now.
+func (s *syncer) read(t *target, keys []partKey) (*wanted, error) {
+	r := &reader{sync: s, domain: t, want: newWanted()}
+	err := s.p.view(func(b engine.Tx) error {
+		r.Tx = b
+		for _, k := range keys {
+			if err := r.part(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return r.want, err
+}
+
+func (r *reader) part(k partKey) (err error) {
+	switch k.part {
+	case shapePart:
+		return r.shape()
+	case portPart:
+		return r.port(k.id)
+	case forwardPart:
+		return r.forward(k.forward)
+	case balancePart:
+		var elsewhere sdn.ID
+		r.want.balances[k.addr], elsewhere, err = projectBalance(r.Tx, r.domain.id, k.addr)
+		r.moved(k, elsewhere)
+	case groupPart:
+		return r.group(k.id)
+	case setPart:
+		return r.set(k.id)
+	}
+	return err
+}
+
+// shape reads the domain itself. It is held back while one of its networks has not yet come to the domain
+// that it is in now: its ports' links would be lost.
+func (r *reader) shape() (err error) {
+	r.want.shaped = true
+	if r.want.shape, err = r.sync.p.projectDomain(r.Tx, r.domain.id); err != nil {
+		return err
+	}
+	stays := networksIn(r.want.shape)
+	for network := range networksIn(r.domain.applied.shape) {
+		if stays[network] {
+			continue
+		}
+		to, err := domainOf(r.Tx, network)
+		if err != nil {
+			return err
+		}
+		// A domain that stays waits only for the own domains of networks, which wait for none.
+		if waits := r.want.shape == nil || to == network; waits && to != "" && to != r.domain.id && !r.sync.has(to, network) {
+			return fmt.Errorf("network %s: %w %s", network, errHeldBack, to)
+		}
+	}
+	return nil
+}
+
+func (r *reader) port(id sdn.ID) error {
+	row, err := ports.get(r.Tx, id)
+	if err != nil {
+		return err
+	}
+	r.want.ports[string(id)] = nil
+	if row == nil || !row.plugged() {
+		return nil
+	}
+	domain, err := domainOf(r.Tx, row.Network)
+	if err != nil {
+		return err
+	}
+	if domain != r.domain.id {
+		if r.moved(portKey(id), domain); domain != "" && !r.sync.has(domain, row.Network) {
+			delete(r.want.ports, string(id)) // it stays until its network goes there with it
+			r.want.later = append(r.want.later, portKey(id))
+		}
+		return nil
+	}
+	p, err := projectPort(r.Tx, row)
+	if err != nil {
+		return err
+	}
+	r.want.ports[string(id)] = p
+	for _, g := range p.Groups {
+		if err := r.group(sdn.ID(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moved notes that a part has gone to another domain. Its change is not in the data path before it is there.
+func (r *reader) moved(k partKey, to sdn.ID) {
+	if to != "" {
+		r.want.moved[k] = to
+	}
+}
+
+func (r *reader) forward(id forwardID) error {
+	if _, known := r.want.forwards[id]; known {
+		return nil
+	}
+	r.want.forwards[id] = nil
+	row, err := forwards.by(r.Tx, "tuple", tuple(sdn.Protocol(id.protocol), id.port, id.address, true))
+	if err != nil || row == nil || row.Router != r.domain.id {
+		return err
+	}
+	for _, f := range projectForward(row) { // the other ports of a range are asked for with it
+		r.want.forwards[identify(f)] = &f
+	}
+	return nil
+}
+
+// group reads a security group that the domain does not know at its present revision, with the address
+// groups that its rules name.
+func (r *reader) group(id sdn.ID) error {
+	if _, read := r.want.defined.groups[id]; read {
+		return nil
+	}
+	if known, is := r.domain.applied.known[groupKey(id)]; is {
+		other := func(s sdn.ID) bool { return !r.current(setKey(s), r.domain.applied.known[setKey(s)]) }
+		if r.current(groupKey(id), known) && !slices.ContainsFunc(known.sets, other) {
+			return nil
+		}
+	}
+	row, err := securityGroups.get(r.Tx, id)
+	if err != nil || row == nil {
+		return err
+	}
+	r.sync.define(groupKey(id), row.Defined)
+	g := projectGroup(row)
+	r.want.defined.groups[id] = g
+	for _, rule := range g.Rules {
+		if rule.RemoteSet == "" {
+			continue
+		}
+		if err := r.define(sdn.ID(rule.RemoteSet)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set reads an address group, unless the domain knows it at its present revision.
+func (r *reader) set(id sdn.ID) error {
+	if known, is := r.domain.applied.known[setKey(id)]; is && r.current(setKey(id), known) {
+		return nil
+	}
+	return r.define(id)
+}
+
+// define reads an address group.
+func (r *reader) define(id sdn.ID) error {
+	if _, read := r.want.defined.sets[id]; read {
+		return nil
+	}
+	row, err := addressGroups.get(r.Tx, id)
+	if err != nil || row == nil {
+		return err
+	}
+	r.sync.define(setKey(id), row.Defined)
+	r.want.defined.sets[id] = projectSet(row)
+	return nil
+}
+
+// current reports whether a definition is at a revision that the domain knows.
+func (r *reader) current(k partKey, known revision) bool {
+	is, cached := r.sync.definedAt(k)
+	return cached && is == known.number
+}
+
+// take makes the data path's state of all domains be what a comparison of everything has applied. After
+// an error it may be that, or what it was.
+func (s *syncer) take(state router.State, failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.based = true
+	if failed == nil {
+		for _, t := range s.domains {
+			t.applied, t.again = applied{}, false
+			s.place(t, nil)
+		}
+	}
+	for _, d := range state.Shapes {
+		t := s.target(sdn.ID(d.ID))
+		a := &t.applied
+		a.known, a.unsure = nil, failed != nil
+		if failed == nil {
+			a.shape = &d
+			s.place(t, networksIn(&d))
+		}
+		want := newWanted()
+		for _, p := range state.Ports[d.ID] {
+			want.ports[p.ID] = &p
+		}
+		for _, f := range state.Forwards[d.ID] {
+			want.forwards[identify(f)] = &f
+		}
+		for _, v := range state.VIPs[d.ID] {
+			want.balances[v.Addr] = &balance{vip: v}
+		}
+		for _, f := range state.Frontends[d.ID] {
+			if b := want.balances[f.Addr]; b != nil {
+				b.frontends = append(b.frontends, f)
+			}
+		}
+		a.ports.note(want.ports, failed)
+		a.forwards.note(want.forwards, failed)
+		a.balances.note(want.balances, failed)
+	}
+}

@@ -1,0 +1,703 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/internal/backoff"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
+)
+
+// The sync makes the data path follow the store. It is level-triggered: a commit names the parts that it
+// may have changed, and a round reads what these parts are in the store by then, compares them with what
+// the data path has, and applies the difference. So the order of changes does not matter, and parts may
+// be named any number of times. Callers that come while a round is at work share the next one.
+
+// errHeldBack reports that a domain keeps what another domain has not taken over yet.
+var errHeldBack = errors.New("waits for domain")
+
+// errUnfinished is the error of a round that did not end.
+var errUnfinished = errors.New("the round was not finished")
+
+// syncer has the domains of the data path.
+type syncer struct {
+	p    *Provider
+	gate sync.RWMutex // held for reading by a round, for writing by what compares everything
+	// moves is held for writing while a network moves between domains, for reading while the shape of a
+	// domain changes otherwise: no domain applies a shape that another has made stale.
+	moves sync.RWMutex
+
+	mu      sync.Mutex
+	based   bool // it is known what the data path has
+	domains map[sdn.ID]*target
+	holders map[sdn.ID]map[*target]bool // the domains that have a network
+	defined map[partKey]int64           // the revisions of the definitions in the store
+	failed  chan struct{}               // has an element when parts have failed
+	news    chan struct{}               // closed when the status of a port may have changed
+}
+
+func newSyncer(p *Provider) *syncer {
+	return &syncer{
+		p: p, domains: map[sdn.ID]*target{}, holders: map[sdn.ID]map[*target]bool{}, defined: map[partKey]int64{},
+		failed: make(chan struct{}, 1), news: make(chan struct{}),
+	}
+}
+
+// target is a domain of the data path.
+type target struct {
+	id      sdn.ID
+	turn    chan struct{} // has room for the one who runs a round
+	applied applied       // of who has the turn, or the whole gate; its ports also need the mutex
+
+	// The mutex of the syncer guards the rest.
+	next      *round // what the next round does
+	busy      map[partKey]int
+	failed    map[partKey]bool
+	again     bool            // the shape is applied once more, though it is as wanted
+	networks  map[sdn.ID]bool // the networks of the applied shape
+	unreached []router.Unreached
+}
+
+// round is one run of a target. Those who wait for it have claims in it.
+type round struct {
+	claims []*claim
+	done   chan struct{}
+}
+
+// claim is what one caller waits for in a domain.
+type claim struct {
+	target *target
+	rank   int
+	keys   []partKey
+	round  *round
+	// When the round is done, moved are the parts that were in another domain by then.
+	moved keySet
+	err   error
+}
+
+// target returns the domain of an id. The caller holds the mutex.
+func (s *syncer) target(id sdn.ID) *target {
+	t := s.domains[id]
+	if t == nil {
+		t = &target{id: id, turn: make(chan struct{}, 1), busy: map[partKey]int{}, failed: map[partKey]bool{}}
+		s.domains[id] = t
+	}
+	return t
+}
+
+// base takes what is in the store for what the data path has, unless that is known. A process that has
+// not compared everything yet changes the data path from there.
+func (s *syncer) base(b engine.Tx) error {
+	s.mu.Lock()
+	based := s.based
+	s.mu.Unlock()
+	if based || s.p.datapath == nil {
+		return nil
+	}
+	state, err := s.p.projectAll(b)
+	if err == nil {
+		s.take(state, nil)
+	}
+	return err
+}
+
+// expect returns claims for the parts that a transaction is about to change. From then on they are not
+// settled. The caller joins or drops the claims.
+func (s *syncer) expect(b engine.Tx, keys keySet) (claims []*claim, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, parts := range keys {
+		t := s.domains[id]
+		var list []partKey
+		for k, changed := range parts {
+			if changed || t != nil && (t.failed[k] || t.busy[k] > 0) {
+				list = append(list, k)
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		rank, err := rankOf(b, id)
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, &claim{target: s.target(id), rank: rank, keys: list})
+	}
+	for _, c := range claims {
+		c.busy(1)
+	}
+	return claims, nil
+}
+
+// rankOf orders domains so that a network comes to one before it leaves another: first the own domains of
+// networks, then routers, then domains that go.
+func rankOf(b engine.Tx, id sdn.ID) (int, error) {
+	r, err := routers.get(b, id)
+	if err != nil {
+		return 0, err
+	}
+	if r != nil && len(r.Interfaces) > 0 {
+		return 1, nil
+	}
+	n, err := networks.get(b, id)
+	if err != nil {
+		return 0, err
+	}
+	if n != nil && n.Own {
+		return 0, nil
+	}
+	return 2, nil
+}
+
+func (c *claim) busy(by int) {
+	for _, k := range c.keys {
+		if c.target.busy[k] += by; c.target.busy[k] == 0 {
+			delete(c.target.busy, k)
+		}
+	}
+}
+
+// join puts claims into the next rounds of their domains. What they are about is in the store.
+func (s *syncer) join(claims []*claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		t := c.target
+		if t.next == nil {
+			t.next = &round{done: make(chan struct{})}
+		}
+		c.round, c.err = t.next, errUnfinished
+		t.next.claims = append(t.next.claims, c)
+	}
+}
+
+// drop forgets claims of a change that was not made.
+func (s *syncer) drop(claims []*claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		c.busy(-1)
+	}
+	s.announce()
+}
+
+// prune forgets a domain that is not there. The caller holds the mutex and the turn, or the whole gate.
+func (s *syncer) prune(t *target) {
+	if t.next == nil && len(t.busy)+len(t.failed)+len(t.networks) == 0 && !t.applied.unsure {
+		delete(s.domains, t.id)
+	}
+}
+
+// wait returns when the data path has what the claims are about. The rounds are run by those who wait.
+// If ctx ends first, they are run all the same.
+func (s *syncer) wait(ctx context.Context, claims []*claim) error {
+	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Compare(a.rank, b.rank) })
+	var errs []error
+	for i, c := range claims {
+		err := s.await(ctx, c)
+		if errors.Is(err, errHeldBack) { // by a domain that came before this one here
+			s.repeat(c)
+			err = s.await(ctx, c)
+		}
+		if err != nil && ctx.Err() != nil && c.unfinished() {
+			go func() { _ = s.wait(context.WithoutCancel(ctx), claims[i:]) }()
+			return ctx.Err()
+		}
+		if err == nil && len(c.moved) > 0 {
+			err = s.pursue(ctx, c.moved)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// pursue waits for parts in the domains that they have moved to, where these do not have them yet.
+func (s *syncer) pursue(ctx context.Context, moved keySet) error {
+	var claims []*claim
+	err := s.p.view(func(b engine.Tx) (err error) {
+		claims, err = s.expect(b, moved)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.join(claims)
+	return s.wait(ctx, claims)
+}
+
+// repeat puts a claim into a further round.
+func (s *syncer) repeat(c *claim) {
+	s.mu.Lock()
+	c.busy(1)
+	s.mu.Unlock()
+	s.join([]*claim{c})
+}
+
+func (c *claim) unfinished() bool {
+	select {
+	case <-c.round.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// await waits for the round of a claim, and runs it if nobody else is at work in the domain.
+func (s *syncer) await(ctx context.Context, c *claim) error {
+	select {
+	case <-c.round.done:
+		return c.err
+	case c.target.turn <- struct{}{}:
+	default:
+		select {
+		case <-c.round.done:
+			return c.err
+		case <-ctx.Done():
+			return ctx.Err()
+		case c.target.turn <- struct{}{}:
+		}
+	}
+	// A caller that gives up must not interrupt a change of the kernel.
+	ctx = context.WithoutCancel(ctx)
+	freed := s.work(ctx, c.target)
+	s.extend(ctx, freed)
+	return c.err
+}
+
+// work runs the next round of a domain and passes the turn on. It returns the ranges that the host does
+// not reach by the domain any more.
+func (s *syncer) work(ctx context.Context, t *target) (freed []netip.Prefix) {
+	defer func() { <-t.turn }()
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	s.mu.Lock()
+	r := t.next
+	t.next = nil
+	if r == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	defer s.finish(t, r)
+	claims := r.claims
+	if len(t.failed) > 0 { // what failed before is done first
+		failed := &claim{target: t, err: errUnfinished}
+		for k := range t.failed {
+			failed.keys = append(failed.keys, k)
+		}
+		claims = append([]*claim{failed}, claims...)
+	}
+	s.mu.Unlock()
+	var keys []partKey
+	for _, c := range claims {
+		keys = append(keys, c.keys...)
+	}
+	want, err := s.apply(ctx, t, keys, &freed)
+	for _, c := range claims {
+		own := want
+		if c.err = err; err != nil && len(claims) > 1 { // what one caller did is not an error of the others
+			own, c.err = s.apply(ctx, t, c.keys, &freed)
+		}
+		var later []partKey
+		if c.err == nil {
+			c.follow(own.moved)
+			later = own.later
+		}
+		s.note(t, c, later)
+	}
+	return freed
+}
+
+// follow notes the claim's parts among those that have moved.
+func (c *claim) follow(moved map[partKey]sdn.ID) {
+	c.moved = keySet{}
+	if len(moved) == 0 {
+		return
+	}
+	for _, k := range c.keys {
+		if to, is := moved[k]; is {
+			c.moved.add(to, k, false)
+		}
+	}
+}
+
+// note remembers which parts have failed, and which are done later.
+func (s *syncer) note(t *target, c *claim, later []partKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range c.keys {
+		if c.err == nil {
+			delete(t.failed, k)
+		} else {
+			t.failed[k] = true
+		}
+	}
+	for _, k := range later {
+		t.failed[k] = true
+	}
+}
+
+// finish ends a round.
+func (s *syncer) finish(t *target, r *round) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range r.claims {
+		c.busy(-1)
+		if errors.Is(c.err, errUnfinished) { // a panic: the rest is done by Run
+			for _, k := range c.keys {
+				t.failed[k] = true
+			}
+		}
+	}
+	if len(t.failed) > 0 {
+		select {
+		case s.failed <- struct{}{}:
+		default:
+		}
+	}
+	s.prune(t)
+	s.announce()
+	close(r.done)
+}
+
+// announce wakes those who wait for ports. The caller holds the mutex.
+func (s *syncer) announce() {
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// changed is told that the store has changed.
+func (s *syncer) changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announce()
+}
+
+// nextNews returns what is closed when the status of a port may have changed.
+func (s *syncer) nextNews() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
+}
+
+// extend lets the host reach ranges that had to wait for others, when those are free.
+func (s *syncer) extend(ctx context.Context, freed []netip.Prefix) {
+	if len(freed) == 0 {
+		return
+	}
+	var claims []*claim
+	s.mu.Lock()
+	for _, t := range s.domains {
+		if slices.ContainsFunc(t.unreached, func(u router.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
+			t.again = true
+			c := &claim{target: t, keys: []partKey{shapeKey}}
+			c.busy(1)
+			claims = append(claims, c)
+		}
+	}
+	s.mu.Unlock()
+	s.join(claims)
+	if err := s.wait(ctx, claims); err != nil {
+		s.p.log.WarnContext(ctx, "free range not reached yet", "err", err)
+	}
+}
+
+// takeAgain reports whether the shape is to be applied also if it is the applied one.
+func (s *syncer) takeAgain(t *target) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again := t.again
+	t.again = false
+	return again
+}
+
+// noteShape remembers what a domain has, and logs ranges that the host cannot reach.
+func (s *syncer) noteShape(ctx context.Context, t *target, d *router.Shape, unreached []router.Unreached) {
+	s.mu.Lock()
+	s.place(t, networksIn(d))
+	s.mu.Unlock()
+	s.noteUnreached(ctx, t, unreached)
+}
+
+// place sets the networks that a domain has in the data path. The caller holds the mutex.
+func (s *syncer) place(t *target, networks map[sdn.ID]bool) {
+	for n := range t.networks {
+		if delete(s.holders[n], t); len(s.holders[n]) == 0 {
+			delete(s.holders, n)
+		}
+	}
+	t.networks = networks
+	for n := range networks {
+		if s.holders[n] == nil {
+			s.holders[n] = map[*target]bool{}
+		}
+		s.holders[n][t] = true
+	}
+}
+
+// holding returns the domains that have a network in the data path.
+func (s *syncer) holding(network sdn.ID) (domains []sdn.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.holders[network] {
+		domains = append(domains, t.id)
+	}
+	return domains
+}
+
+func (s *syncer) noteUnreached(ctx context.Context, t *target, list []router.Unreached) {
+	s.mu.Lock()
+	was := t.unreached
+	t.unreached = list
+	s.mu.Unlock()
+	if slices.Equal(was, list) {
+		return
+	}
+	for _, u := range list {
+		s.p.log.WarnContext(ctx, "the host cannot reach a router's range", "router", t.id, "prefix", u.Prefix, "reason", u.Reason)
+	}
+}
+
+// has reports whether a domain has a network in the data path.
+func (s *syncer) has(domain, network sdn.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.domains[domain]
+	return t != nil && t.networks[network] && !t.again
+}
+
+func (s *syncer) unreachedOf(id sdn.ID) (out []sdn.Unreached) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.domains[id]; t != nil {
+		for _, u := range t.unreached {
+			out = append(out, sdn.Unreached{Prefix: u.Prefix, Reason: u.Reason})
+		}
+	}
+	return out
+}
+
+// settled reports whether the data path has what the store says of a port.
+func (s *syncer) settled(domain, port sdn.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.domains[domain]
+	return t == nil || t.busy[portKey(port)] == 0 && !t.failed[portKey(port)]
+}
+
+// clean reports whether no part of a domain has failed.
+func (s *syncer) clean(domain sdn.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.domains[domain]
+	return t == nil || len(t.failed) == 0
+}
+
+// unsettled counts the domains with parts that have failed.
+func (s *syncer) unsettled() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.domains {
+		if len(t.failed) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// redefined notes the revisions of definitions that a transaction has changed.
+func (s *syncer) redefined(changes map[rowID]*rowChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, c := range changes {
+		if !c.written {
+			continue
+		}
+		switch id.noun {
+		case securityGroups.noun:
+			_, after := rows[*securityGroupRow](c)
+			if delete(s.defined, groupKey(id.id)); after != nil {
+				s.defined[groupKey(id.id)] = after.Defined
+			}
+		case addressGroups.noun:
+			_, after := rows[*addressGroupRow](c)
+			if delete(s.defined, setKey(id.id)); after != nil {
+				s.defined[setKey(id.id)] = after.Defined
+			}
+		}
+	}
+}
+
+// define notes the revision of a definition that was read. That of a later change stays.
+func (s *syncer) define(k partKey, revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.defined[k]; !known {
+		s.defined[k] = revision
+	}
+}
+
+func (s *syncer) definedAt(k partKey) (revision int64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revision, known = s.defined[k]
+	return revision, known
+}
+
+// The pause between two attempts of Run.
+const (
+	firstPause = time.Second
+	lastPause  = time.Minute
+)
+
+// Run applies in the background what the data path refused, until the context ends. It is woken by a
+// failure and then tries again with growing pauses.
+func (p *Provider) Run(ctx context.Context) error {
+	if p.datapath == nil {
+		<-ctx.Done()
+		return nil
+	}
+	wait := backoff.Backoff{Min: firstPause, Max: lastPause}
+	for pause := wait.Next(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.sync.failed:
+		}
+		if backoff.Sleep(ctx, pause) != nil {
+			return nil
+		}
+		err := p.sync.retry(ctx)
+		if err == nil {
+			wait.Reset()
+		}
+		if pause = wait.Next(); err != nil {
+			p.log.WarnContext(ctx, "data path behind the store", "err", err, "again_in", pause)
+		}
+	}
+}
+
+// retry tries once more what failed.
+func (s *syncer) retry(ctx context.Context) error {
+	keys := keySet{}
+	s.mu.Lock()
+	for id, t := range s.domains {
+		for k := range t.failed {
+			keys.add(id, k, true)
+		}
+	}
+	s.mu.Unlock()
+	var claims []*claim
+	err := s.p.view(func(b engine.Tx) (err error) {
+		claims, err = s.expect(b, keys)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.join(claims)
+	return s.wait(ctx, claims)
+}
+
+// Reconcile makes the whole kernel state be what the store says. Changes made meanwhile wait for it.
+func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
+	var report router.Report
+	err := p.sync.whole(ctx, func(state router.State) (err error) {
+		report, err = p.datapath.Reconcile(ctx, state)
+		p.sync.take(state, err)
+		if err == nil {
+			p.sync.reconciled(ctx, report)
+		}
+		return err
+	})
+	return report, err
+}
+
+// reconciled forgets failures: the data path has everything.
+func (s *syncer) reconciled(ctx context.Context, report router.Report) {
+	s.mu.Lock()
+	all := make([]*target, 0, len(s.domains))
+	for _, t := range s.domains {
+		clear(t.failed)
+		all = append(all, t)
+	}
+	s.mu.Unlock()
+	for _, t := range all {
+		s.noteUnreached(ctx, t, report.Unreached[string(t.id)])
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range all {
+		s.prune(t)
+	}
+	s.announce()
+}
+
+// Check compares the kernel with the store, and changes nothing.
+func (p *Provider) Check(ctx context.Context) ([]router.Difference, error) {
+	var diff []router.Difference
+	err := p.sync.whole(ctx, func(state router.State) (err error) {
+		diff, err = p.datapath.Diff(ctx, state)
+		return err
+	})
+	return diff, err
+}
+
+// whole calls f with everything that is in the store, when the data path is done with all changes before.
+// It holds up the changes after.
+func (s *syncer) whole(ctx context.Context, f func(router.State) error) error {
+	if s.p.datapath == nil {
+		return nil
+	}
+	if err := s.drain(ctx); err != nil {
+		return err
+	}
+	// Nothing is committed between the last round and the state.
+	select {
+	case s.p.proposals.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.drain(ctx)
+	if err != nil {
+		<-s.p.proposals.turn
+		return err
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	var state router.State
+	err = s.p.view(func(b engine.Tx) (err error) {
+		state, err = s.p.projectAll(b)
+		return err
+	})
+	<-s.p.proposals.turn
+	if err != nil {
+		return err
+	}
+	return f(state)
+}
+
+// drain waits for the rounds that have claims. Their errors are those of their callers.
+func (s *syncer) drain(ctx context.Context) error {
+	var claims []*claim
+	s.mu.Lock()
+	for _, t := range s.domains {
+		if t.next != nil {
+			claims = append(claims, &claim{target: t})
+		}
+	}
+	s.mu.Unlock()
+	s.join(claims)
+	for _, c := range claims {
+		if err := s.await(ctx, c); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
