@@ -37,12 +37,14 @@ type world struct {
 	routers  []sdn.ID
 	calls    map[string]int // by call and domain
 	refuse   string         // the call that fails
+	failIn   string         // the domain in which all calls fail
+	path     string         // of the store
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{fake: newFake(), calls: map[string]int{}}
-	w.Provider = open(t, Options{Datapath: w.fake})
+	w := &world{fake: newFake(), calls: map[string]int{}, path: filepath.Join(t.TempDir(), "sdn.db")}
+	w.Provider = open(t, Options{Path: w.path, Datapath: w.fake})
 	for i, cidr := range []string{"10.0.0.0/24", "10.1.0.0/24", "10.2.0.0/24"} {
 		n, err := w.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix(cidr)}}})
 		ok(t, err)
@@ -56,7 +58,7 @@ func newWorld(t *testing.T) *world {
 		w.routers = append(w.routers, r.ID)
 	}
 	w.fake.fail = func(call, domain string) error {
-		if call == w.refuse {
+		if call == w.refuse || w.failIn != "" && domain == w.failIn {
 			return errInjected
 		}
 		w.calls[call+" "+domain]++

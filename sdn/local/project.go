@@ -216,9 +216,12 @@ func (s *syncer) take(state router.State, failed error) {
 		t := s.target(sdn.ID(d.ID))
 		a := &t.applied
 		a.known, a.unsure = nil, failed != nil
-		if failed == nil {
+		switch {
+		case failed == nil:
 			a.shape = &d
 			s.place(t, networksIn(&d))
+		case a.shape == nil: // its networks may be here: if it goes, it waits until others have them
+			a.shape = &d
 		}
 		want := newWanted()
 		for _, p := range state.Ports[d.ID] {
