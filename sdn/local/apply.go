@@ -115,7 +115,7 @@ func (a *applier) shape() error {
 		}
 		failpoint.Here("local.sync.gone")
 		a.mu.Lock()
-		a.applied, a.again = applied{}, false
+		a.applied, a.again, a.doubtful = applied{}, false, false
 		a.mu.Unlock()
 		a.noteShape(a.ctx, a.target, nil, nil)
 	} else {
@@ -277,7 +277,11 @@ func (a *applier) ports() error {
 // balances changes frontends before their VIPs, so that nobody is refused at an address that has just
 // come.
 func (a *applier) balances() (err error) {
-	defer func() { a.applied.balances.note(a.want.balances, err) }()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.applied.balances.note(a.want.balances, err)
+	}()
 	gone, set, remove, add := a.applied.balanced(a.want.balances)
 	if len(gone)+len(set) > 0 {
 		all := func() ([]lb.Frontend, error) { return a.applied.allFrontends(a.want.balances), nil }

@@ -1,6 +1,10 @@
 package local
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
 
 // restart opens the provider's store again with the same kernel, and fails to reconcile it.
 func (w *world) restart(t *testing.T) {
@@ -30,4 +34,45 @@ func TestDomainGoesAfterFailedReconcile(t *testing.T) {
 	w.failIn = ""
 	ok(t, w.sync.retry(t.Context()))
 	checkSum(t, w.Provider)
+}
+
+// A caller that repeats its request after a failed Reconcile is answered when the kernel has what it asked
+// for, though the store has had that before.
+func TestRepeatAfterFailedReconcile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	router, subnet := w.routers[0], w.networks[0].Subnets[0]
+	spec := portSpec(w, 0)
+	spec.Key = sdn.Key{Owner: w.Installation(), Kind: "k", Name: "n"}
+	id := w.port(t, spec)
+	for _, name := range []string{"a", "b"} {
+		_, err := w.ApplyLoadBalancer(t.Context(), service(subnet, name, "10.0.0.200:80"))
+		ok(t, err)
+	}
+	lost := w.fake.state[string(router)] // the process was killed before the kernel had it, and the machine was booted
+	delete(w.fake.state, string(router))
+	w.restart(t)
+	if port, err := w.Port(t.Context(), id); err != nil || port.Status != sdn.PortDown {
+		t.Errorf("before the repeat the port is %v, %v, want it down", port.Status, err)
+	}
+	made, err := w.EnsurePorts(t.Context(), []sdn.PortSpec{spec})
+	ok(t, err)
+	if d := w.fake.state[string(router)]; made[0].Status != sdn.PortActive || d == nil || len(d.ports) != 1 {
+		t.Errorf("the repeated port is %v, and the kernel has %+v", made[0].Status, d)
+	}
+	l, err := w.ApplyLoadBalancer(t.Context(), service(subnet, "a", "10.0.0.200:80"))
+	ok(t, err)
+	if n := len(w.fake.balancedIn(router)); !l.Status.Ready || n != len(lost.balanced) {
+		t.Errorf("the repeated load balancer is %+v, and the kernel balances %d frontends, want %d", l.Status, n, len(lost.balanced))
+	}
+	_, err = w.Reconcile(t.Context())
+	ok(t, err)
+	checkSum(t, w.Provider)
+	w.refuse = "Reconcile"
+	if _, err := w.Reconcile(t.Context()); err == nil {
+		t.Error("the comparison of everything did not fail")
+	}
+	if port, err := w.Port(t.Context(), id); err != nil || port.Status != sdn.PortActive {
+		t.Errorf("a failure in a process that has compared everything takes the port down: %v, %v", port.Status, err)
+	}
 }

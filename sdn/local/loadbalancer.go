@@ -58,7 +58,7 @@ func (p *Provider) showLoadBalancer(b engine.Tx, r *loadBalancerRow) (sdn.LoadBa
 		switch {
 		case router == "":
 			r.Status.Message = fmt.Sprintf("no router is on the subnet of %v: nobody reaches it", v.Addr)
-		case !p.sync.clean(router):
+		case !p.sync.clean(router, v.Addr):
 			r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
 			return r.LoadBalancer, nil
 		}

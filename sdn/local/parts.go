@@ -173,6 +173,30 @@ func (v *values[K, V]) note(want map[K]*V, err error) {
 	}
 }
 
+// assume notes that the data path has parts of which nothing was known, or lacks them. Of the wanted parts it
+// takes these away, and those that the data path has for certain, if it is trusted.
+func (v *values[K, V]) assume(want map[K]*V, trusted bool) {
+	if v.doubt == nil {
+		v.is, v.doubt = map[K]V{}, map[K][]V{}
+	}
+	for k, w := range want {
+		is, known := v.is[k]
+		switch {
+		case !known && v.certain(k):
+			v.is[k], v.doubt[k] = *w, nil
+			delete(want, k)
+		case trusted && v.certain(k) && reflect.DeepEqual(is, *w):
+			delete(want, k)
+		}
+	}
+}
+
+// certain reports whether the last change of a part did not fail.
+func (v *values[K, V]) certain(k K) bool {
+	_, unsure := v.doubt[k]
+	return !unsure
+}
+
 // suspect notes that a part may have become w.
 func (v *values[K, V]) suspect(k K, w *V) {
 	if v.doubt == nil {

@@ -206,14 +206,17 @@ func (s *syncer) take(state router.State, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.based = true
-	if failed == nil {
-		for _, t := range s.domains {
-			t.applied, t.again = applied{}, false
-			s.place(t, nil)
+	for _, t := range s.domains {
+		if failed != nil {
+			t.applied.unsure, t.doubtful = true, true
+			continue
 		}
+		t.applied, t.again, t.doubtful = applied{}, false, false
+		s.place(t, nil)
 	}
 	for _, d := range state.Shapes {
 		t := s.target(sdn.ID(d.ID))
+		t.doubtful = failed != nil
 		a := &t.applied
 		a.known, a.unsure = nil, failed != nil
 		switch {
@@ -237,6 +240,11 @@ func (s *syncer) take(state router.State, failed error) {
 			if b := want.balances[f.Addr]; b != nil {
 				b.frontends = append(b.frontends, f)
 			}
+		}
+		if failed != nil {
+			a.ports.assume(want.ports, s.compared)
+			a.forwards.assume(want.forwards, s.compared)
+			a.balances.assume(want.balances, s.compared)
 		}
 		a.ports.note(want.ports, failed)
 		a.forwards.note(want.forwards, failed)

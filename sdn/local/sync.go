@@ -34,13 +34,15 @@ type syncer struct {
 	// domain changes otherwise: no domain applies a shape that another has made stale.
 	moves sync.RWMutex
 
-	mu      sync.Mutex
-	based   bool // it is known what the data path has
-	domains map[sdn.ID]*target
-	holders map[sdn.ID]map[*target]bool // the domains that have a network
-	defined map[partKey]int64           // the revisions of the definitions in the store
-	failed  chan struct{}               // has an element when parts have failed
-	news    chan struct{}               // closed when the status of a port may have changed
+	mu    sync.Mutex
+	based bool // it is known what the data path has
+	// compared says that it was also compared by this process. Otherwise it is what the store had.
+	compared bool
+	domains  map[sdn.ID]*target
+	holders  map[sdn.ID]map[*target]bool // the domains that have a network
+	defined  map[partKey]int64           // the revisions of the definitions in the store
+	failed   chan struct{}               // has an element when parts have failed
+	news     chan struct{}               // closed when the status of a port may have changed
 }
 
 func newSyncer(p *Provider) *syncer {
@@ -54,13 +56,14 @@ func newSyncer(p *Provider) *syncer {
 type target struct {
 	id      sdn.ID
 	turn    chan struct{} // has room for the one who runs a round
-	applied applied       // of who has the turn, or the whole gate; its ports also need the mutex
+	applied applied       // of who has the turn, or the whole gate; its ports and balances also need the mutex
 
 	// The mutex of the syncer guards the rest.
 	next      *round // what the next round does
 	busy      map[partKey]int
 	failed    map[partKey]bool
 	again     bool            // the shape is applied once more, though it is as wanted
+	doubtful  bool            // a comparison of everything has failed: any part may be missing
 	networks  map[sdn.ID]bool // the networks of the applied shape
 	unreached []router.Unreached
 }
@@ -117,12 +120,15 @@ func (s *syncer) expect(b engine.Tx, keys keySet) (claims []*claim, err error) {
 		t := s.domains[id]
 		var list []partKey
 		for k, changed := range parts {
-			if changed || t != nil && (t.failed[k] || t.busy[k] > 0) {
+			if changed || t != nil && (t.doubtful || t.failed[k] || t.busy[k] > 0) {
 				list = append(list, k)
 			}
 		}
 		if len(list) == 0 {
 			continue
+		}
+		if t != nil && t.doubtful && !slices.Contains(list, shapeKey) {
+			list = append(list, shapeKey) // what parts need of it may be missing too
 		}
 		rank, err := rankOf(b, id)
 		if err != nil {
@@ -488,15 +494,15 @@ func (s *syncer) settled(domain, port sdn.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.domains[domain]
-	return t == nil || t.busy[portKey(port)] == 0 && !t.failed[portKey(port)]
+	return t == nil || t.busy[portKey(port)] == 0 && !t.failed[portKey(port)] && t.applied.ports.certain(string(port))
 }
 
-// clean reports whether no part of a domain has failed.
-func (s *syncer) clean(domain sdn.ID) bool {
+// clean reports whether no part of a domain has failed, and the one at an address is certain.
+func (s *syncer) clean(domain sdn.ID, at netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.domains[domain]
-	return t == nil || len(t.failed) == 0
+	return t == nil || len(t.failed) == 0 && t.applied.balances.certain(at)
 }
 
 // unsettled counts the domains with parts that have failed.
@@ -622,6 +628,7 @@ func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
 // reconciled forgets failures: the data path has everything.
 func (s *syncer) reconciled(ctx context.Context, report router.Report) {
 	s.mu.Lock()
+	s.compared = true
 	all := make([]*target, 0, len(s.domains))
 	for _, t := range s.domains {
 		clear(t.failed)
