@@ -127,7 +127,14 @@ func up(ctx context.Context, cfg config.Config, log *slog.Logger, do duties) (er
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	work, working := errgroup.WithContext(working)
-	d.stop = func() error { stop(); return work.Wait() }
+	d.stop = func() error {
+		stop()
+		err := work.Wait()
+		if back.parts != nil { // changes of the kernel whose callers gave up
+			back.parts.sdn.Quiesce()
+		}
+		return err
+	}
 	// The admin socket outlives the others, to tell what came of going down.
 	answering, hush := context.WithCancel(context.WithoutCancel(ctx))
 	defer hush()

@@ -240,9 +240,16 @@ func (p *Provider) Ping(ctx context.Context) error {
 	return p.view(func(engine.Tx) error { return nil })
 }
 
+// Quiesce waits for changes of the kernel under way, also those of callers that gave up, and begins no
+// more. Changes of the store are still possible, and unavailable where the kernel must follow them.
+func (p *Provider) Quiesce() { p.sync.quiesce() }
+
 // Close lets the file go, after calls under way. The kernel stays as it is: traffic goes on.
 func (p *Provider) Close() (err error) {
-	p.closing.Do(func() { err = p.db.Close() })
+	p.closing.Do(func() {
+		p.Quiesce()
+		err = p.db.Close()
+	})
 	return err
 }
 

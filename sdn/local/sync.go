@@ -32,10 +32,12 @@ type syncer struct {
 	gate sync.RWMutex // held for reading by a round, for writing by what compares everything
 	// moves is held for writing while a network moves between domains, for reading while the shape of a
 	// domain changes otherwise: no domain applies a shape that another has made stale.
-	moves sync.RWMutex
+	moves    sync.RWMutex
+	detached sync.WaitGroup // the rounds of callers that gave up
 
-	mu    sync.Mutex
-	based bool // it is known what the data path has
+	mu      sync.Mutex
+	closing bool // no more work on the data path begins
+	based   bool // it is known what the data path has
 	// compared says that it was also compared by this process. Otherwise it is what the store had.
 	compared bool
 	domains  map[sdn.ID]*target
@@ -213,7 +215,7 @@ func (s *syncer) wait(ctx context.Context, claims []*claim) error {
 			err = s.await(ctx, c)
 		}
 		if err != nil && ctx.Err() != nil && c.unfinished() {
-			go func() { _ = s.wait(context.WithoutCancel(ctx), claims[i:]) }()
+			s.detach(ctx, claims[i:])
 			return ctx.Err()
 		}
 		if err == nil && len(c.moved) > 0 {
@@ -222,6 +224,25 @@ func (s *syncer) wait(ctx context.Context, claims []*claim) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// detach runs the rounds of claims whose caller has given up.
+func (s *syncer) detach(ctx context.Context, claims []*claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.detached.Go(func() { _ = s.wait(context.WithoutCancel(ctx), claims) })
+	}
+}
+
+// quiesce waits until no round is at work, and lets no more begin.
+func (s *syncer) quiesce() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.detached.Wait()
+	s.gate.Lock() // rounds of callers that still wait
+	defer s.gate.Unlock()
 }
 
 // pursue waits for parts in the domains that they have moved to, where these do not have them yet.
@@ -291,6 +312,10 @@ func (s *syncer) work(ctx context.Context, t *target) (freed []netip.Prefix) {
 		return nil
 	}
 	defer s.finish(t, r)
+	if s.closing {
+		s.mu.Unlock()
+		return nil
+	}
 	claims := r.claims
 	if len(t.failed) > 0 { // what failed before is done first
 		failed := &claim{target: t, err: errUnfinished}
@@ -355,7 +380,7 @@ func (s *syncer) finish(t *target, r *round) {
 	defer s.mu.Unlock()
 	for _, c := range r.claims {
 		c.busy(-1)
-		if errors.Is(c.err, errUnfinished) { // a panic: the rest is done by Run
+		if errors.Is(c.err, errUnfinished) { // a panic, or no more work begins
 			for _, k := range c.keys {
 				t.failed[k] = true
 			}
@@ -678,6 +703,10 @@ func (s *syncer) whole(ctx context.Context, f func(router.State) error) error {
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
+	if s.isClosing() {
+		<-s.p.proposals.turn
+		return sdn.Unavailable(nil, "data path", "the provider is closing")
+	}
 	var state router.State
 	err = s.p.view(func(b engine.Tx) (err error) {
 		state, err = s.p.projectAll(b)
@@ -688,6 +717,12 @@ func (s *syncer) whole(ctx context.Context, f func(router.State) error) error {
 		return err
 	}
 	return f(state)
+}
+
+func (s *syncer) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
 // drain waits for the rounds that have claims. Their errors are those of their callers.
