@@ -20,6 +20,9 @@ import (
 // does not reach by the domain any more. It returns the parts as it has read them. The caller has the turn.
 func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) (*wanted, error) {
 	a := &applier{syncer: s, target: t, ctx: ctx, freed: freed}
+	if t.applied.shape == nil && len(keys) > 0 && !slices.Contains(keys, shapeKey) {
+		keys = append(slices.Clip(keys), shapeKey) // the domain is new, or gone with all that was in it
+	}
 	if err := a.start(keys); err != nil {
 		return nil, err
 	}

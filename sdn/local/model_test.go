@@ -91,7 +91,7 @@ func (m *model) step(ctx context.Context, random *rand.Rand, name string, mine *
 				continue
 			}
 			*mine = append(*mine, p.ID)
-			if err == nil && !m.has(p.ID) {
+			if err == nil && !m.fake.has(p.ID) {
 				return fmt.Errorf("port %s was answered before the data path had it", p.ID)
 			}
 		}
@@ -142,10 +142,10 @@ func (m *model) step(ctx context.Context, random *rand.Rand, name string, mine *
 }
 
 // has reports whether the data path has a port.
-func (m *model) has(port sdn.ID) bool {
-	m.fake.mu.Lock()
-	defer m.fake.mu.Unlock()
-	for _, d := range m.fake.state {
+func (f *fakeKernel) has(port sdn.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.state {
 		if _, has := d.ports[string(port)]; has {
 			return true
 		}
@@ -230,6 +230,39 @@ func TestErrorsAreOfTheirCallers(t *testing.T) {
 		t.Errorf("the data path has %d ports, want those of two callers", n)
 	}
 	w.fake.refuse = nil
+	ok(t, w.sync.retry(t.Context()))
+	checkSum(t, w.Provider)
+}
+
+// What the data path refuses does not keep other parts of its domain from recovering.
+func TestRefusedPartFailsAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	refused := map[string]bool{"02:00:00:00:00:02": true, "02:00:00:00:00:05": true}
+	w.fake.refuse = func(mac string) bool { return refused[mac] }
+	w.refuse = "UpdatePorts"
+	var specs []sdn.PortSpec
+	for i := range byte(9) {
+		spec := portSpec(w, 0)
+		spec.MAC = []byte{2, 0, 0, 0, 0, i}
+		specs = append(specs, spec)
+	}
+	made, err := w.EnsurePorts(t.Context(), specs)
+	if !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	w.refuse = ""
+	if err := w.sync.retry(t.Context()); !errors.Is(err, errInjected) {
+		t.Errorf("the retry of refused ports returned %v", err)
+	}
+	for i, p := range made {
+		port, err := w.Port(t.Context(), p.ID)
+		ok(t, err)
+		if active := !refused[port.MAC.String()]; active != (port.Status == sdn.PortActive) || active != w.fake.has(p.ID) {
+			t.Errorf("port %d is %v", i, port.Status)
+		}
+	}
+	clear(refused)
 	ok(t, w.sync.retry(t.Context()))
 	checkSum(t, w.Provider)
 }

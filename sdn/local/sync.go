@@ -82,6 +82,7 @@ type claim struct {
 	rank   int
 	keys   []partKey
 	round  *round
+	retry  bool // it waits for what failed before, each part by itself
 	// When the round is done, moved are the parts that were in another domain by then.
 	moved keySet
 	err   error
@@ -177,13 +178,18 @@ func (s *syncer) join(claims []*claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
-		t := c.target
-		if t.next == nil {
-			t.next = &round{done: make(chan struct{})}
-		}
-		c.round, c.err = t.next, errUnfinished
-		t.next.claims = append(t.next.claims, c)
+		c.enqueue()
 	}
+}
+
+// enqueue puts a claim into the next round of its domain. The caller holds the mutex.
+func (c *claim) enqueue() {
+	t := c.target
+	if t.next == nil {
+		t.next = &round{done: make(chan struct{})}
+	}
+	c.round, c.err = t.next, errUnfinished
+	t.next.claims = append(t.next.claims, c)
 }
 
 // drop forgets claims of a change that was not made.
@@ -317,32 +323,59 @@ func (s *syncer) work(ctx context.Context, t *target) (freed []netip.Prefix) {
 		return nil
 	}
 	claims := r.claims
-	if len(t.failed) > 0 { // what failed before is done first
-		failed := &claim{target: t, err: errUnfinished}
-		for k := range t.failed {
-			failed.keys = append(failed.keys, k)
-		}
-		claims = append([]*claim{failed}, claims...)
+	var failed []partKey
+	for k := range t.failed { // what failed before is done first
+		failed = append(failed, k)
 	}
 	s.mu.Unlock()
-	var keys []partKey
+	keys := slices.Clone(failed)
 	for _, c := range claims {
 		keys = append(keys, c.keys...)
 	}
 	want, err := s.apply(ctx, t, keys, &freed)
+	var refused error
+	switch retries := slices.ContainsFunc(claims, func(c *claim) bool { return c.retry }); {
+	case err == nil:
+		s.note(t, keys, want, nil)
+	case retries:
+		refused = s.redo(ctx, t, failed, &freed)
+	case len(failed) > 0:
+		before, failure := s.apply(ctx, t, failed, &freed)
+		s.note(t, failed, before, failure)
+	}
 	for _, c := range claims {
-		own := want
-		if c.err = err; err != nil && len(claims) > 1 { // what one caller did is not an error of the others
-			own, c.err = s.apply(ctx, t, c.keys, &freed)
+		own, failure := want, err
+		if err != nil && (len(claims) > 1 || len(failed) > 0) { // what one caller did is not an error of the others
+			own, failure = s.apply(ctx, t, c.keys, &freed)
 		}
-		var later []partKey
-		if c.err == nil {
+		if c.retry && failure == nil {
+			failure = refused
+		}
+		if failure == nil {
 			c.follow(own.moved)
-			later = own.later
 		}
-		s.note(t, c, later)
+		s.note(t, c.keys, own, failure)
+		c.err = failure
 	}
 	return freed
+}
+
+// redo applies parts that have failed before. What the data path refuses of them does not keep the others
+// from recovering. It returns one of the errors. The caller has the turn.
+func (s *syncer) redo(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) error {
+	want, err := s.apply(ctx, t, keys, freed)
+	if s.note(t, keys, want, err); err == nil || len(keys) == 1 {
+		return err
+	}
+	if at := slices.Index(keys, shapeKey); at >= 0 {
+		err := s.redo(ctx, t, keys[at:at+1], freed)
+		if err != nil && t.applied.shape == nil {
+			return err // there is no domain that could have the parts
+		}
+		return cmp.Or(err, s.redo(ctx, t, slices.Delete(keys, at, at+1), freed))
+	}
+	half := len(keys) / 2
+	return cmp.Or(s.redo(ctx, t, keys[:half], freed), s.redo(ctx, t, keys[half:], freed))
 }
 
 // follow notes the claim's parts among those that have moved.
@@ -359,17 +392,20 @@ func (c *claim) follow(moved map[partKey]sdn.ID) {
 }
 
 // note remembers which parts have failed, and which are done later.
-func (s *syncer) note(t *target, c *claim, later []partKey) {
+func (s *syncer) note(t *target, keys []partKey, want *wanted, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range c.keys {
-		if c.err == nil {
+	for _, k := range keys {
+		if err == nil {
 			delete(t.failed, k)
 		} else {
 			t.failed[k] = true
 		}
 	}
-	for _, k := range later {
+	if err != nil {
+		return
+	}
+	for _, k := range want.later {
 		t.failed[k] = true
 	}
 }
@@ -614,26 +650,41 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// retry tries once more what failed.
+// retry tries once more what failed. Domains that kept something for others give it up after these.
 func (s *syncer) retry(ctx context.Context) error {
-	keys := keySet{}
-	s.mu.Lock()
-	for id, t := range s.domains {
-		for k := range t.failed {
-			keys.add(id, k, true)
+	for range 2 {
+		claims, err := s.retries()
+		if err == nil {
+			err = s.wait(ctx, claims)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	s.mu.Unlock()
-	var claims []*claim
-	err := s.p.view(func(b engine.Tx) (err error) {
-		claims, err = s.expect(b, keys)
-		return err
+	return nil
+}
+
+// retries returns claims in rounds of the domains with parts that have failed.
+func (s *syncer) retries() (claims []*claim, err error) {
+	err = s.p.view(func(b engine.Tx) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for id, t := range s.domains {
+			if len(t.failed) == 0 {
+				continue
+			}
+			rank, err := rankOf(b, id)
+			if err != nil {
+				return err
+			}
+			claims = append(claims, &claim{target: t, rank: rank, retry: true})
+		}
+		for _, c := range claims {
+			c.enqueue()
+		}
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	s.join(claims)
-	return s.wait(ctx, claims)
+	return claims, err
 }
 
 // Reconcile makes the whole kernel state be what the store says. Changes made meanwhile wait for it.
