@@ -72,7 +72,26 @@ func TestNetworkIsNotDroppedBeforeItIsFetched(t *testing.T) {
 		t.Error("the port was lost on the way")
 	}
 	fake.fail = nil
-	ok(t, alone(r.ID))
-	ok(t, alone(n.ID))
+	ok(t, alone(n.ID)) // the router takes the network first
 	checkSum(t, p)
+}
+
+// A router changes while a network that has left it cannot get a domain of its own. Its ports stay until then.
+func TestRouterChangesWhileItsNetworkCannotLeave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, router := t.Context(), w.routers[0]
+	ok(t, w.AttachSubnet(ctx, router, w.networks[2].Subnets[0], netip.Addr{}))
+	w.port(t, portSpec(w, 0))
+	w.failIn = string(w.networks[0].ID)
+	ok(t, w.DetachSubnet(ctx, router, w.networks[0].Subnets[0]))
+	if !w.fake.has(w.port(t, portSpec(w, 2))) {
+		t.Error("a port of another network is not in the data path")
+	}
+	routes := []sdn.HostRoute{{Destination: prefix("192.0.2.0/24"), NextHop: netip.MustParseAddr("10.2.0.9")}}
+	_, err := w.UpdateRouter(ctx, router, sdn.RouterPatch{Routes: &routes})
+	ok(t, err)
+	w.failIn = ""
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
 }

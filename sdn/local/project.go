@@ -1,7 +1,6 @@
 package local
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/router"
@@ -63,8 +62,8 @@ func (r *reader) part(k partKey) (err error) {
 	return err
 }
 
-// shape reads the domain itself. It is held back while one of its networks has not yet come to the domain
-// that it is in now: its ports' links would be lost.
+// shape reads the domain itself. A domain that goes is held back while one of its networks has not yet come
+// to the domain that it is in now: its ports' links would be lost. One that stays keeps them.
 func (r *reader) shape() (err error) {
 	r.want.shaped = true
 	if r.want.shape, err = r.sync.p.projectDomain(r.Tx, r.domain.id); err != nil {
@@ -79,9 +78,8 @@ func (r *reader) shape() (err error) {
 		if err != nil {
 			return err
 		}
-		// A domain that stays waits only for the own domains of networks, which wait for none.
-		if waits := r.want.shape == nil || to == network; waits && to != "" && to != r.domain.id && !r.sync.has(to, network) {
-			return fmt.Errorf("network %s: %w %s", network, errHeldBack, to)
+		if r.want.shape == nil && to != "" && to != r.domain.id && !r.sync.has(to, network) {
+			return &heldBackError{network, to}
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -20,8 +21,12 @@ import (
 // the data path has, and applies the difference. So the order of changes does not matter, and parts may
 // be named any number of times. Callers that come while a round is at work share the next one.
 
-// errHeldBack reports that a domain keeps what another domain has not taken over yet.
-var errHeldBack = errors.New("waits for domain")
+// heldBackError reports that a domain must keep a network until another domain has taken it over.
+type heldBackError struct{ network, domain sdn.ID }
+
+func (e *heldBackError) Error() string {
+	return fmt.Sprintf("network %s: not yet taken over by domain %s", e.network, e.domain)
+}
 
 // errUnfinished is the error of a round that did not end.
 var errUnfinished = errors.New("the round was not finished")
@@ -216,9 +221,12 @@ func (s *syncer) wait(ctx context.Context, claims []*claim) error {
 	var errs []error
 	for i, c := range claims {
 		err := s.await(ctx, c)
-		if errors.Is(err, errHeldBack) { // by a domain that came before this one here
-			s.repeat(c)
-			err = s.await(ctx, c)
+		var held *heldBackError
+		if errors.As(err, &held) {
+			if err = s.pursue(ctx, keySet{held.domain: {shapeKey: true}}); err == nil {
+				s.repeat(c)
+				err = s.await(ctx, c)
+			}
 		}
 		if err != nil && ctx.Err() != nil && c.unfinished() {
 			s.detach(ctx, claims[i:])
@@ -251,11 +259,11 @@ func (s *syncer) quiesce() {
 	defer s.gate.Unlock()
 }
 
-// pursue waits for parts in the domains that they have moved to, where these do not have them yet.
-func (s *syncer) pursue(ctx context.Context, moved keySet) error {
+// pursue waits for parts in other domains.
+func (s *syncer) pursue(ctx context.Context, keys keySet) error {
 	var claims []*claim
 	err := s.p.view(func(b engine.Tx) (err error) {
-		claims, err = s.expect(b, moved)
+		claims, err = s.expect(b, keys)
 		return err
 	})
 	if err != nil {
