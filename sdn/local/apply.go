@@ -64,7 +64,7 @@ func (a *applier) start(keys []partKey) (err error) {
 
 // moving reports whether a network comes from another domain, or leaves this one.
 func (a *applier) moving() bool {
-	had, has := networksIn(a.applied.shape), networksIn(a.want.shape)
+	had, has := a.networksOf(a.target), networksIn(a.want.shape)
 	for network := range had {
 		if !has[network] {
 			return true
@@ -109,6 +109,7 @@ func (a *applier) shape() error {
 	d, was := a.want.shape, a.applied.shape
 	again := a.takeAgain(a.target)
 	if !again && !a.applied.unsure && reflect.DeepEqual(d, was) {
+		a.noteNetworks(a.target, a.want)
 		return nil
 	}
 	a.applied.unsure = true
@@ -120,7 +121,8 @@ func (a *applier) shape() error {
 		a.mu.Lock()
 		a.applied, a.again, a.doubtful = applied{}, false, false
 		a.mu.Unlock()
-		a.noteShape(a.ctx, a.target, nil, nil)
+		a.noteNetworks(a.target, a.want)
+		a.noteUnreached(a.ctx, a.target, nil)
 	} else {
 		came := map[partKey]bool{}
 		a.fetch()
@@ -135,7 +137,8 @@ func (a *applier) shape() error {
 			return err
 		}
 		a.applied.shape, a.applied.unsure = d, false
-		a.noteShape(a.ctx, a.target, d, result.Unreached)
+		a.noteNetworks(a.target, a.want)
+		a.noteUnreached(a.ctx, a.target, result.Unreached)
 	}
 	for _, p := range reachOf(was) {
 		if !slices.Contains(reachOf(d), p) {

@@ -130,16 +130,13 @@ func (f *fakeKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Res
 		f.state[d.ID] = had
 	}
 	had.shape = d
-	// Networks that lie elsewhere are fetched with their ports, and ports of networks that went are lost.
+	// Networks that lie elsewhere are fetched with their ports. Ports of networks that went stay until then.
 	has := func(network string) bool {
 		return slices.ContainsFunc(d.Bridges, func(b router.Bridge) bool { return b.Network == network })
 	}
 	for id, other := range f.state {
 		for port, p := range other.ports {
-			switch {
-			case id == d.ID && !has(p.Network):
-				delete(other.ports, port)
-			case id != d.ID && has(p.Network):
+			if id != d.ID && has(p.Network) {
 				if p.Filtered() || p.Limits != (securitygroup.Limits{}) {
 					other.left[port] = true
 				}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -94,4 +95,29 @@ func TestRouterChangesWhileItsNetworkCannotLeave(t *testing.T) {
 	w.failIn = ""
 	ok(t, w.sync.retry(ctx))
 	checkSum(t, w.Provider)
+}
+
+// What a router keeps of a network that no domain has taken over yet is not forgotten: ports that are
+// deleted and changed meanwhile leave nothing behind where the network goes.
+func TestKeptNetworkIsTakenOverWithItsPorts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, router := t.Context(), w.routers[0]
+	ok(t, w.AttachSubnet(ctx, router, w.networks[2].Subnets[0], netip.Addr{}))
+	deleted, changed := w.port(t, portSpec(w, 0)), w.port(t, portSpec(w, 0))
+	own := w.networks[0].ID
+	w.failIn = string(own)
+	ok(t, w.DetachSubnet(ctx, router, w.networks[0].Subnets[0]))
+	w.fake.fail = func(string, string) error { return errInjected }
+	ok(t, w.DeletePorts(ctx, []sdn.ID{deleted}))
+	_, err := w.UpdatePort(ctx, changed, sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{{Prefix: prefix("10.0.0.77/32")}}})
+	if !sdn.IsUnavailable(err) {
+		t.Errorf("got %v, want unavailable", err)
+	}
+	w.fake.fail = nil
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
+	if held := w.sync.holding(own); !slices.Equal(held, []sdn.ID{own}) {
+		t.Errorf("the network is in the domains %v, want its own", held)
+	}
 }

@@ -65,17 +65,18 @@ type balance struct {
 type wanted struct {
 	shaped   bool // the shape is one of the parts
 	shape    *router.Shape
+	kept     map[sdn.ID]bool // networks that are not the shape's, and that no other domain has yet
 	ports    map[string]*router.Port
 	forwards map[forwardID]*router.Forward
 	balances map[netip.Addr]*balance
 	defined  definitions
 	moved    map[partKey]sdn.ID // parts that are in another domain by now
-	later    []partKey          // of these, what cannot be removed yet
+	later    []partKey          // what cannot be removed yet
 }
 
 func newWanted() *wanted {
 	return &wanted{
-		ports: map[string]*router.Port{}, forwards: map[forwardID]*router.Forward{},
+		kept: map[sdn.ID]bool{}, ports: map[string]*router.Port{}, forwards: map[forwardID]*router.Forward{},
 		balances: map[netip.Addr]*balance{}, defined: newDefinitions(), moved: map[partKey]sdn.ID{},
 	}
 }

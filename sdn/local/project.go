@@ -63,14 +63,14 @@ func (r *reader) part(k partKey) (err error) {
 }
 
 // shape reads the domain itself. A domain that goes is held back while one of its networks has not yet come
-// to the domain that it is in now: its ports' links would be lost. One that stays keeps them.
+// to the domain that it is in now: its ports' links would be lost. One that stays keeps them until then.
 func (r *reader) shape() (err error) {
 	r.want.shaped = true
 	if r.want.shape, err = r.sync.p.projectDomain(r.Tx, r.domain.id); err != nil {
 		return err
 	}
 	stays := networksIn(r.want.shape)
-	for network := range networksIn(r.domain.applied.shape) {
+	for network := range r.sync.networksOf(r.domain) {
 		if stays[network] {
 			continue
 		}
@@ -78,9 +78,16 @@ func (r *reader) shape() (err error) {
 		if err != nil {
 			return err
 		}
-		if r.want.shape == nil && to != "" && to != r.domain.id && !r.sync.has(to, network) {
+		if to == "" || to == r.domain.id || r.sync.has(to, network) {
+			continue
+		}
+		if r.want.shape == nil {
 			return &heldBackError{network, to}
 		}
+		r.want.kept[network] = true
+	}
+	if len(r.want.kept) > 0 {
+		r.want.later = append(r.want.later, shapeKey)
 	}
 	return nil
 }

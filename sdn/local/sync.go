@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -71,7 +72,7 @@ type target struct {
 	failed    map[partKey]bool
 	again     bool            // the shape is applied once more, though it is as wanted
 	doubtful  bool            // a comparison of everything has failed: any part may be missing
-	networks  map[sdn.ID]bool // the networks of the applied shape
+	networks  map[sdn.ID]bool // the networks of the applied shape, and those that it keeps for others
 	unreached []router.Unreached
 }
 
@@ -492,12 +493,22 @@ func (s *syncer) takeAgain(t *target) bool {
 	return again
 }
 
-// noteShape remembers what a domain has, and logs ranges that the host cannot reach.
-func (s *syncer) noteShape(ctx context.Context, t *target, d *router.Shape, unreached []router.Unreached) {
+// noteNetworks remembers which networks a domain has once its shape is the wanted one.
+func (s *syncer) noteNetworks(t *target, want *wanted) {
+	networks := networksIn(want.shape)
+	maps.Copy(networks, want.kept)
 	s.mu.Lock()
-	s.place(t, networksIn(d))
-	s.mu.Unlock()
-	s.noteUnreached(ctx, t, unreached)
+	defer s.mu.Unlock()
+	s.place(t, networks)
+}
+
+// networksOf returns the networks that a domain has, or may have, in the data path. The caller has its turn.
+func (s *syncer) networksOf(t *target) map[sdn.ID]bool {
+	networks := networksIn(t.applied.shape)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(networks, t.networks)
+	return networks
 }
 
 // place sets the networks that a domain has in the data path. The caller holds the mutex.
