@@ -210,7 +210,7 @@ func (s *syncer) drop(claims []*claim) {
 
 // prune forgets a domain that is not there. The caller holds the mutex and the turn, or the whole gate.
 func (s *syncer) prune(t *target) {
-	if t.next == nil && len(t.busy)+len(t.failed)+len(t.networks) == 0 && !t.applied.unsure {
+	if s.domains[t.id] == t && t.next == nil && len(t.busy)+len(t.failed)+len(t.networks) == 0 && !t.applied.unsure {
 		delete(s.domains, t.id)
 	}
 }
@@ -274,12 +274,13 @@ func (s *syncer) pursue(ctx context.Context, keys keySet) error {
 	return s.wait(ctx, claims)
 }
 
-// repeat puts a claim into a further round.
+// repeat puts a claim into a further round. Its domain may have been pruned and made again since.
 func (s *syncer) repeat(c *claim) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.target = s.target(c.target.id)
 	c.busy(1)
-	s.mu.Unlock()
-	s.join([]*claim{c})
+	c.enqueue()
 }
 
 func (c *claim) unfinished() bool {
@@ -801,11 +802,12 @@ func (s *syncer) drain(ctx context.Context) error {
 	s.mu.Lock()
 	for _, t := range s.domains {
 		if t.next != nil {
-			claims = append(claims, &claim{target: t})
+			c := &claim{target: t}
+			c.enqueue()
+			claims = append(claims, c)
 		}
 	}
 	s.mu.Unlock()
-	s.join(claims)
 	for _, c := range claims {
 		if err := s.await(ctx, c); err != nil && ctx.Err() != nil {
 			return ctx.Err()

@@ -92,3 +92,44 @@ func TestLoadBalancersTogether(t *testing.T) {
 		}
 	}
 }
+
+// A domain that goes and comes again has one target: two would change the data path side by side.
+func TestOneTargetForADomain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.networks[0].ID // it has no domain of its own
+	enqueue := func() *claim {
+		w.sync.mu.Lock()
+		defer w.sync.mu.Unlock()
+		c := &claim{target: w.sync.target(id), keys: []partKey{shapeKey}}
+		c.busy(1)
+		c.enqueue()
+		return c
+	}
+	is := func() *target {
+		w.sync.mu.Lock()
+		defer w.sync.mu.Unlock()
+		return w.sync.domains[id]
+	}
+	old := enqueue()
+	ok(t, w.sync.wait(t.Context(), []*claim{old}))
+	if is() != nil {
+		t.Fatal("a domain without anything stays")
+	}
+	pruned := old.target
+	next := enqueue()
+	w.sync.repeat(old)
+	if old.target != next.target || is() != next.target {
+		t.Error("the repeated claim is for a target of its own")
+	}
+	w.sync.mu.Lock()
+	w.sync.prune(pruned)
+	w.sync.mu.Unlock()
+	if is() != next.target {
+		t.Error("the old target took the new one away")
+	}
+	ok(t, w.sync.wait(t.Context(), []*claim{old, next}))
+	if is() != nil {
+		t.Error("the domain stays")
+	}
+}
