@@ -41,9 +41,10 @@ func eachBalance(b engine.Tx, r *loadBalancerRow, f func(domain sdn.ID, at balan
 	return nil
 }
 
-// projectBalance returns what a domain balances at an address; nil for nothing, and then a domain that
-// balances there instead, if any.
-func projectBalance(b engine.Tx, domain sdn.ID, addr netip.Addr) (found *balance, elsewhere sdn.ID, err error) {
+// projectBalance returns what a domain balances at the address of a part; nil for nothing, and then the
+// domain where the part's load balancer has the address, if any. Another's may have the same elsewhere.
+func projectBalance(b engine.Tx, domain sdn.ID, k partKey) (found *balance, elsewhere sdn.ID, err error) {
+	addr := k.addr
 	ids := loadBalancers.ids(b, "address", addr.String())
 	for _, network := range networks.ids(b, "external", "x") {
 		f, err := floatingIPs.by(b, "address", addrKey(network, addr))
@@ -64,7 +65,7 @@ func projectBalance(b engine.Tx, domain sdn.ID, addr netip.Addr) (found *balance
 			case at.vip.Addr != addr:
 			case of == domain:
 				found = &at
-			default:
+			case r.ID == k.id:
 				elsewhere = of
 			}
 		})

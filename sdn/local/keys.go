@@ -182,7 +182,7 @@ func (d *deriver) balancersOf(router, subnet sdn.ID) error {
 			if v.Subnet != subnet {
 				continue
 			}
-			if err := d.vip(router, v, true); err != nil {
+			if err := d.vip(router, r.ID, v, true); err != nil {
 				return err
 			}
 		}
@@ -191,14 +191,14 @@ func (d *deriver) balancersOf(router, subnet sdn.ID) error {
 }
 
 // vip adds a VIP and the floating IPs that lead to it.
-func (d *deriver) vip(router sdn.ID, v sdn.VIP, changed bool) error {
+func (d *deriver) vip(router, balancer sdn.ID, v sdn.VIP, changed bool) error {
 	fips, err := floatingIPs.all(d.Tx, "port", string(v.Port))
 	if err != nil {
 		return err
 	}
-	d.add(router, balanceKey(v.Addr), changed)
+	d.add(router, balanceKey(balancer, v.Addr), changed)
 	for _, f := range fips {
-		d.add(router, balanceKey(f.Address), changed)
+		d.add(router, balanceKey(balancer, f.Address), changed)
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (d *deriver) floatingIP(before, after *floatingIPRow) {
 		}
 		d.add(r.Router, shapeKey, !same)
 		if r.Balancer != "" {
-			d.add(r.Router, balanceKey(r.Address), !same)
+			d.add(r.Router, balanceKey(r.Balancer, r.Address), !same)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func (d *deriver) balancer(before, after *loadBalancerRow) error {
 			continue
 		}
 		for _, v := range r.VIPs {
-			if err := d.vip(routers.id(d.Tx, "subnet", string(v.Subnet)), v, !same); err != nil {
+			if err := d.vip(routers.id(d.Tx, "subnet", string(v.Subnet)), r.ID, v, !same); err != nil {
 				return err
 			}
 		}

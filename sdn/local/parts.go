@@ -29,7 +29,7 @@ const (
 // partKey names a part of a domain.
 type partKey struct {
 	part    part
-	id      sdn.ID     // of a port, a security group or an address group
+	id      sdn.ID     // of a port, a security group, an address group, or the balance's load balancer
 	addr    netip.Addr // of a balance
 	forward forwardID
 }
@@ -53,7 +53,9 @@ func setKey(id sdn.ID) partKey { return partKey{part: setPart, id: id} }
 
 func forwardKey(f router.Forward) partKey { return partKey{part: forwardPart, forward: identify(f)} }
 
-func balanceKey(a netip.Addr) partKey { return partKey{part: balancePart, addr: a} }
+func balanceKey(balancer sdn.ID, a netip.Addr) partKey {
+	return partKey{part: balancePart, id: balancer, addr: a}
+}
 
 // balance is an address of a load balancer in a domain, and where clients connect there.
 type balance struct {

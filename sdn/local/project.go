@@ -52,7 +52,7 @@ func (r *reader) part(k partKey) (err error) {
 		return r.forward(k.forward)
 	case balancePart:
 		var elsewhere sdn.ID
-		r.want.balances[k.addr], elsewhere, err = projectBalance(r.Tx, r.domain.id, k.addr)
+		r.want.balances[k.addr], elsewhere, err = projectBalance(r.Tx, r.domain.id, k)
 		r.moved(k, elsewhere)
 	case groupPart:
 		return r.group(k.id)

@@ -133,3 +133,31 @@ func TestOneTargetForADomain(t *testing.T) {
 		t.Error("the domain stays")
 	}
 }
+
+// A load balancer whose address another has on another router does not get the other's errors.
+func TestErrorOfSameAddressElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	twin, err := w.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
+	ok(t, err)
+	ok(t, w.AttachSubnet(ctx, w.routers[1], twin.Subnets[0], netip.Addr{}))
+	mine, other := service(w.networks[0].Subnets[0], "mine"), service(twin.Subnets[0], "other")
+	for _, spec := range []*sdn.LoadBalancerSpec{&mine, &other} {
+		spec.VIPs[0].Addr = netip.MustParseAddr("10.0.0.50")
+		l, err := w.ApplyLoadBalancer(ctx, *spec)
+		ok(t, err)
+		spec.ID = l.ID
+	}
+	w.failIn = string(w.routers[1])
+	other.Listeners[0].Port = 81
+	if _, err := w.ApplyLoadBalancer(ctx, other); !sdn.IsUnavailable(err) {
+		t.Errorf("got %v, want unavailable", err)
+	}
+	for _, err := range settleAll(t, w.Provider, together(w.Provider, func(t *tx) error { return t.deleteLoadBalancer(mine.ID) })) {
+		ok(t, err)
+	}
+	w.failIn = ""
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
+}
