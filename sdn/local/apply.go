@@ -286,7 +286,7 @@ func (a *applier) balances() (err error) {
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.applied.balances.note(a.want.balances, err)
+		a.applied.noteBalances(a.want.balances, err)
 	}()
 	gone, set, remove, add := a.applied.balanced(a.want.balances)
 	if len(gone)+len(set) > 0 {

@@ -200,6 +200,31 @@ func (v *values[K, V]) certain(k K) bool {
 	return !unsure
 }
 
+// noteBalances is note for balances. Of what the data path may have after an error, the keys of the
+// frontends are enough to replace it: endpoints are many.
+func (a *applied) noteBalances(want map[netip.Addr]*balance, err error) {
+	if err != nil {
+		bare := make(map[netip.Addr]*balance, len(want))
+		for at, w := range want {
+			bare[at] = w.bare()
+		}
+		want = bare
+	}
+	a.balances.note(want, err)
+}
+
+// bare returns a balance without what its frontends lead to.
+func (b *balance) bare() *balance {
+	if b == nil {
+		return nil
+	}
+	bare := &balance{vip: b.vip}
+	for _, f := range b.frontends {
+		bare.frontends = append(bare.frontends, lb.Frontend{Key: f.Key})
+	}
+	return bare
+}
+
 // suspect notes that a part may have become w.
 func (v *values[K, V]) suspect(k K, w *V) {
 	if v.doubt == nil {

@@ -253,6 +253,6 @@ func (s *syncer) take(state router.State, failed error) {
 		}
 		a.ports.note(want.ports, failed)
 		a.forwards.note(want.forwards, failed)
-		a.balances.note(want.balances, failed)
+		a.noteBalances(want.balances, failed)
 	}
 }

@@ -161,3 +161,30 @@ func TestErrorOfSameAddressElsewhere(t *testing.T) {
 	ok(t, w.sync.retry(ctx))
 	checkSum(t, w.Provider)
 }
+
+// Changes of a load balancer that the data path refuses do not fill the memory.
+func TestRefusedBalancesAreBounded(t *testing.T) {
+	t.Parallel()
+	p, fake, subnet, router := vipWorld(t)
+	ok(t, p.AttachSubnet(t.Context(), router, subnet, netip.Addr{}))
+	fake.fail = func(call, _ string) error {
+		if call == "UpdateFrontends" {
+			return errInjected
+		}
+		return nil
+	}
+	for i := range 20 {
+		_, err := p.ApplyLoadBalancer(t.Context(), service(subnet, "a", fmt.Sprintf("10.0.0.5:%d", 8000+i)))
+		if !sdn.IsUnavailable(err) {
+			t.Fatalf("got %v, want unavailable", err)
+		}
+	}
+	for at, doubts := range p.sync.domains[router].applied.balances.doubt {
+		if len(doubts) != 1 || doubts[0].frontends[0].Endpoints != nil {
+			t.Errorf("at %v there may be %+v", at, doubts)
+		}
+	}
+	fake.fail = nil
+	ok(t, p.sync.retry(t.Context()))
+	checkSum(t, p)
+}
