@@ -39,24 +39,35 @@ func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]
 	return a.want, a.parts()
 }
 
-// start reads the parts and applies the shape. No network moves between two domains meanwhile, except by
-// this change.
+// start reads the parts and applies the shape.
 func (a *applier) start(keys []partKey) (err error) {
 	if !slices.Contains(keys, shapeKey) {
 		a.want, err = a.read(a.target, keys)
 		return err
 	}
-	a.moves.RLock()
-	a.want, err = a.read(a.target, keys)
-	if err != nil || !a.moving() {
-		defer a.moves.RUnlock()
-	} else {
-		a.moves.RUnlock()
-		a.moves.Lock()
-		defer a.moves.Unlock()
-		a.want, err = a.read(a.target, keys)
+	moving, err := a.stay(keys)
+	if err != nil || !moving {
+		return err
 	}
-	if err != nil {
+	return a.move(keys)
+}
+
+// stay reads the parts and applies the shape, unless a network moves to the domain or from it. None moves
+// meanwhile.
+func (a *applier) stay(keys []partKey) (moving bool, err error) {
+	a.moves.RLock()
+	defer a.moves.RUnlock()
+	if a.want, err = a.read(a.target, keys); err != nil || a.moving() {
+		return true, err
+	}
+	return false, a.shape()
+}
+
+// move reads the parts and applies the shape. No other domain does so meanwhile.
+func (a *applier) move(keys []partKey) (err error) {
+	a.moves.Lock()
+	defer a.moves.Unlock()
+	if a.want, err = a.read(a.target, keys); err != nil {
 		return err
 	}
 	return a.shape()
@@ -248,8 +259,8 @@ func (a *applier) groups() error {
 func (a *applier) forwards() error {
 	remove, add := a.applied.forwards.differ(a.want.forwards)
 	if len(remove)+len(add) > 0 {
+		a.applied.forwards.note(a.want.forwards, errUnfinished)
 		if err := a.p.datapath.UpdateForwards(a.ctx, string(a.id), remove, add); err != nil {
-			a.applied.forwards.note(a.want.forwards, err)
 			return err
 		}
 		failpoint.Here("local.sync.forwards")
@@ -282,13 +293,11 @@ func (a *applier) ports() error {
 
 // balances changes frontends before their VIPs, so that nobody is refused at an address that has just
 // come.
-func (a *applier) balances() (err error) {
-	defer func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.applied.noteBalances(a.want.balances, err)
-	}()
+func (a *applier) balances() error {
 	gone, set, remove, add := a.applied.balanced(a.want.balances)
+	if len(gone)+len(set)+len(remove)+len(add) > 0 {
+		a.noteBalances(errUnfinished)
+	}
 	if len(gone)+len(set) > 0 {
 		all := func() ([]lb.Frontend, error) { return a.applied.allFrontends(a.want.balances), nil }
 		if err := a.p.datapath.UpdateFrontends(a.ctx, string(a.id), gone, set, all); err != nil {
@@ -302,5 +311,12 @@ func (a *applier) balances() (err error) {
 		}
 		failpoint.Here("local.sync.vips")
 	}
+	a.noteBalances(nil)
 	return nil
+}
+
+func (a *applier) noteBalances(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied.noteBalances(a.want.balances, err)
 }

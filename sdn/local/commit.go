@@ -121,6 +121,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 	wrote := false
 	changes := make([]map[rowID]*rowChange, len(list))
 	claims := make([][]*claim, 0, len(list))
+	defer func() { p.sync.drop(slices.Concat(claims...)) }() // those that have not joined
 	for i, w := range list {
 		t := &tx{Tx: b, ctx: w.ctx, p: p, now: time.Now().UTC().Round(0), changes: map[rowID]*rowChange{}}
 		err := w.change(t)
@@ -131,6 +132,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 		if err != nil {
 			b.Rollback()
 			p.sync.drop(slices.Concat(claims...))
+			claims = nil
 			if i > 0 {
 				return p.write(list[:i])
 			}
@@ -147,17 +149,19 @@ func (p *Provider) write(list []*proposal) (answered int) {
 			failpoint.Here("local.commit.after")
 		}
 		if err != nil && !errors.Is(err, engine.ErrNotDurable) { // else every reader sees the change, and so does the kernel
-			p.sync.drop(slices.Concat(claims...))
 			if errors.Is(err, engine.ErrConflict) {
 				return 0
 			}
+			p.sync.drop(slices.Concat(claims...))
 			claims, changes = make([][]*claim, len(list)), make([]map[rowID]*rowChange, len(list))
 		}
 	}
 	for i, w := range list {
+		own := claims[i]
 		p.sync.redefined(changes[i])
-		p.sync.join(claims[i])
-		w.finish(claims[i], err) // whoever changed nothing too: what it saw may not last
+		p.sync.join(own)
+		claims[i] = nil
+		w.finish(own, err) // whoever changed nothing too: what it saw may not last
 	}
 	if wrote && p.datapath == nil {
 		p.sync.changed()

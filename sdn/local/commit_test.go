@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -111,6 +113,71 @@ func TestManyTogether(t *testing.T) {
 		together(p, making(p, "before"), func(*tx) error { panic("a defect") })
 	}()
 	ok(t, p.DeleteNetwork(t.Context(), n.ID))
+}
+
+// panickingStore is a store whose next view is a defect.
+type panickingStore struct {
+	engine.Store
+	armed bool
+}
+
+func (s *panickingStore) View(f func(engine.Tx) error) error {
+	if s.armed {
+		s.armed = false
+		panic("a defect")
+	}
+	return s.Store.View(f)
+}
+
+// A panic, which an HTTP server recovers from, leaves no part in doubt for good and no turn taken.
+func TestPanicsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	recovered := func(f func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is lost")
+			}
+		}()
+		f()
+	}
+	port, subnet := w.port(t, portSpec(w, 0)), w.networks[0].Subnets[0]
+	deleting := func(t *tx) error { return t.deletePort(port, 0) }
+	recovered(func() { together(w.Provider, deleting, func(*tx) error { panic("a defect") }) })
+	if got, err := w.Port(ctx, port); err != nil || got.Status != sdn.PortActive {
+		t.Errorf("after a change that panicked the port is %v, %v", got.Status, err)
+	}
+	store := &panickingStore{Store: w.store}
+	w.store = store
+	// The comparison of everything, and the application of a shape.
+	for _, f := range []func(){
+		func() { _, _ = w.Check(ctx) },
+		func() {
+			claims := []*claim{{target: w.sync.domains[w.routers[0]], keys: []partKey{shapeKey}}}
+			claims[0].busy(1)
+			w.sync.join(claims)
+			_ = w.settle(ctx, claims)
+		},
+	} {
+		store.armed = true
+		recovered(f)
+		ok(t, w.AttachSubnet(ctx, w.routers[0], w.networks[2].Subnets[0], netip.Addr{}))
+		ok(t, w.DetachSubnet(ctx, w.routers[0], w.networks[2].Subnets[0]))
+	}
+	fail := w.fake.fail
+	w.fake.fail = func(call, _ string) error {
+		if call == "UpdateVIPs" {
+			panic("a defect")
+		}
+		return nil
+	}
+	recovered(func() { _, _ = w.ApplyLoadBalancer(ctx, service(subnet, "a", "10.0.0.200:80")) })
+	w.fake.fail = fail
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
 }
 
 // Who waits for the disk's other users waits no longer than his context.

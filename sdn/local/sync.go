@@ -200,6 +200,9 @@ func (c *claim) enqueue() {
 
 // drop forgets claims of a change that was not made.
 func (s *syncer) drop(claims []*claim) {
+	if len(claims) == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -767,23 +770,22 @@ func (s *syncer) whole(ctx context.Context, f func(router.State) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := s.drain(ctx)
-	if err != nil {
-		<-s.p.proposals.turn
+	pass := sync.OnceFunc(func() { <-s.p.proposals.turn })
+	defer pass()
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	if s.isClosing() {
-		<-s.p.proposals.turn
 		return sdn.Unavailable(nil, "data path", "the provider is closing")
 	}
 	var state router.State
-	err = s.p.view(func(b engine.Tx) (err error) {
+	err := s.p.view(func(b engine.Tx) (err error) {
 		state, err = s.p.projectAll(b)
 		return err
 	})
-	<-s.p.proposals.turn
+	pass()
 	if err != nil {
 		return err
 	}
