@@ -137,13 +137,13 @@ func (a *applier) shape() error {
 	} else {
 		came := map[partKey]bool{}
 		a.fetch()
-		a.inherit(was, came)
+		a.inherit(came)
 		result, err := a.p.datapath.ApplyShape(a.ctx, *d)
 		if err != nil {
 			return err
 		}
 		failpoint.Here("local.sync.shape")
-		a.inherit(was, came) // what was added before the networks came
+		a.inherit(came) // what was added before the networks came
 		if err := a.readMore(came); err != nil {
 			return err
 		}
@@ -174,15 +174,12 @@ func (a *applier) fetch() {
 }
 
 // inherit takes over what other domains have of the ports of networks that come with them: the data path
-// may have it here then. It adds the ports to the keys.
-func (a *applier) inherit(was *router.Shape, keys map[partKey]bool) {
-	had := networksIn(was)
+// may have it here then. That is so too for a network that went and comes back before the domain was applied
+// without it. It adds the ports to the keys.
+func (a *applier) inherit(keys map[partKey]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for network := range networksIn(a.want.shape) {
-		if had[network] {
-			continue
-		}
 		for other := range a.holders[network] {
 			if other == a.target {
 				continue

@@ -121,3 +121,68 @@ func TestKeptNetworkIsTakenOverWithItsPorts(t *testing.T) {
 		t.Errorf("the network is in the domains %v, want its own", held)
 	}
 }
+
+// A network goes to a domain of its own and comes back before the router was applied without it. A port that
+// came and went in between leaves nothing behind in the router.
+func TestNetworkComesBackUnnoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.networks[0]
+	w.port(t, portSpec(w, 0))
+	var late sdn.ID
+	claims := map[sdn.ID][]*claim{}
+	// change makes a change of the store that is applied in the network's own domain only.
+	change := func(applied bool, f func(*tx) error) {
+		t.Helper()
+		for _, p := range together(w.Provider, f) {
+			<-p.done
+			ok(t, p.err)
+			for _, c := range p.claims {
+				if applied && c.target.id == n.ID {
+					ok(t, w.sync.await(t.Context(), c))
+				} else {
+					claims[c.target.id] = append(claims[c.target.id], c)
+				}
+			}
+		}
+	}
+	router := func(f func(*tx, *routerRow) error) func(*tx) error {
+		return func(t *tx) error {
+			r, err := routers.need(t.Tx, w.routers[0])
+			if err != nil {
+				return err
+			}
+			if err := f(t, r); err != nil {
+				return err
+			}
+			return routers.put(t, r)
+		}
+	}
+	var leg sdn.RouterInterface
+	change(true, router(func(t *tx, r *routerRow) error {
+		leg, r.Interfaces, r.Networks = r.Interfaces[0], nil, nil
+		return t.settleApart(n.ID)
+	}))
+	change(true, func(t *tx) error {
+		r, err := t.ensurePort(portSpec(w, 0))
+		if err == nil {
+			late = r.ID
+		}
+		return err
+	})
+	if !w.fake.has(late) {
+		t.Fatal("the network's own domain does not have the port")
+	}
+	change(false, func(t *tx) error { return t.deletePort(late, 0) })
+	change(false, router(func(t *tx, r *routerRow) error {
+		r.Interfaces, r.Networks = []sdn.RouterInterface{leg}, []sdn.ID{n.ID}
+		row, err := networks.need(t.Tx, n.ID)
+		if err != nil {
+			return err
+		}
+		return t.joinRouter(row)
+	}))
+	ok(t, w.settle(t.Context(), claims[w.routers[0]]))
+	ok(t, w.settle(t.Context(), claims[n.ID]))
+	checkSum(t, w.Provider)
+}
