@@ -120,10 +120,10 @@ func (a *applier) shape() error {
 	d, was := a.want.shape, a.applied.shape
 	again := a.takeAgain(a.target)
 	if !again && !a.applied.unsure && reflect.DeepEqual(d, was) {
-		a.noteNetworks(a.target, a.want)
+		a.noteShape(a.target, a.want)
 		return nil
 	}
-	a.applied.unsure = true
+	a.begin()
 	if d == nil {
 		if err := a.p.datapath.DeleteRouter(a.ctx, string(a.id)); err != nil {
 			return err
@@ -132,11 +132,10 @@ func (a *applier) shape() error {
 		a.mu.Lock()
 		a.applied, a.again, a.doubtful = applied{}, false, false
 		a.mu.Unlock()
-		a.noteNetworks(a.target, a.want)
+		a.noteShape(a.target, a.want)
 		a.noteUnreached(a.ctx, a.target, nil)
 	} else {
 		came := map[partKey]bool{}
-		a.fetch()
 		a.inherit(came)
 		result, err := a.p.datapath.ApplyShape(a.ctx, *d)
 		if err != nil {
@@ -147,8 +146,7 @@ func (a *applier) shape() error {
 		if err := a.readMore(came); err != nil {
 			return err
 		}
-		a.applied.shape, a.applied.unsure = d, false
-		a.noteNetworks(a.target, a.want)
+		a.noteShape(a.target, a.want)
 		a.noteUnreached(a.ctx, a.target, result.Unreached)
 	}
 	for _, p := range reachOf(was) {
@@ -159,18 +157,22 @@ func (a *applier) shape() error {
 	return nil
 }
 
-// fetch notes that networks are about to leave the domains that have them. If one comes back, its domain
-// is applied again.
-func (a *applier) fetch() {
+// begin notes that the shape is about to change. Networks may come from other domains: if one goes back, its
+// domain is applied again. They may be here from now on, but others do not rely on that.
+func (a *applier) begin() {
+	networks := networksIn(a.want.shape)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for network := range networksIn(a.want.shape) {
+	a.applied.unsure = true
+	for network := range networks {
 		for other := range a.holders[network] {
 			if other != a.target {
 				other.again = true
 			}
 		}
 	}
+	maps.Copy(networks, a.networks)
+	a.place(a.target, networks)
 }
 
 // inherit takes over what other domains have of the ports of networks that come with them: the data path

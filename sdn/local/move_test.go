@@ -122,23 +122,20 @@ func TestKeptNetworkIsTakenOverWithItsPorts(t *testing.T) {
 	}
 }
 
-// A network goes to a domain of its own and comes back before the router was applied without it. A port that
-// came and went in between leaves nothing behind in the router.
-func TestNetworkComesBackUnnoticed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	n := w.networks[0]
-	w.port(t, portSpec(w, 0))
-	var late sdn.ID
+// comeBack lets the network of the first router go to a domain of its own and come back before the router was
+// applied without it. A port came and went in between. It returns what is still to be applied, by domain.
+func comeBack(t *testing.T, w *world) map[sdn.ID][]*claim {
+	t.Helper()
+	n := w.networks[0].ID
 	claims := map[sdn.ID][]*claim{}
-	// change makes a change of the store that is applied in the network's own domain only.
+	// change makes a change of the store that is applied in the network's own domain at most.
 	change := func(applied bool, f func(*tx) error) {
 		t.Helper()
 		for _, p := range together(w.Provider, f) {
 			<-p.done
 			ok(t, p.err)
 			for _, c := range p.claims {
-				if applied && c.target.id == n.ID {
+				if applied && c.target.id == n {
 					ok(t, w.sync.await(t.Context(), c))
 				} else {
 					claims[c.target.id] = append(claims[c.target.id], c)
@@ -146,7 +143,7 @@ func TestNetworkComesBackUnnoticed(t *testing.T) {
 			}
 		}
 	}
-	router := func(f func(*tx, *routerRow) error) func(*tx) error {
+	changeRouter := func(f func(*tx, *routerRow) error) func(*tx) error {
 		return func(t *tx) error {
 			r, err := routers.need(t.Tx, w.routers[0])
 			if err != nil {
@@ -159,9 +156,10 @@ func TestNetworkComesBackUnnoticed(t *testing.T) {
 		}
 	}
 	var leg sdn.RouterInterface
-	change(true, router(func(t *tx, r *routerRow) error {
+	var late sdn.ID
+	change(true, changeRouter(func(t *tx, r *routerRow) error {
 		leg, r.Interfaces, r.Networks = r.Interfaces[0], nil, nil
-		return t.settleApart(n.ID)
+		return t.settleApart(n)
 	}))
 	change(true, func(t *tx) error {
 		r, err := t.ensurePort(portSpec(w, 0))
@@ -174,15 +172,45 @@ func TestNetworkComesBackUnnoticed(t *testing.T) {
 		t.Fatal("the network's own domain does not have the port")
 	}
 	change(false, func(t *tx) error { return t.deletePort(late, 0) })
-	change(false, router(func(t *tx, r *routerRow) error {
-		r.Interfaces, r.Networks = []sdn.RouterInterface{leg}, []sdn.ID{n.ID}
-		row, err := networks.need(t.Tx, n.ID)
+	change(false, changeRouter(func(t *tx, r *routerRow) error {
+		r.Interfaces, r.Networks = []sdn.RouterInterface{leg}, []sdn.ID{n}
+		row, err := networks.need(t.Tx, n)
 		if err != nil {
 			return err
 		}
 		return t.joinRouter(row)
 	}))
+	return claims
+}
+
+// A port that came and went while its network was elsewhere leaves nothing behind in the router.
+func TestNetworkComesBackUnnoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.port(t, portSpec(w, 0))
+	claims := comeBack(t, w)
 	ok(t, w.settle(t.Context(), claims[w.routers[0]]))
-	ok(t, w.settle(t.Context(), claims[n.ID]))
+	ok(t, w.settle(t.Context(), claims[w.networks[0].ID]))
+	checkSum(t, w.Provider)
+}
+
+// A router that had a network before, and fails to take it back, does not have it: the domain that has it
+// stays.
+func TestNetworkFailsToComeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	port := w.port(t, portSpec(w, 0))
+	claims := comeBack(t, w)
+	w.failIn = string(w.routers[0])
+	for _, id := range []sdn.ID{w.routers[0], w.networks[0].ID} {
+		if err := w.settle(t.Context(), claims[id]); !sdn.IsUnavailable(err) {
+			t.Errorf("in domain %s got %v, want unavailable", id, err)
+		}
+	}
+	if !w.fake.has(port) {
+		t.Error("the port went with the network's own domain")
+	}
+	w.failIn = ""
+	ok(t, w.sync.retry(t.Context()))
 	checkSum(t, w.Provider)
 }

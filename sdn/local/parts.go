@@ -86,7 +86,7 @@ func newWanted() *wanted {
 // applied is what the data path has of a domain.
 type applied struct {
 	shape    *router.Shape // nil: there is no domain
-	unsure   bool          // the last change of the shape failed
+	unsure   bool          // the last change of the shape failed, or is under way; also needs the mutex
 	ports    values[string, router.Port]
 	forwards values[forwardID, router.Forward]
 	balances values[netip.Addr, balance]

@@ -64,7 +64,7 @@ func newSyncer(p *Provider) *syncer {
 type target struct {
 	id      sdn.ID
 	turn    chan struct{} // has room for the one who runs a round
-	applied applied       // of who has the turn, or the whole gate; its ports and balances also need the mutex
+	applied applied       // of who has the turn, or the whole gate; what others read of it also needs the mutex
 
 	// The mutex of the syncer guards the rest.
 	next      *round // what the next round does
@@ -497,12 +497,13 @@ func (s *syncer) takeAgain(t *target) bool {
 	return again
 }
 
-// noteNetworks remembers which networks a domain has once its shape is the wanted one.
-func (s *syncer) noteNetworks(t *target, want *wanted) {
+// noteShape remembers that a domain has the wanted shape.
+func (s *syncer) noteShape(t *target, want *wanted) {
 	networks := networksIn(want.shape)
 	maps.Copy(networks, want.kept)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t.applied.shape, t.applied.unsure = want.shape, false
 	s.place(t, networks)
 }
 
@@ -559,7 +560,7 @@ func (s *syncer) has(domain, network sdn.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.domains[domain]
-	return t != nil && t.networks[network] && !t.again
+	return t != nil && t.networks[network] && !t.again && !t.applied.unsure
 }
 
 func (s *syncer) unreachedOf(id sdn.ID) (out []sdn.Unreached) {
