@@ -108,6 +108,9 @@ func TestKeptNetworkIsTakenOverWithItsPorts(t *testing.T) {
 	own := w.networks[0].ID
 	w.failIn = string(own)
 	ok(t, w.DetachSubnet(ctx, router, w.networks[0].Subnets[0]))
+	if !slices.Contains(w.sync.holding(own), router) {
+		t.Error("the router has forgotten the network")
+	}
 	w.fake.fail = func(string, string) error { return errInjected }
 	ok(t, w.DeletePorts(ctx, []sdn.ID{deleted}))
 	_, err := w.UpdatePort(ctx, changed, sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{{Prefix: prefix("10.0.0.77/32")}}})
