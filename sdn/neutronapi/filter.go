@@ -16,15 +16,27 @@ import (
 // filter reads the filters of a list's query, each an attribute with values of which any may match. What a noun takes from it the provider selects by;
 // what is left is compared with the encoded objects. It remembers the first that is wrong.
 type filter struct {
-	values url.Values
-	after  sdn.ID // for the provider that gives objects in the order of their ids
-	named  bool   // ids or Keys are among what was taken, so that there is no order
-	err    error
-	metas  []func(sdn.Meta) bool // further conditions
-	wants  []want                // further conditions, each on one attribute
+	values  url.Values
+	after   sdn.ID   // for the provider that gives objects in the order of their ids
+	named   bool     // ids or Keys are among what was taken, so that there is no order
+	strange []string // filters that the caller may not use, for rest to refuse
+	err     error
+	metas   []func(sdn.Meta) bool // further conditions
+	wants   []want                // further conditions, each on one attribute
 }
 
 func newFilter(values url.Values) *filter { return &filter{values: maps.Clone(values)} }
+
+// hide takes filters by attributes that the caller is not shown. The objects that such a filter
+// selects would tell their values. rest refuses these filters as it refuses unknown attributes.
+func (f *filter) hide(names []string) {
+	for _, name := range names {
+		if _, asked := f.values[name]; asked {
+			delete(f.values, name)
+			f.strange = append(f.strange, name)
+		}
+	}
+}
 
 func (f *filter) texts(name string) []string {
 	v := f.values[name]
@@ -176,18 +188,18 @@ func hasAll(tags, wanted []string) bool {
 
 // rest makes conditions of what was not taken. known is an object that shows which attributes there are.
 func (f *filter) rest(known object) error {
-	var strange []string
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
 		sample, there := known[name]
 		texts, isList := sample.([]any)
 		if !there || !scalar(sample) && !isList {
-			strange = append(strange, name)
+			f.strange = append(f.strange, name)
 			continue
 		}
 		f.wants = append(f.wants, want{name, f.condition(name, sample, texts != nil)})
 	}
-	if f.err == nil && len(strange) > 0 {
-		f.err = badRequest("['" + strings.Join(strange, "', '") + "'] is invalid attribute for filtering")
+	if f.err == nil && len(f.strange) > 0 {
+		slices.Sort(f.strange)
+		f.err = badRequest("['" + strings.Join(f.strange, "', '") + "'] is invalid attribute for filtering")
 	}
 	return f.err
 }

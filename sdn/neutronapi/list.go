@@ -83,6 +83,9 @@ func (p page) order(a, b *row) int {
 func (r *resource) list(w http.ResponseWriter, c *call) error {
 	q := c.URL.Query()
 	known := r.known
+	if !c.caller.admin() {
+		known = r.public
+	}
 	if c.server.faults {
 		splitSort(q)
 	}
@@ -94,6 +97,9 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 		q.Del(name)
 	}
 	f := newFilter(q)
+	if !c.caller.admin() {
+		f.hide(r.hidden)
+	}
 	ordered := c.server.p.Capabilities().Ordered && p.byID()
 	if ordered {
 		f.after = p.marker

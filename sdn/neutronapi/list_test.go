@@ -229,3 +229,44 @@ func TestValues(t *testing.T) {
 	valuesAsShown(t, s.routers().resource(), &w.router)
 	valuesAsShown(t, s.floatingIPs().resource(), &w.fip)
 }
+
+// A member learns nothing of attributes that it is not shown: a list that it filters or sorts by
+// one is refused, whether the value is right or wrong.
+func TestHiddenAttributesSelectNothing(t *testing.T) {
+	w := newWorld(t)
+	member, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
+	net := w.made(t, member, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	w.made(t, member, "POST", "/v2.0/subnets",
+		`{"subnet":{"network_id":"`+net+`","ip_version":4,"cidr":"10.7.0.0/24"}}`, "subnet.id")
+	w.made(t, admin, "POST", "/v2.0/ports", `{"port":{"network_id":"`+net+`","binding:host_id":"h"}}`, "port.id")
+	s := &server{p: w.sdn}
+	hidden := 0
+	for _, r := range []*resource{s.networks().resource(), s.ports().resource(), s.routers().resource()} {
+		path := "/v2.0/" + r.prepare().collection + "?"
+		for _, a := range r.all {
+			if a.access&adminShow == 0 || !scalar(r.known[a.name]) {
+				continue
+			}
+			hidden++
+			for _, value := range []string{text(r.known[a.name]), "h", "true", ""} {
+				w.steps(t, member, []step{{"GET", path + a.name + "=" + value, "", 400,
+					"HTTPBadRequest: ['" + a.name + "'] is invalid attribute for filtering"}})
+			}
+			sort := "sort_dir=asc&sort_key=" + a.name
+			w.steps(t, member, []step{{"GET", path + sort, "", 400,
+				"HTTPBadRequest: ['" + a.name + "'] is invalid attribute for sort_keys"}})
+			w.steps(t, admin, []step{{"GET", path + sort, "", 200, ""}})
+		}
+	}
+	if hidden < 7 {
+		t.Errorf("%d attributes are hidden", hidden)
+	}
+	w.steps(t, member, []step{
+		{"GET", "/v2.0/ports?trusted=true&colour=red&name=x", "", 400,
+			"HTTPBadRequest: ['colour', 'trusted'] is invalid attribute for filtering"},
+		{"GET", "/v2.0/ports?fields=binding:host_id&network_id=" + net, "", 200, "ports.0={}"},
+	})
+	if got := w.listed(t, admin, "ports?binding:host_id=h&network_id="+net, "id"); len(got) != 1 {
+		t.Errorf("an administrator finds %d ports by their host", len(got))
+	}
+}

@@ -15,6 +15,9 @@ type resource struct {
 	all   []field        // what objects show of their Meta, and the fields
 	index map[string]int // of all, by name
 	known object         // the attributes of the zero object: their names and the types of values
+	// public are the known attributes that every caller sees, hidden the names of the others.
+	public object
+	hidden []string
 }
 
 // serve adds the paths of a resource: its collection, one object and its tags.
@@ -80,6 +83,13 @@ func (r *resource) prepare() *resource {
 		r.index[a.name] = i
 		if a.show != nil {
 			r.known[a.name] = decoded(a.show(zero))
+		}
+	}
+	r.public = maps.Clone(r.known)
+	for _, a := range r.all {
+		if a.access&adminShow != 0 {
+			r.hidden = append(r.hidden, a.name)
+			delete(r.public, a.name)
 		}
 	}
 	return r
