@@ -17,9 +17,12 @@ type field struct {
 	// attribute is refused in POST, without put it is read-only.
 	post, put func(into, value any)
 	// why says why the SDN lacks what the attribute is for. A body may then have the value
-	// only, which by default is the zero value of the kind. The documentation lists these.
+	// only, which by default is the zero value of the kind.
 	why  string
 	only any
+	// taken says in words which values a body may have if the kind or a hook refuses some of
+	// them, because of why. docs/sdn-api.md has a table of all attributes with a why.
+	taken string
 }
 
 // via and store make functions of any value from ones of a pointer. All pointers share one
@@ -206,7 +209,7 @@ func (b *body) attribute(a *field, into any) {
 	}
 	switch {
 	case a.access&read != 0:
-	case a.why != "":
+	case a.why != "" && a.taken == "":
 		if value, given := a.is(b, a.name); given && !a.allows(value) {
 			b.unsupported(a.name, a.why)
 		}
@@ -237,6 +240,12 @@ func needed(all []field) (names []string) {
 	}
 	return names
 }
+
+// takenState and whyState tell of admin_state_up where the SDN's capabilities decide.
+const (
+	takenState = "`true`; from an SDN that can switch things off also `false`"
+	whyState   = "the embedded SDN switches nothing off"
+)
 
 // null, never and empty show what the SDN lacks.
 func null(any) any  { return nil }

@@ -64,6 +64,8 @@ func balancedName(p sdn.Protocol) string {
 	return ""
 }
 
+const whyBalanced = "load balancers here forward TCP, UDP and SCTP"
+
 // isBalanced takes the protocol of a listener, an sdn.Protocol.
 var isBalanced = kindOf((*body).balanced)
 
@@ -130,13 +132,15 @@ var listenerFields = append(partFields(commonOfListener, online), []field{
 	{name: "loadbalancer_id", access: required | hookPost},
 	{name: "load_balancer_id", access: hookPost},
 	{name: "loadbalancers", show: via(func(p *part[sdn.Listener]) any { return []ref{{string(p.of.ID)}} })},
-	{name: "protocol", is: isBalanced, access: required, show: via(func(p *part[sdn.Listener]) any { return listenerProtocol(&p.value) }),
+	{name: "protocol", is: isBalanced, access: required, taken: "`TCP`, `UDP`, `SCTP`", why: whyBalanced,
+		show: via(func(p *part[sdn.Listener]) any { return listenerProtocol(&p.value) }),
 		post: edits(func(l *sdn.Listener, protocol sdn.Protocol) { l.Protocol = protocol })},
 	{name: "protocol_port", is: isInt(1, 65535), access: required, show: via(func(p *part[sdn.Listener]) any { return int(p.value.Port) }),
 		post: edits(func(l *sdn.Listener, port int) { l.Port = uint16(port) })},
 	changeable("connection_limit", nullIs(-1, isInt(-1, most32)), showLimit,
 		func(l *sdn.Listener, limit int) { l.ConnectionLimit = max(limit, 0) }),
-	{name: "default_pool_id", access: hooked, show: via(showDefaultPool)},
+	{name: "default_pool_id", access: hooked, show: via(showDefaultPool),
+		taken: "a pool without a listener", why: "a pool has one listener"},
 	changeable("allowed_cidrs", isPrefixes, func(p *part[sdn.Listener]) any { return prefixTexts(p.value.Sources) },
 		func(l *sdn.Listener, sources []netip.Prefix) { l.Sources = sources }),
 	changeable("timeout_client_data", isTimeout(idleTimeout),

@@ -68,6 +68,7 @@ func (s *server) networks() tableOf[sdn.Network] {
 			{name: "subnets", show: via(func(n *N) any { return n.Subnets })},
 			{name: "status", show: via(func(*N) any { return active })},
 			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
+				taken: takenState, why: whyState,
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 			{name: "is_default", is: isBool, show: never, why: "this SDN chooses no network by itself"},

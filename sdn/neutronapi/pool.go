@@ -101,15 +101,16 @@ var poolFields = append(partFields(commonOfPool, online), []field{
 	{name: "listener_id", access: hookPost},
 	{name: "loadbalancers", show: via(func(p *part[sdn.Pool]) any { return []ref{{string(p.of.ID)}} })},
 	{name: "listeners", show: via(showListener)},
-	{name: "protocol", is: kindOf((*body).poolProtocol), access: required, show: via(showPoolProtocol),
+	{name: "protocol", is: kindOf((*body).poolProtocol), access: required, show: via(showPoolProtocol), why: whyBalanced,
+		taken: "`TCP`, `UDP`, `SCTP`; `PROXY` and `PROXYV2` of a pool with a listener",
 		post: store(func(e *partEdit[sdn.Pool], v any) {
 			protocol := v.(poolProtocol)
 			e.value.Protocol, e.proxy = protocol.Protocol, protocol.proxy
 		})},
 	{name: "lb_algorithm", is: isWord(algorithms...), access: required, show: via(showAlgorithm),
 		post: edits(setAlgorithm), put: edits(setAlgorithm)},
-	changeable("session_persistence", kindOf((*body).persistence), showPersistence,
-		func(p *sdn.Pool, affinity sdn.Affinity) { p.Affinity = affinity }),
+	{name: "session_persistence", is: kindOf((*body).persistence), show: via(showPersistence),
+		taken: "`null`, type `" + sourceIP + "`", why: whyBalanced, post: edits(setAffinity), put: edits(setAffinity)},
 	{name: "members", access: hookPost, show: via(func(p *part[sdn.Pool]) any {
 		return refs(p.value.Members, func(m *sdn.Member) sdn.ID { return m.ID })
 	})},
@@ -131,6 +132,8 @@ var poolFields = append(partFields(commonOfPool, online), []field{
 
 // algorithms are how members are chosen here, the default first.
 var algorithms = []string{string(sdn.RoundRobin), string(sdn.LeastConns), string(sdn.SourceIP), string(sdn.SourceIPPort)}
+
+func setAffinity(p *sdn.Pool, affinity sdn.Affinity) { p.Affinity = affinity }
 
 func setAlgorithm(p *sdn.Pool, algorithm string) { p.Algorithm = sdn.Algorithm(algorithm) }
 

@@ -81,7 +81,7 @@ func checkPortChange(_ *call, b *body, port *sdn.Port, p *sdn.PortPatch) {
 	b.ownGroups(or(p.Groups))
 	p.Profile = b.profile(port.Profile)
 	if vnic := b.vnic("binding:vnic_type"); vnic != nil && *vnic != port.VNICType {
-		b.unsupported("binding:vnic_type", "it cannot be changed")
+		b.unsupported("binding:vnic_type", whyVNIC)
 	}
 }
 
@@ -192,6 +192,8 @@ func (b *body) pairs(name string) *[]sdn.AllowedPair {
 	}
 	return pairs
 }
+
+const whyVNIC = "it cannot be changed"
 
 // vnic reads binding:vnic_type.
 func (b *body) vnic(name string) *sdn.VNICType {

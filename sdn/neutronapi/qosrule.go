@@ -75,14 +75,16 @@ func limitFields(policy sdn.ID, kind string) []field {
 	if kind == dscpMarking {
 		setMark := store(func(r *R, v any) { r.dscp = uint8(v.(int)) })
 		return []field{
-			id, {name: "dscp_mark", is: isMark, access: required, show: via(func(r *R) any { return int(r.dscp) }), post: setMark, put: setMark},
+			id, {name: "dscp_mark", is: isMark, access: required, taken: "all but `0`", why: "0 is no mark here",
+				show: via(func(r *R) any { return int(r.dscp) }), post: setMark, put: setMark},
 		}
 	}
 	setKbps, setBurst := set(func(r *R) *int64 { return &r.kbps }), set(func(r *R) *int64 { return &r.burst })
 	return []field{
 		id,
-		// With Neutron 0 is a limit too, which lets nothing pass; here it is none.
-		{name: "max_kbps", is: isNumber(1, most32), access: required, show: via(func(r *R) any { return r.kbps }), post: setKbps, put: setKbps},
+		// With Neutron 0 is a limit too, which lets nothing pass.
+		{name: "max_kbps", is: isNumber(1, most32), access: required, taken: "1 and more", why: "0 is no limit here",
+			show: via(func(r *R) any { return r.kbps }), post: setKbps, put: setKbps},
 		{name: "max_burst_kbps", is: isNumber(0, most32), show: via(func(r *R) any { return r.burst }), post: setBurst, put: setBurst},
 		{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: hookPut,
 			show: via(func(r *R) any { return string(r.direction) }),

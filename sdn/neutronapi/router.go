@@ -72,6 +72,7 @@ func (s *server) routers() tableOf[sdn.Router] {
 			{name: "kuryr:unreached", show: via(showUnreached)},
 			{name: "status", show: via(func(*N) any { return active })},
 			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
+				taken: takenState, why: whyState,
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 			{name: "ha", is: isBool, access: adminSet | adminShow, show: never, why: noHA},

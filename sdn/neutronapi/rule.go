@@ -41,6 +41,8 @@ func etherType(ipv6 bool) string {
 	return "IPv4"
 }
 
+const whyProtocol = "rules for the protocol 0 alone are not supported; a rule without a protocol is for any"
+
 // ruleAsked is what a request says of a rule, each part converted but not yet judged together.
 type ruleAsked struct {
 	group       sdn.ID
@@ -70,7 +72,7 @@ func (a ruleAsked) judge() (sdn.Rule, error) {
 		r.Protocol, r.Numeric = protocol, numeric && ipproto.Named(protocol)
 		if r.Protocol == 0 {
 			// In the contract 0 is any protocol: the rule would allow more than it says.
-			return r, sdn.Unsupported("security group rule", "rules for the protocol 0 alone are not supported; a rule without a protocol is for any")
+			return r, sdn.Unsupported("security group rule", whyProtocol)
 		}
 	}
 	if r.IPv6 && r.Protocol == ipproto.ICMP {

@@ -31,7 +31,7 @@ var ruleFields = []field{
 		post: store(func(a *ruleAsked, v any) { a.direction = sdn.Direction(v.(string)) })},
 	{name: "ethertype", is: kindOf((*body).etherType), show: via(func(r *ruleOf) any { return etherType(r.rule.IPv6) }),
 		post: set(func(a *ruleAsked) *bool { return &a.ipv6 })},
-	{name: "protocol", is: kindOf((*body).protocol), show: via(showProtocol),
+	{name: "protocol", is: kindOf((*body).protocol), show: via(showProtocol), taken: "all but `0`", why: whyProtocol,
 		post: change(func(a *ruleAsked) **string { return &a.protocol })},
 	{name: "port_range_min", is: kindOf((*body).rulePort), show: via(func(r *ruleOf) any { return rangeEnd(r, r.rule.Ports.First, r.rule.ICMPType) }),
 		post: change(func(a *ruleAsked) **int { return &a.min })},

@@ -65,8 +65,10 @@ func (s *server) subnets() tableOf[sdn.Subnet] {
 			{name: "enable_dhcp", is: isBool, show: via(func(n *N) any { return !n.NoDHCP }),
 				post: setNot(func(x *S) *bool { return &x.NoDHCP }),
 				put:  changeNot(func(p *P) **bool { return &p.NoDHCP })},
-			{name: "ipv6_address_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) })},
-			{name: "ipv6_ra_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) })},
+			{name: "ipv6_address_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) }),
+				taken: alike, why: whyAlike},
+			{name: "ipv6_ra_mode", access: hookPost, show: via(func(n *N) any { return some(string(n.Mode)) }),
+				taken: alike, why: whyAlike},
 			{name: "dns_nameservers", is: isAddrs, show: via(func(n *N) any { return addrTexts(n.Nameservers) }),
 				post: set(func(x *S) *[]netip.Addr { return &x.Nameservers }),
 				put:  change(func(p *P) **[]netip.Addr { return &p.Nameservers })},
@@ -241,6 +243,12 @@ func (b *body) routes(name string) *[]sdn.HostRoute {
 	})
 }
 
+// Of the modes of IPv6 a body has both or none.
+const (
+	alike    = "the value of the other mode"
+	whyAlike = "both modes, alike, or none"
+)
+
 // mode reads how hosts get their addresses: two attributes that must agree.
 func (b *body) mode(version int) sdn.AddressMode {
 	var modes []string
@@ -258,7 +266,7 @@ func (b *body) mode(version int) sdn.AddressMode {
 	case version == 4:
 		b.fail(invalidInput("ipv6_ra_mode or ipv6_address_mode cannot be set for an IPv4 subnet"))
 	case len(modes) == 1:
-		b.unsupported("ipv6_ra_mode", "both modes, alike, or none")
+		b.unsupported("ipv6_ra_mode", whyAlike)
 	case modes[0] != modes[1]:
 		b.invalid("ipv6_ra_mode", "it is set to '%s' and ipv6_address_mode to '%s', which is not valid", modes[1], modes[0])
 	}
