@@ -153,7 +153,7 @@ helm: build bin/count ## render and lint the Helm chart with Helm itself, and ho
 	KURYR=$(CURDIR)/bin/kuryr go test -C test/helm -json -count=1 -run '$(SCENARIOS)' . | $(call count,helm)
 
 # The folders whose own tests kill at failpoints; without the tag those tests are not there.
-KILLS := ./kube/agent/claim ./kube/agent/leg ./docker ./bind ./datapath/router ./datapath/firewall ./datapath/lb ./sdn/local ./sdn/nested ./sdn/neutronapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
+KILLS := ./kube/agent/claim ./kube/agent/leg ./docker ./bind ./datapath/router ./datapath/firewall ./datapath/lb ./sdn/local ./sdn/neutron ./sdn/neutronapi ./kurma/netplugin ./kurma/pod ./kurma/plugin ./kurma/image
 
 crash: SCENARIOS = Failpoints|Crash|Killed
 crash: need-root bin/count ## kill Kuryr at every failpoint and compare store and kernel; KURYR_CRASH_VISITS=1 kills at the first visit only (root)

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
-	"github.com/kuryr/kuryr/sdn/nested/trunktest"
+	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
 var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 1}
@@ -22,10 +22,10 @@ var machineMAC = net.HardwareAddr{0xfa, 0x16, 0x3e, 0xaa, 0xaa, 1}
 type machine struct {
 	*box
 	sdn   *leaving
-	trunk *trunktest.Provider
+	trunk *neutrontest.Trunked
 	own   sdn.ID
 	net   sdn.ID
-	mode  nested.Mode
+	mode  neutron.NestedMode
 }
 
 // others is what the machine's user lets it send as.
@@ -33,7 +33,7 @@ var others = sdn.AllowedPair{
 	Prefix: netip.MustParsePrefix("10.60.0.200/32"), MAC: net.HardwareAddr{0, 0, 0x5e, 0, 1, 1},
 }
 
-func newMachine(t *testing.T, mode nested.Mode, change ...func(*Config)) *machine {
+func newMachine(t *testing.T, mode neutron.NestedMode, change ...func(*Config)) *machine {
 	t.Helper()
 	store := openStore(t, filepath.Join(t.TempDir(), "store"), true)
 	n, err := store.EnsureNetwork(t.Context(), sdn.NetworkSpec{
@@ -50,7 +50,7 @@ func newMachine(t *testing.T, mode nested.Mode, change ...func(*Config)) *machin
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm := &machine{trunk: trunktest.New(store, own[0].ID), own: own[0].ID, net: n.ID, mode: mode}
+	vm := &machine{trunk: neutrontest.WithTrunk(store, own[0].ID), own: own[0].ID, net: n.ID, mode: mode}
 	vm.sdn = newLeaving(vm.trunk)
 	vm.box = boxOn(
 		t, vm.trunk,
@@ -64,7 +64,7 @@ func newMachine(t *testing.T, mode nested.Mode, change ...func(*Config)) *machin
 
 // nest is the SDN as the virtual machine with this name and MAC sees it.
 func (vm *machine) nest(host string, mac net.HardwareAddr) sdn.Provider {
-	p, err := nested.New(vm.sdn, nested.Config{
+	p, err := neutron.NewNested(vm.sdn, neutron.NestedConfig{
 		Mode: vm.mode, Host: host,
 		MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{mac}, nil },
 	})
@@ -85,7 +85,7 @@ func (vm *machine) restart() {
 
 // network is the machine's own, as the engine's, or one more where it may be any.
 func (vm *machine) network() *network {
-	if vm.mode == nested.VLAN {
+	if vm.mode == neutron.NestedVLAN {
 		return vm.create(&network{v4: []*pool{{cidr: "10.61.0.0/24"}}, v6: []*pool{{cidr: "fd00:61::/64"}}})
 	}
 	return vm.create(&network{v4: []*pool{{cidr: "10.60.0.0/24", gateway: "10.60.0.1"}}, options: m{
@@ -101,7 +101,7 @@ func (vm *machine) wantAttached(want int) {
 	trunk, err := vm.trunk.Trunk(vm.t.Context(), "trunk")
 	vm.must(err)
 	carried, other := len(own.AllowedPairs)-1, len(trunk.Subports)
-	if vm.mode == nested.VLAN {
+	if vm.mode == neutron.NestedVLAN {
 		carried, other = other, carried
 	}
 	if carried != want || other != 0 || !slices.ContainsFunc(
@@ -114,8 +114,8 @@ func (vm *machine) wantAttached(want int) {
 	}
 }
 
-func inBothModes(t *testing.T, test func(t *testing.T, mode nested.Mode)) {
-	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+func inBothModes(t *testing.T, test func(t *testing.T, mode neutron.NestedMode)) {
+	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			test(t, mode)
@@ -126,7 +126,7 @@ func inBothModes(t *testing.T, test func(t *testing.T, mode nested.Mode)) {
 // TestPeerB03NestedEndpoints: a nested endpoint is made, plugged, found again by a new process, and leaves nothing.
 func TestPeerB03NestedEndpoints(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		a, b := vm.run(&endpoint{net: n}), vm.run(&endpoint{net: n})
@@ -136,7 +136,7 @@ func TestPeerB03NestedEndpoints(t *testing.T) {
 			vif := plugged.Port.VIF
 			if vif.Type != string(mode) ||
 				vif.Details[sdn.DetailParentMAC] != machineMAC.String() ||
-				(vif.Details[sdn.DetailVLAN] != "") != (mode == nested.VLAN) {
+				(vif.Details[sdn.DetailVLAN] != "") != (mode == neutron.NestedVLAN) {
 				t.Errorf("plugged with %+v", vif)
 			}
 			vlans[vif.Details[sdn.DetailVLAN]] = true
@@ -145,13 +145,13 @@ func TestPeerB03NestedEndpoints(t *testing.T) {
 				t.Errorf("port %s is bound to %s: that takes a right that a machine has not", inner.ID, inner.Host)
 			}
 		}
-		if mode == nested.VLAN && len(vlans) != 2 {
+		if mode == neutron.NestedVLAN && len(vlans) != 2 {
 			t.Errorf("the VLANs are %v", vlans)
 		}
 		vm.restart()
 		vm.ok("NetworkDriver.Join", b.joinBody())
 		for _, plugged := range vm.binder.plugged {
-			if mode == nested.VLAN && !vlans[plugged.Port.VIF.Details[sdn.DetailVLAN]] {
+			if mode == neutron.NestedVLAN && !vlans[plugged.Port.VIF.Details[sdn.DetailVLAN]] {
 				t.Errorf("after a restart the VLAN is another: %+v of %v", plugged.Port.VIF, vlans)
 			}
 		}
@@ -170,7 +170,7 @@ func TestPeerB03NestedEndpoints(t *testing.T) {
 // TestPeerB13NestedMode: the mode is what the configuration says, and macvlan refuses networks that it cannot serve.
 func TestPeerB13NestedMode(t *testing.T) {
 	t.Parallel()
-	vm := newMachine(t, nested.Macvlan)
+	vm := newMachine(t, neutron.NestedMacvlan)
 	n := vm.create(v4Network("10.61.0.0/24"))
 	e := &endpoint{net: n}
 	vm.take(e)
@@ -179,8 +179,8 @@ func TestPeerB13NestedMode(t *testing.T) {
 	vm.wantAttached(0)
 	vm.remove(n)
 	vm.clean()
-	for _, mode := range []nested.Mode{"", "veth"} {
-		if _, err := nested.New(vm.trunk, nested.Config{
+	for _, mode := range []neutron.NestedMode{"", "veth"} {
+		if _, err := neutron.NewNested(vm.trunk, neutron.NestedConfig{
 			Mode: mode, Host: testHost,
 			MACs: func() ([]net.HardwareAddr, error) { return nil, nil },
 		}); err == nil {
@@ -193,7 +193,7 @@ func TestPeerB13NestedMode(t *testing.T) {
 // one port and one trunk, and none loses what another did.
 func TestPeerB15NestedProcesses(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		vm := newMachine(t, mode)
 		const processes, ports = 4, 5
 		made := make([][]sdn.Port, processes)
@@ -221,7 +221,7 @@ func TestPeerB15NestedProcesses(t *testing.T) {
 				vlans[port.VIF.Details[sdn.DetailVLAN]] = true
 			}
 		}
-		if mode == nested.VLAN && len(vlans) != processes*ports {
+		if mode == neutron.NestedVLAN && len(vlans) != processes*ports {
 			t.Errorf("%d ports have %d VLANs", processes*ports, len(vlans))
 		}
 		for i := range made {
@@ -242,7 +242,7 @@ func TestPeerB15NestedProcesses(t *testing.T) {
 // TestNestedElsewhere: another machine's containers are seen as such, and are not touched.
 func TestNestedElsewhere(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		e := vm.run(&endpoint{net: n})
@@ -276,7 +276,7 @@ func TestNestedElsewhere(t *testing.T) {
 // of a container's start and stop. The engine's next calls leave nothing.
 func TestNestedCutAnywhere(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		cut := func(method string, do func(e *endpoint) m, again bool) {
@@ -325,7 +325,7 @@ func TestNestedCutAnywhere(t *testing.T) {
 // unavailable for the stop.
 func TestNestedCleanup(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		state, run := t.TempDir(), t.TempDir()
 		vm := newMachine(t, mode, func(c *Config) { c.StateDir, c.RunDir = state, run })
 		n := vm.network()
@@ -345,7 +345,7 @@ func TestNestedCleanup(t *testing.T) {
 // unchanged after that.
 func TestNestedExistingPort(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode nested.Mode) {
+	inBothModes(t, func(t *testing.T, mode neutron.NestedMode) {
 		vm := newMachine(t, mode)
 		n := vm.network()
 		e := &endpoint{net: n, mac: "fa:16:3e:00:00:77", ip4: strings.TrimSuffix(n.v4[0].cidr, "0/24") + "77"}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/docker/dockertest"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
 var errDied = errors.New("died")
@@ -229,16 +229,16 @@ func TestEndpointOptionsWithoutTags(t *testing.T) {
 // In a virtual machine no port is attached: its owner would be unknown afterwards.
 func TestNestedWithoutTags(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		for _, known := range []bool{true, false} {
 			vm := newMachine(t, mode)
 			tagless := noTags(vm.sdn)
 			if !known {
 				tagless.Can = nil // it has not learned yet that there are no tags
 			}
-			p, err := nested.New(
+			p, err := neutron.NewNested(
 				tagless,
-				nested.Config{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) {
+				neutron.NestedConfig{Mode: mode, Host: testHost, MACs: func() ([]net.HardwareAddr, error) {
 					return []net.HardwareAddr{machineMAC}, nil
 				}},
 			)

@@ -10,7 +10,7 @@ import (
 	"github.com/kuryr/kuryr/docker"
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
 // nestedIn is the SDN as it is seen in a virtual machine of it, where the configuration says that this is one.
@@ -18,7 +18,7 @@ func nestedIn(p sdn.Provider, c config.Config) (sdn.Provider, error) {
 	if c.Bind.Nested == "" {
 		return p, nil
 	}
-	return nested.New(p, nested.Config{Mode: nested.Mode(c.Bind.Nested), Host: c.Host, Uncached: docker.Scope(c.Docker.CapabilityScope) == docker.Global,
+	return neutron.NewNested(p, neutron.NestedConfig{Mode: neutron.NestedMode(c.Bind.Nested), Host: c.Host, Uncached: docker.Scope(c.Docker.CapabilityScope) == docker.Global,
 		MACs: func() ([]net.HardwareAddr, error) { return linkMACs(c.Bind.LinkInterface) }})
 }
 
@@ -27,7 +27,7 @@ const canNestTime = 5 * time.Second
 
 // canNest refuses to begin where the SDN cannot serve nested ports. One that does not answer now refuses them when they are asked for.
 func canNest(ctx context.Context, p sdn.Provider) error {
-	if _, is := p.(*nested.Provider); !is {
+	if _, is := p.(*neutron.Nested); !is {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, canNestTime)

@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/vishvananda/netlink"
 )
 
@@ -50,7 +50,7 @@ func TestNestedWithoutTags(t *testing.T) {
 func TestPeerB13NestedMode(t *testing.T) {
 	for mode, want := range map[string]bool{"": false, "macvlan": true, "vlan": true} {
 		p, err := nestedIn(nil, config.Config{Host: "vm", Bind: config.Bind{Nested: mode}})
-		if _, is := p.(*nested.Provider); err != nil || is != want {
+		if _, is := p.(*neutron.Nested); err != nil || is != want {
 			t.Errorf("bind.nested %q gives %T, %v", mode, p, err)
 		}
 	}

@@ -33,10 +33,7 @@ func post(path, item, what string, body map[string]any) *step {
 
 func remove(path, what string) *step {
 	return &step{what: what, do: func(ctx context.Context, c *client) error {
-		if err := c.remove(ctx, path, 0); !sdn.IsNotFound(err) {
-			return err
-		}
-		return nil
+		return ignoreAbsent(c.remove(ctx, path, 0))
 	}}
 }
 

@@ -111,10 +111,7 @@ func (k collection[W]) erase(ctx context.Context, c *client, id sdn.ID, ifRevisi
 	if id == "" {
 		return nil
 	}
-	if err := c.remove(ctx, k.at(id), ifRevision); !sdn.IsNotFound(err) {
-		return err
-	}
-	return nil
+	return ignoreAbsent(c.remove(ctx, k.at(id), ifRevision))
 }
 
 // setTags makes tags the whole set of an object's tags, where they are not yet, and writes them into w. Where Neutron has no tags it

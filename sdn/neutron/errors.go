@@ -363,3 +363,11 @@ func notFoundNoun(kind string) string {
 	}
 	return ""
 }
+
+// ignoreAbsent returns nil for an error that says that an object is absent.
+func ignoreAbsent(err error) error {
+	if sdn.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -23,6 +23,9 @@ import (
 // Killed there, it never hears what it has made.
 const anyChange = "neutron.change.answered"
 
+// ofNested begins the failpoints of ports in a virtual machine, at which the provider's own tests kill.
+const ofNested = "nested."
+
 // job is what a user does with a network and a container, as docker commands, and the failpoints at
 // which Kuryr is killed in each of them.
 type job struct {
@@ -430,7 +433,8 @@ func checkPoints(t *testing.T, jobs map[string]job) {
 				t.Fatal(err)
 			}
 			for _, m := range regexp.MustCompile(`failpoint\.Here\("([^"]+)"\)`).FindAllStringSubmatch(string(text), -1) {
-				if m[1] != anyChange && !slices.Contains(known, m[1]) {
+				elsewhere := m[1] == anyChange || strings.HasPrefix(m[1], ofNested)
+				if !elsewhere && !slices.Contains(known, m[1]) {
 					t.Errorf("failpoint %s is in no job", m[1])
 				}
 			}

@@ -559,7 +559,7 @@ func contractOfBalancers(t *testing.T, l *neutronlab.Lab, backend, tests string)
 		"KURYR_NEUTRON_CLOUD="+neutronlab.CloudPassword, "OS_CLIENT_CONFIG_FILE="+l.CloudsFile(),
 		"KURYR_NEUTRON_HOST=h1", "KURYR_NEUTRON_PROJECT="+l.Project(),
 		"KURYR_NEUTRON_EXTERNAL="+external.ID(), "KURYR_NEUTRON_LOAD_BALANCER_PROVIDER="+backend,
-		built(t, "neutron"), "-test.v", "-test.timeout=24m", "-test.parallel=3",
+		built(t), "-test.v", "-test.timeout=24m", "-test.parallel=3",
 		"-test.run=^TestContract$/^LoadBalancers$/"+tests)
 	t.Log(res.Stdout)
 	if !res.OK() {

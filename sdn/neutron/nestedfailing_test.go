@@ -1,4 +1,4 @@
-package nested_test
+package neutron_test
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
-	"github.com/kuryr/kuryr/sdn/nested/trunktest"
+	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
 // failing is an SDN whose next answers to what attaches ports and takes them off are that it is away.
 type failing struct {
-	*trunktest.Provider
+	*neutrontest.Trunked
 	times int
 }
 
@@ -31,27 +31,27 @@ func (f *failing) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatc
 			return sdn.Port{}, err
 		}
 	}
-	return f.Provider.UpdatePort(ctx, id, change)
+	return f.Trunked.UpdatePort(ctx, id, change)
 }
 
 func (f *failing) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
 	if err := f.away(); err != nil {
 		return nil, err
 	}
-	return f.Provider.AttachSubports(ctx, trunk, subports)
+	return f.Trunked.AttachSubports(ctx, trunk, subports)
 }
 
 func (f *failing) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn.ID) error {
 	if err := f.away(); err != nil {
 		return err
 	}
-	return f.Provider.DetachSubports(ctx, trunk, ports)
+	return f.Trunked.DetachSubports(ctx, trunk, ports)
 }
 
 // on is a Kuryr of the machine, on an SDN that fails.
-func (v *vm) on(f *failing) *nested.Provider {
+func (v *vm) on(f *failing) *neutron.Nested {
 	v.Helper()
-	p, err := nested.New(f, nested.Config{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+	p, err := neutron.NewNested(f, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
 	must(v.T, err)
 	return p
 }
@@ -61,13 +61,13 @@ func (v *vm) spec(name string) sdn.PortSpec {
 }
 
 // A repeat of EnsurePorts that cannot attach the port leaves one that was attached before, on which a container runs, and takes back what it made itself.
-func TestEnsureFailing(t *testing.T) {
+func TestNestedEnsureFailing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
-		f := &failing{Provider: v.sdn}
+		f := &failing{Trunked: v.sdn}
 		p := v.on(f)
 		ports, err := p.EnsurePorts(v.Context(), []sdn.PortSpec{v.spec("a")})
 		must(v.T, err)
-		if v.mode == nested.Macvlan { // so that there is something to write: another has taken the pair away
+		if v.mode == neutron.NestedMacvlan { // so that there is something to write: another has taken the pair away
 			_, err := v.sdn.UpdatePort(v.Context(), v.own.ID, sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{others}})
 			must(v.T, err)
 		}
@@ -96,8 +96,8 @@ func TestEnsureFailing(t *testing.T) {
 }
 
 // A port that another process of the machine attached, one that has ended, is left too.
-func TestEnsureFailingAfterRestart(t *testing.T) {
-	v := newVM(t, t.TempDir(), nested.VLAN)
+func TestNestedEnsureFailingAfterRestart(t *testing.T) {
+	v := newVM(t, t.TempDir(), neutron.NestedVLAN)
 	ports, err := v.process().EnsurePorts(t.Context(), []sdn.PortSpec{v.spec("a")})
 	must(t, err)
 	if _, err := v.on(&failing{v.sdn, 1}).EnsurePorts(t.Context(), []sdn.PortSpec{v.spec("a")}); !sdn.IsUnavailable(err) {
@@ -110,10 +110,10 @@ func TestEnsureFailingAfterRestart(t *testing.T) {
 }
 
 // One port that cannot be taken off the machine's does not keep the others: it stays, they go, and the error tells which.
-func TestDeletePortsFailing(t *testing.T) {
+func TestNestedDeletePortsFailing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		for name, known := range map[string]bool{"known": true, "after a restart": false} {
-			f := &failing{Provider: v.sdn}
+			f := &failing{Trunked: v.sdn}
 			p := v.on(f)
 			made, err := p.EnsurePorts(v.Context(), []sdn.PortSpec{v.spec("a"), v.spec("b"), v.spec("c")})
 			must(v.T, err)

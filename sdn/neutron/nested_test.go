@@ -1,4 +1,4 @@
-package nested_test
+package neutron_test
 
 import (
 	"net"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
-	"github.com/kuryr/kuryr/sdn/nested"
-	"github.com/kuryr/kuryr/sdn/nested/trunktest"
+	"github.com/kuryr/kuryr/sdn/neutron"
+	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
 const vmHost = "vm.example"
@@ -24,13 +24,13 @@ var (
 // vm is a virtual machine of an SDN: its own port has a trunk, and pairs of its user's.
 type vm struct {
 	*testing.T
-	sdn  *trunktest.Provider
+	sdn  *neutrontest.Trunked
 	own  sdn.Port
-	mode nested.Mode
+	mode neutron.NestedMode
 }
 
 // newVM makes a virtual machine's port in the store of a folder, or finds it there.
-func newVM(t *testing.T, folder string, mode nested.Mode) *vm {
+func newVM(t *testing.T, folder string, mode neutron.NestedMode) *vm {
 	t.Helper()
 	store, err := local.Open(t.Context(), local.Options{Path: filepath.Join(folder, "store"), Host: vmHost, NoSync: true})
 	must(t, err)
@@ -44,15 +44,15 @@ func newVM(t *testing.T, folder string, mode nested.Mode) *vm {
 		must(t, err)
 		own = made[0]
 	}
-	trunk, err := trunktest.Open(store, own.ID, filepath.Join(folder, "trunk"))
+	trunk, err := neutrontest.OpenTrunk(store, own.ID, filepath.Join(folder, "trunk"))
 	must(t, err)
 	return &vm{t, trunk, own, mode}
 }
 
 // process is a Kuryr of the machine that has just started.
-func (v *vm) process() *nested.Provider {
+func (v *vm) process() *neutron.Nested {
 	v.Helper()
-	p, err := nested.New(v.sdn, nested.Config{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+	p, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
 	must(v.T, err)
 	return p
 }
@@ -65,7 +65,7 @@ func (v *vm) wantAttached(want int) {
 	trunk, err := v.sdn.Trunk(v.Context(), "trunk")
 	must(v.T, err)
 	carried, other := len(own.AllowedPairs)-1, len(trunk.Subports)
-	if v.mode == nested.VLAN {
+	if v.mode == neutron.NestedVLAN {
 		carried, other = other, carried
 	}
 	if carried != want || other != 0 || !slices.ContainsFunc(own.AllowedPairs, func(a sdn.AllowedPair) bool { return a.Prefix == others.Prefix }) {
@@ -101,7 +101,7 @@ func (v *vm) unbound(p sdn.Provider, port sdn.Port) sdn.Port {
 }
 
 func inBothModes(t *testing.T, test func(v *vm)) {
-	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		t.Run(string(mode), func(t *testing.T) { test(newVM(t, t.TempDir(), mode)) })
 	}
 }

@@ -1,4 +1,4 @@
-package nested_test
+package neutron_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
 // asked counts what a provider is asked of ports and trunks.
@@ -41,11 +41,11 @@ func byDevice(t *testing.T, p sdn.Provider, device string) (sdn.Port, bool) {
 	return port, found
 }
 
-// TestStopAsksNothing: the process that attached a port needs not ask for anything to take it off and delete it.
-func TestStopAsksNothing(t *testing.T) {
+// TestNestedStopAsksNothing: the process that attached a port needs not ask for anything to take it off and delete it.
+func TestNestedStopAsksNothing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		counted := &asked{Provider: v.sdn}
-		p, err := nested.New(counted, nested.Config{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+		p, err := neutron.NewNested(counted, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
 		must(v.T, err)
 		a := v.bound(p, v.parked(p, "a"), "device-a")
 		v.wantAttached(1)
@@ -66,9 +66,9 @@ func TestStopAsksNothing(t *testing.T) {
 	})
 }
 
-// TestOthersPairsStay: what others change of the machine's port between two of this process's changes is not lost, and what they take away is there again.
-func TestOthersPairsStay(t *testing.T) {
-	v := newVM(t, t.TempDir(), nested.Macvlan)
+// TestNestedOthersPairsStay: what others change of the machine's port between two of this process's changes is not lost, and what they take away is there again.
+func TestNestedOthersPairsStay(t *testing.T) {
+	v := newVM(t, t.TempDir(), neutron.NestedMacvlan)
 	p := v.process()
 	a := v.bound(p, v.parked(p, "a"), "device-a")
 	theirs := func(change func(has []sdn.AllowedPair) []sdn.AllowedPair) {
@@ -92,10 +92,10 @@ func TestOthersPairsStay(t *testing.T) {
 	v.wantAttached(0)
 }
 
-// TestMaskedPairs checks that a pair with host bits is the one that an older Kuryr wrote
+// TestNestedMaskedPairs checks that a pair with host bits is the one that an older Kuryr wrote
 // masked: it is not added a second time, and is dropped with its port.
-func TestMaskedPairs(t *testing.T) {
-	v := newVM(t, t.TempDir(), nested.Macvlan)
+func TestNestedMaskedPairs(t *testing.T) {
+	v := newVM(t, t.TempDir(), neutron.NestedMacvlan)
 	p := v.process()
 	a := v.parked(p, "a")
 	sent := []sdn.AllowedPair{{Prefix: netip.MustParsePrefix("10.61.0.7/24")}}
@@ -120,13 +120,13 @@ func TestMaskedPairs(t *testing.T) {
 	v.wantAttached(0)
 }
 
-// TestPortGoneBehind: a port that another deleted is found for as long as nobody has looked, and not after that.
-func TestPortGoneBehind(t *testing.T) {
+// TestNestedPortGoneBehind: a port that another deleted is found for as long as nobody has looked, and not after that.
+func TestNestedPortGoneBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		p := v.process()
 		behind := func(device string) sdn.Port {
 			port := v.bound(p, v.parked(p, device), device)
-			if v.mode == nested.VLAN {
+			if v.mode == neutron.NestedVLAN {
 				must(v.T, v.sdn.DetachSubports(v.Context(), "trunk", []sdn.ID{port.ID}))
 			}
 			must(v.T, v.sdn.DeletePorts(v.Context(), []sdn.ID{port.ID}))
@@ -161,11 +161,11 @@ func TestPortGoneBehind(t *testing.T) {
 	})
 }
 
-// TestChangedBehind: what was read of a port meanwhile is what is known of it, and where others change ports it is always asked for.
-func TestChangedBehind(t *testing.T) {
+// TestNestedChangedBehind: what was read of a port meanwhile is what is known of it, and where others change ports it is always asked for.
+func TestNestedChangedBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		p := v.process()
-		uncached, err := nested.New(v.sdn, nested.Config{Mode: v.mode, Host: vmHost, Uncached: true, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+		uncached, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, Uncached: true, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
 		must(v.T, err)
 		port := v.bound(p, v.parked(p, "a"), "device-a")
 		port = v.bound(uncached, port, "device-a")
@@ -191,10 +191,10 @@ func TestChangedBehind(t *testing.T) {
 	})
 }
 
-// TestUnboundInAnotherProcess: a port that was unbound and not deleted is bound again, or deleted, by whatever process of the machine.
-func TestUnboundInAnotherProcess(t *testing.T) {
+// TestNestedUnboundInAnotherProcess: a port that was unbound and not deleted is bound again, or deleted, by whatever process of the machine.
+func TestNestedUnboundInAnotherProcess(t *testing.T) {
 	inBothModes(t, func(v *vm) {
-		for _, p := range []*nested.Provider{v.process(), nil} {
+		for _, p := range []*neutron.Nested{v.process(), nil} {
 			first := v.process()
 			if p == nil {
 				p = first // the same

@@ -1,4 +1,4 @@
-package nested_test
+package neutron_test
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
 	"github.com/kuryr/kuryr/sdn/neutron"
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
@@ -74,13 +73,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestOnNeutron: what a container's start and stop ask of a Neutron, in both modes.
-func TestOnNeutron(t *testing.T) {
+// TestNestedOnNeutron: what a container's start and stop ask of a Neutron, in both modes.
+func TestNestedOnNeutron(t *testing.T) {
 	inner, _, own, trunk := onNeutron(t)
-	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			const host = "vm.example"
-			p, err := nested.New(inner, nested.Config{Mode: mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			p, err := neutron.NewNested(inner, neutron.NestedConfig{Mode: mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
 			must(t, err)
 			ctx := t.Context()
 			attached := func() int {
@@ -91,7 +90,7 @@ func TestOnNeutron(t *testing.T) {
 				if !slices.ContainsFunc(now.AllowedPairs, func(a sdn.AllowedPair) bool { return a.Prefix.String() == "10.77.0.200/32" }) {
 					t.Errorf("what its user let the machine send as is lost: %v", now.AllowedPairs)
 				}
-				if mode == nested.VLAN {
+				if mode == neutron.NestedVLAN {
 					return len(on.Subports)
 				}
 				for _, a := range now.AllowedPairs {
@@ -104,7 +103,7 @@ func TestOnNeutron(t *testing.T) {
 			whole := func(what string, port sdn.Port, device string) {
 				t.Helper()
 				if port.Host != host || port.VIF.Type != string(mode) || port.DeviceID != device || port.DeviceOwner != sdn.OwnerContainer ||
-					(port.VIF.Details[sdn.DetailVLAN] != "") != (mode == nested.VLAN) {
+					(port.VIF.Details[sdn.DetailVLAN] != "") != (mode == neutron.NestedVLAN) {
 					t.Errorf("%s: the port is %+v", what, port)
 				}
 			}
@@ -117,7 +116,7 @@ func TestOnNeutron(t *testing.T) {
 				ports, err := p.EnsurePorts(ctx, []sdn.PortSpec{spec})
 				must(t, err)
 				whole("made", ports[0], "endpoint-a")
-				if bare := ports[0].VNICType == sdn.VNICBaremetal; bare != (mode == nested.Macvlan) {
+				if bare := ports[0].VNICType == sdn.VNICBaremetal; bare != (mode == neutron.NestedMacvlan) {
 					t.Errorf("the VNIC type is %q", ports[0].VNICType)
 				}
 				if made.ID != "" && (ports[0].ID != made.ID || ports[0].VIF.Details[sdn.DetailVLAN] != made.VIF.Details[sdn.DetailVLAN]) {
@@ -174,23 +173,23 @@ func TestOnNeutron(t *testing.T) {
 	}
 }
 
-// TestProcessesOnNeutron: two processes that know the machine's port and trunk change them, and neither loses what the other did. Subports they change at the
+// TestNestedProcessesOnNeutron: two processes that know the machine's port and trunk change them, and neither loses what the other did. Subports they change at the
 // same time, pairs one after the other: Neutron checks a port's revision before it reads its pairs, so of two changes at the same moment one may be lost.
-func TestProcessesOnNeutron(t *testing.T) {
+func TestNestedProcessesOnNeutron(t *testing.T) {
 	inner, proxy, own, trunk := onNeutron(t)
 	const processes, ports = 2, 2
-	for _, mode := range []nested.Mode{nested.Macvlan, nested.VLAN} {
+	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			ctx := t.Context()
 			var made [processes][]sdn.Port
 			var all sync.WaitGroup
 			each := all.Go
-			if mode == nested.Macvlan {
+			if mode == neutron.NestedMacvlan {
 				each = func(f func()) { f() }
 			}
-			var by [processes]*nested.Provider
+			var by [processes]*neutron.Nested
 			for i := range by {
-				p, err := nested.New(openNeutron(t, proxy, inner.Installation()), nested.Config{Mode: mode, Host: "vm.example", MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+				p, err := neutron.NewNested(openNeutron(t, proxy, inner.Installation()), neutron.NestedConfig{Mode: mode, Host: "vm.example", MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
 				must(t, err)
 				by[i] = p
 			}
@@ -199,7 +198,7 @@ func TestProcessesOnNeutron(t *testing.T) {
 				must(t, err)
 				on, err := inner.Trunk(ctx, trunk)
 				must(t, err)
-				if mode == nested.VLAN {
+				if mode == neutron.NestedVLAN {
 					return len(on.Subports)
 				}
 				return (len(now.AllowedPairs) - 1) / 2 // of each family
@@ -240,17 +239,17 @@ func TestProcessesOnNeutron(t *testing.T) {
 // aged is a Neutron whose provider is another one by and by, which has nothing in its caches: those last for half a minute, and containers live longer.
 type aged struct{ sdn.Provider }
 
-// TestCallsOnNeutron: what Docker's calls for a container's start and stop ask of this package costs few requests of Neutron. docs/neutron.md tells what each is for.
-func TestCallsOnNeutron(t *testing.T) {
+// TestNestedCallsOnNeutron: what Docker's calls for a container's start and stop ask of this package costs few requests of Neutron. docs/neutron.md tells what each is for.
+func TestNestedCallsOnNeutron(t *testing.T) {
 	inner, proxy, own, _ := onNeutron(t)
 	for _, c := range []struct {
-		mode        nested.Mode
+		mode        neutron.NestedMode
 		start, stop int
-	}{{nested.Macvlan, 4, 3}, {nested.VLAN, 5, 3}} {
+	}{{neutron.NestedMacvlan, 4, 3}, {neutron.NestedVLAN, 5, 3}} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			const host = "vm.example"
 			now := &aged{inner}
-			p, err := nested.New(now, nested.Config{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			p, err := neutron.NewNested(now, neutron.NestedConfig{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
 			must(t, err)
 			ctx := t.Context()
 			for round := range 2 { // the first finds the machine's own port, and its trunk
@@ -276,7 +275,7 @@ func TestCallsOnNeutron(t *testing.T) {
 				}
 				proxy.Reset()
 				port, found, err := sdn.First(p.FindPorts(ctx, sdn.PortQuery{Devices: []string{device}}))
-				if must(t, err); !found || port.Host != host || (port.VIF.Details[sdn.DetailVLAN] != "") != (c.mode == nested.VLAN) {
+				if must(t, err); !found || port.Host != host || (port.VIF.Details[sdn.DetailVLAN] != "") != (c.mode == neutron.NestedVLAN) {
 					t.Fatalf("the port of the device is %+v", port)
 				}
 				free, err := p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}, Host: &none, DeviceID: &none})

@@ -1,6 +1,4 @@
-// Package trunktest gives a provider without trunks one, with what Neutron does to a port
-// that becomes a subport. It must not be imported by anything but tests.
-package trunktest
+package neutrontest
 
 import (
 	"context"
@@ -15,8 +13,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Provider is a provider with one trunk.
-type Provider struct {
+// Trunked is a provider with one trunk, and with what Neutron does to a port that becomes a subport.
+type Trunked struct {
 	sdn.Provider
 
 	mu    sync.Mutex
@@ -25,14 +23,15 @@ type Provider struct {
 	path  string
 }
 
-// New gives p a trunk on a port.
-func New(p sdn.Provider, parent sdn.ID) *Provider {
-	return &Provider{Provider: p, trunk: sdn.Trunk{Meta: sdn.Meta{ID: "trunk"}, Parent: parent}, next: 100}
+// WithTrunk returns p with a trunk on a port.
+func WithTrunk(p sdn.Provider, parent sdn.ID) *Trunked {
+	trunk := sdn.Trunk{Meta: sdn.Meta{ID: "trunk"}, Parent: parent}
+	return &Trunked{Provider: p, trunk: trunk, next: 100}
 }
 
-// Open gives p a trunk whose subports are kept in a file, for a process after this one.
-func Open(p sdn.Provider, parent sdn.ID, path string) (*Provider, error) {
-	t := New(p, parent)
+// OpenTrunk is WithTrunk with subports that are kept in a file, for a process after this one.
+func OpenTrunk(p sdn.Provider, parent sdn.ID, path string) (*Trunked, error) {
+	t := WithTrunk(p, parent)
 	t.path = path
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,8 +44,8 @@ func Open(p sdn.Provider, parent sdn.ID, path string) (*Provider, error) {
 	return t, err
 }
 
-// keep writes the subports down, where they are to be kept.
-func (p *Provider) keep() error {
+// keep writes the subports to the file, if there is one.
+func (p *Trunked) keep() error {
 	if p.path == "" {
 		return nil
 	}
@@ -58,7 +57,7 @@ func (p *Provider) keep() error {
 }
 
 // EnsurePorts takes the VNIC type that says that no agent plugs a port.
-func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
+func (p *Trunked) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
 	plain := slices.Clone(specs)
 	for i := range plain {
 		if plain[i].VNICType == sdn.VNICBaremetal {
@@ -69,7 +68,7 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 }
 
 // Trunk gives the trunk.
-func (p *Provider) Trunk(_ context.Context, id sdn.ID) (sdn.Trunk, error) {
+func (p *Trunked) Trunk(_ context.Context, id sdn.ID) (sdn.Trunk, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if id != p.trunk.ID {
@@ -81,7 +80,7 @@ func (p *Provider) Trunk(_ context.Context, id sdn.ID) (sdn.Trunk, error) {
 }
 
 // FindTrunks finds the trunk by its parent.
-func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
+func (p *Trunked) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
 	return func(yield func(sdn.Trunk, error) bool) {
 		if t, err := p.Trunk(ctx, "trunk"); q.Matches(t) {
 			yield(t, err)
@@ -90,7 +89,7 @@ func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[s
 }
 
 // AttachSubports attaches ports without a device, and writes into their device owner.
-func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
+func (p *Trunked) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if trunk != p.trunk.ID {
@@ -120,12 +119,12 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 	return all, p.keep()
 }
 
-func (p *Provider) at(port sdn.ID) int {
+func (p *Trunked) at(port sdn.ID) int {
 	return slices.IndexFunc(p.trunk.Subports, func(s sdn.Subport) bool { return s.Port == port })
 }
 
 // DetachSubports detaches ports, and blanks their device owner.
-func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn.ID) error {
+func (p *Trunked) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn.ID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range ports {
@@ -143,7 +142,7 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn
 }
 
 // DeletePort refuses a subport.
-func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
+func (p *Trunked) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
 	if err := p.free(id); err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) 
 }
 
 // DeletePorts refuses subports.
-func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
+func (p *Trunked) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 	for _, id := range ids {
 		if err := p.free(id); err != nil {
 			return err
@@ -160,7 +159,7 @@ func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 	return p.Provider.DeletePorts(ctx, ids)
 }
 
-func (p *Provider) free(id sdn.ID) error {
+func (p *Trunked) free(id sdn.ID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at(id) >= 0 {

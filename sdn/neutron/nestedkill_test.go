@@ -1,6 +1,6 @@
 //go:build failpoints
 
-package nested_test
+package neutron_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/nested"
+	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
 // The environment of a child that does what it is told until it is killed: the folder of its SDN, its mode, and what it does.
@@ -22,17 +22,17 @@ const killFolder, killMode, killOp = "KURYR_TEST_FOLDER", "KURYR_TEST_MODE", "KU
 // killed are the failpoints by what leads to them. Each operation begins with a parked port, "lock" and "bound" with one that is attached.
 var killed = []struct {
 	op, at string
-	modes  []nested.Mode
+	modes  []neutron.NestedMode
 }{
-	{"make", "nested.ensureports.made", []nested.Mode{nested.Macvlan, nested.VLAN}},
-	{"make", "nested.join.attached", []nested.Mode{nested.VLAN}},
-	{"bind", "nested.bind.tagged", []nested.Mode{nested.Macvlan, nested.VLAN}},
-	{"bind", "nested.join.attached", []nested.Mode{nested.VLAN}},
-	{"move", "nested.hush.left", []nested.Mode{nested.Macvlan}},
-	{"move", "nested.updateport.changed", []nested.Mode{nested.Macvlan}},
-	{"unbind", "nested.unbind.left", []nested.Mode{nested.Macvlan, nested.VLAN}},
-	{"delete", "nested.delete.left", []nested.Mode{nested.Macvlan, nested.VLAN}},
-	{"deleteports", "nested.delete.left", []nested.Mode{nested.Macvlan, nested.VLAN}},
+	{"make", "nested.ensureports.made", []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN}},
+	{"make", "nested.join.attached", []neutron.NestedMode{neutron.NestedVLAN}},
+	{"bind", "nested.bind.tagged", []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN}},
+	{"bind", "nested.join.attached", []neutron.NestedMode{neutron.NestedVLAN}},
+	{"move", "nested.hush.left", []neutron.NestedMode{neutron.NestedMacvlan}},
+	{"move", "nested.updateport.changed", []neutron.NestedMode{neutron.NestedMacvlan}},
+	{"unbind", "nested.unbind.left", []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN}},
+	{"delete", "nested.delete.left", []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN}},
+	{"deleteports", "nested.delete.left", []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN}},
 }
 
 // begin brings a port to where an operation begins.
@@ -70,18 +70,18 @@ func (v *vm) do(p sdn.Provider, op string, port sdn.Port) {
 	must(v.T, err)
 }
 
-// TestKilledChild is not a test of its own: it is the process that TestKilled kills.
+// TestKilledChild is not a test of its own: it is the process that TestNestedKilled kills.
 func TestKilledChild(t *testing.T) {
 	if os.Getenv(killOp) == "" {
-		t.Skip("it is started by TestKilled")
+		t.Skip("it is started by TestNestedKilled")
 	}
-	v := newVM(t, os.Getenv(killFolder), nested.Mode(os.Getenv(killMode)))
+	v := newVM(t, os.Getenv(killFolder), neutron.NestedMode(os.Getenv(killMode)))
 	p := v.process()
 	v.do(p, os.Getenv(killOp), v.begin(p, os.Getenv(killOp)))
 }
 
-// TestKilled kills a process of the machine at every failpoint. The next one does the same to its end, or takes the port away; nothing stays attached.
-func TestKilled(t *testing.T) {
+// TestNestedKilled kills a process of the machine at every failpoint. The next one does the same to its end, or takes the port away; nothing stays attached.
+func TestNestedKilled(t *testing.T) {
 	for _, k := range killed {
 		for _, mode := range k.modes {
 			for _, again := range []bool{true, false} {
@@ -100,7 +100,7 @@ func TestKilled(t *testing.T) {
 }
 
 // kill has another process do something, which is killed at a failpoint.
-func kill(t *testing.T, at, op string, mode nested.Mode, folder string) {
+func kill(t *testing.T, at, op string, mode neutron.NestedMode, folder string) {
 	t.Helper()
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledChild$")
@@ -125,7 +125,7 @@ func (v *vm) recover(op string, again bool) {
 		v.do(p, op, left[0])
 		want := map[string]int{"make": 1, "bind": 1, "move": 1}[op]
 		v.wantAttached(want)
-		if port, ok := byDevice(v.T, p, "device-a"); ok != (want == 1) || ok && (port.Host != vmHost || (port.VIF.Details[sdn.DetailVLAN] != "") != (v.mode == nested.VLAN)) {
+		if port, ok := byDevice(v.T, p, "device-a"); ok != (want == 1) || ok && (port.Host != vmHost || (port.VIF.Details[sdn.DetailVLAN] != "") != (v.mode == neutron.NestedVLAN)) {
 			v.Errorf("the port of the device is %+v", port)
 		}
 	}
