@@ -77,10 +77,8 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 	if w, err = p.applyAddresses(ctx, w, want); err != nil {
 		return none, err
 	}
-	if w, err = tagged(ctx, p, addressGroups, w, spec.Tags); err != nil {
-		return none, err
-	}
-	return w.decode(p.owner), nil
+	w, err = tagged(ctx, p, addressGroups, w, spec.Tags)
+	return decoded(p.owner, w, err)
 }
 
 // applyAddresses makes a group's addresses the wanted ones: those that lack are added before others go. Neutron refuses a whole request for one that
@@ -139,31 +137,21 @@ func (p *Provider) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGrou
 		return sdn.AddressGroup{}, err
 	}
 	w, err := addressGroups.read(ctx, p.client, id)
-	if err != nil {
-		return sdn.AddressGroup{}, err
-	}
-	return w.decode(p.owner), nil
+	return decoded(p.owner, w, err)
 }
 
-// FindAddressGroups streams address groups. Some Neutrons have no tags of them to filter by: those are compared here.
-func (p *Provider) FindAddressGroups(ctx context.Context, q sdn.AddressGroupQuery) iter.Seq2[sdn.AddressGroup, error] {
+// FindAddressGroups streams address groups. Some Neutrons have no filter by their tags: tags are
+// compared here.
+func (p *Provider) FindAddressGroups(
+	ctx context.Context, q sdn.AddressGroupQuery,
+) iter.Seq2[sdn.AddressGroup, error] {
+	if err := p.needAddressGroups(ctx); err != nil {
+		return failed[sdn.AddressGroup](err)
+	}
 	filter := p.query(q.Match)
 	filter.Del("tags")
-	return func(yield func(sdn.AddressGroup, error) bool) {
-		if err := p.needAddressGroups(ctx); err != nil {
-			yield(sdn.AddressGroup{}, err)
-			return
-		}
-		for w, err := range addressGroups.find(ctx, p.client, filter) {
-			if err != nil {
-				yield(sdn.AddressGroup{}, err)
-				return
-			}
-			if g := w.decode(p.owner); q.Matches(g.Meta) && !yield(g, nil) {
-				return
-			}
-		}
-	}
+	matches := func(g sdn.AddressGroup) bool { return q.Matches(g.Meta) }
+	return matching(ctx, p, addressGroups, filter, matches, nil)
 }
 
 // DeleteAddressGroup deletes an address group.

@@ -126,7 +126,7 @@ func (p *Provider) attachAt(ctx context.Context, router sdn.ID, s sdn.Subnet, ad
 			}
 		}
 		base := sdn.Base{Key: p.legKey(router, s.ID), Project: r.Project}
-		port, made, err := ensure(ctx, p, legPorts, base, false, func(ctx context.Context) (*legWire, error) {
+		port, made, err := ensure(ctx, p, legPorts, base, before, func(ctx context.Context) (*legWire, error) {
 			body := p.body(base)
 			body["network_id"] = s.Network
 			body["fixed_ips"] = []fixedIP{want}

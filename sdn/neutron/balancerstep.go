@@ -83,20 +83,16 @@ func (m balancerMaker) nextOfItself(w *balancerWire) *step {
 	if text := first(m.spec.Key.String(), m.spec.Description); text != "" && text != w.Description {
 		body["description"] = text
 	}
-	if m.spec.Tags != nil && !slices.Equal(valid.TagSet(m.spec.Tags), w.tags()) {
+	if m.spec.Tags != nil && !sameSet(m.spec.Tags, w.Tags) {
 		body["tags"] = append([]string{}, valid.TagSet(m.spec.Tags)...)
 	}
-	if m.spec.Groups != nil && m.can.Groups && !sameIDs(m.spec.Groups, w.Groups) {
+	if m.spec.Groups != nil && m.can.Groups && !sameSet(m.spec.Groups, w.Groups) {
 		body["vip_sg_ids"] = append([]sdn.ID{}, m.spec.Groups...)
 	}
 	if len(body) == 0 {
 		return nil
 	}
 	return put(balancers.at(sdn.ID(w.ID)), "loadbalancer", "its own attributes are being changed", body)
-}
-
-func sameIDs(a, b []sdn.ID) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // mine tells whether a listener is meant by the value: those of another's Key never are, those of no Key are where the whole load balancer is.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -289,6 +288,3 @@ func (l *listenerWire) key() sdn.Key {
 	key, _ := sdn.ParseKey(l.Description)
 	return key
 }
-
-// tags are an object's tags in the order of the contract.
-func (m *octaviaMeta) tags() []string { return valid.TagSet(m.Tags) }

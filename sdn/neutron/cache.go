@@ -43,7 +43,7 @@ type cache[T any] struct {
 	most    int           // objects
 	about   func(T) about
 	mayGive func(T) bool // nil: all
-	clone   func(T) T    // of what goes in and out; nil if objects are not written to
+	clone   func(T) T    // of what goes in and out; nil if objects are never changed
 	seen    func(T)      // gets what was read, without a lock; may be nil
 
 	mu      sync.Mutex
@@ -387,11 +387,11 @@ func cached[W wire](
 	return w, err
 }
 
-// finding streams what Neutron's filter finds and matches accepts. If m names objects by id or by
-// Key and all are in the cache, they come from there.
-func finding[W wire, T any](
+// matchingCached is matching of a noun with a cache. If m names objects by id or by Key and all are in the
+// cache, they come from there.
+func matchingCached[W decoder[T], T any](
 	ctx context.Context, p *Provider, c *cache[W], k collection[W], filter url.Values, m sdn.Match,
-	decode func(W) T, matches func(T) bool,
+	matches func(T) bool,
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		ids := m.IDs
@@ -401,24 +401,13 @@ func finding[W wire, T any](
 		if all, ok := c.named(ids); ok && ctx.Err() == nil {
 			for _, w := range all {
 				renew(p, c, k, sdn.ID(w.common().ID))
-				if t := decode(w); matches(t) && !yield(t, nil) {
+				if t := w.decode(p.owner); matches(t) && !yield(t, nil) {
 					return
 				}
 			}
 			return
 		}
-		read := c.reading()
-		for w, err := range k.find(ctx, p.client, filter) {
-			if err != nil {
-				var none T
-				yield(none, err)
-				return
-			}
-			read(w)
-			if t := decode(w); matches(t) && !yield(t, nil) {
-				return
-			}
-		}
+		matching(ctx, p, k, filter, matches, c.reading())(yield)
 	}
 }
 
@@ -447,8 +436,16 @@ func newCaches(c Config, o *owner, now func() time.Time) *caches {
 		trunks:    newCache(now, ageless, maxObjects, ofWire[*trunkWire](o)),
 		balancers: newCache(now, ageless, maxObjects, balancerState.about),
 	}
+	all.networks.clone, all.subnets.clone = shallow[networkWire], shallow[subnetWire]
+	all.pools.clone = shallow[subnetPoolWire]
 	all.subnets.seen = all.networkLacks
 	return all
+}
+
+// shallow returns a copy whose tags can be replaced.
+func shallow[T any](w *T) *T {
+	other := *w
+	return &other
 }
 
 // networkLacks drops a network that was read before it got the subnet.

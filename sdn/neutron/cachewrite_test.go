@@ -10,7 +10,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// What the cache has given is not written, by whatever finishes an object that is there: others read it.
+// What the cache has given to others is not written by what finishes an object that exists.
 func TestCacheIsNotWritten(t *testing.T) {
 	t.Parallel()
 	d := newDouble()
@@ -30,15 +30,20 @@ func TestCacheIsNotWritten(t *testing.T) {
 	n, _ := p.cache.networks.get("n")
 	s, _ := p.cache.subnets.get("s")
 	held, _ := p.cache.pools.get("p")
-	if _, err := p.finishNetwork(t.Context(), n, sdn.NetworkSpec{Base: sdn.Base{Key: testKey("n"), Tags: []string{"new"}}}); err != nil {
+	tags := []string{"new"}
+	network, _ := p.cache.networks.get("n")
+	spec := sdn.NetworkSpec{Base: sdn.Base{Key: testKey("n"), Tags: tags}}
+	if _, err := p.finishNetwork(t.Context(), network, spec); err != nil {
 		t.Fatal(err)
 	}
-	out := []*subnetWire{s}
-	if err := p.tagSubnets(t.Context(), []sdn.SubnetSpec{{Base: sdn.Base{Key: testKey("s"), Tags: []string{"new"}}}}, out); err != nil {
+	subnet, _ := p.cache.subnets.get("s")
+	out := []*subnetWire{subnet}
+	specs := []sdn.SubnetSpec{{Base: sdn.Base{Key: testKey("s"), Tags: tags}}}
+	if err := p.tagSubnets(t.Context(), specs, out); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := p.tagSubnetPool(t.Context(), held, sdn.SubnetPoolSpec{Base: sdn.Base{Key: testKey("p"), Tags: []string{"new"}}})
-	if err != nil {
+	pool, _ := p.cache.pools.get("p")
+	if _, err := writeTags(t.Context(), p, p.cache.pools, subnetPools, pool, tags); err != nil {
 		t.Fatal(err)
 	}
 	for noun, tags := range map[string][]string{"network": n.Tags, "subnet": s.Tags, "subnet pool": held.Tags} {

@@ -51,6 +51,37 @@ func (k collection[W]) find(ctx context.Context, c *client, q url.Values) iter.S
 	return list[W](ctx, c, k.path, q)
 }
 
+// matching streams the sdn forms of what a filter finds and matches accepts. seen, if not nil, gets each
+// object that was read.
+func matching[W decoder[T], T any](
+	ctx context.Context, p *Provider, k collection[W], filter url.Values,
+	matches func(T) bool, seen func(W),
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for w, err := range k.find(ctx, p.client, filter) {
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			if seen != nil {
+				seen(w)
+			}
+			if t := w.decode(p.owner); matches(t) && !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// failed streams an error.
+func failed[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}
+
 // byKey gives the objects that carry the base's Key in its project, the oldest first:
 // Neutron ensures no uniqueness, so two objects may have one Key for a moment. Objects of
 // other projects do not count, whatever their description is.
@@ -130,7 +161,7 @@ func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []str
 	}
 	var err error
 	alone := k.oneUser && len(have) == len(removed) // nothing of another's stays on it
-	if alone || p.mine(m) || slices.ContainsFunc(append(slices.Clone(added), removed...), func(tag string) bool { return strings.Contains(tag, "/") }) {
+	if alone || p.mine(m) || slices.ContainsFunc(slices.Concat(added, removed), hasSlash) {
 		err = p.client.typed(attributestags.ReplaceAll(ctx, p.client.api(), k.path[1:],
 			url.PathEscape(m.ID), attributestags.ReplaceAllOpts{Tags: set}).Err)
 	} else {
@@ -142,6 +173,9 @@ func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []str
 	m.Tags = set
 	return nil
 }
+
+// hasSlash reports whether a tag cannot be part of a path: it is written in a set.
+func hasSlash(tag string) bool { return strings.Contains(tag, "/") }
 
 // tagError names the tag that is too long for an older Neutron, where one of those that it refused is.
 func tagError(noun string, err error, tags []string) error {
@@ -184,7 +218,7 @@ func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, a
 
 // retag is setTags that gives the object as it is then, with its revision.
 func (k collection[W]) retag(ctx context.Context, p *Provider, w W, tags []string) (W, error) {
-	if slices.Equal(valid.TagSet(tags), valid.TagSet(w.common().Tags)) {
+	if sameSet(tags, w.common().Tags) {
 		return w, nil
 	}
 	if err := k.setTags(ctx, p, w, tags); err != nil {

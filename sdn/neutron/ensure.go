@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -21,20 +20,39 @@ func lockKey[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.
 	return p.locks.lock(ctx, k.path+" "+key.String())
 }
 
+// A search says when an Ensure looks for an object with its Key.
+type search int
+
+const (
+	around search = iota // also after making: of two that were made concurrently the younger goes
+	before               // Neutron itself refuses a second object
+	never                // the caller knows that nothing has the Key
+)
+
+// ofNew is the search for an object that the caller says is New, or not.
+func ofNew(isNew bool) search {
+	if isNew {
+		return never
+	}
+	return around
+}
+
 // ensure gives the object with the Key that the base has, in its project, and whether
 // make made it just now. It looks before it makes, looks again where the answer to make
 // was lost or it was refused because the thing is there or Neutron is busy, and never
 // makes twice without a look in between. Within this process calls for one key come one
 // after another. With the zero key it only makes.
 //
-// With twins it also looks after making, for another process may have made the same at the same time: the younger of two is taken back. Where
-// Neutron itself keeps a second from being made (a port with its MAC or address given), leave twins false and save the look.
+// look says how it searches for objects of other processes.
 //
 // What ensure gives is what there is, which may be half made or different from what is asked: adopt and finish it.
 func ensure[W wire](
-	ctx context.Context, p *Provider, k collection[W], b sdn.Base, twins bool,
+	ctx context.Context, p *Provider, k collection[W], b sdn.Base, look search,
 	make func(context.Context) (W, error),
 ) (w W, made bool, err error) {
+	if look == never {
+		return makeOnce(ctx, p, k, b, make)
+	}
 	unlock, err := lockKey(ctx, p, k, b.Key)
 	if err != nil {
 		return w, false, err
@@ -42,7 +60,7 @@ func ensure[W wire](
 	defer unlock()
 	for n := 1; ; n++ {
 		w, made, err = findOrMake(ctx, p, k, b, make)
-		if err != nil || !made || !twins || b.Key.IsZero() {
+		if err != nil || !made || look == before || b.Key.IsZero() {
 			return w, made, err
 		}
 		now, ours, err := settle(ctx, p, k, b, w)
@@ -179,7 +197,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 			}
 			return none, err
 		}
-		if change.Tags == nil || slices.Equal(valid.TagSet(*change.Tags), valid.TagSet(w.common().Tags)) {
+		if change.Tags == nil || sameSet(*change.Tags, w.common().Tags) {
 			return w, nil
 		}
 		if err := k.setTags(ctx, p, w, *change.Tags); err != nil {
@@ -219,32 +237,54 @@ func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, 
 	return nil
 }
 
-// retag is patch for a change of tags alone of an object that is in the cache, by requests that cannot lose what another process does to other tags: of one
-// that is ours one request for one tag, of another's as many as there are tags. The condition is checked against the cache, for Neutron cannot make a change of
-// tags conditional. It tells whether it was such a change; with gives a copy of an object with other tags. The revision that it gives is what Neutron counts to by
-// a tag each: a condition on the one before is stale here too, and where Neutron counted otherwise so is one on that.
-func retag[W wire](ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch, with func(W, []string) W) (w W, done bool, err error) {
-	known, ok := c.get(id)
-	if !ok || change.Tags == nil || change.Key != nil || change.Name != nil || change.Description != nil ||
-		change.IfRevision != 0 && int64(known.common().Revision) != change.IfRevision || !p.extensions.hasTags() {
+// patchCached is patch, or write, of a noun with a cache. onlyTags says that nothing but what every
+// Patch has is to change.
+func patchCached[W wire](
+	ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch,
+	onlyTags bool, write func() (W, error),
+) (W, error) {
+	if onlyTags {
+		if w, done, err := changeTags(ctx, p, c, k, id, change); done || err != nil {
+			return w, err
+		}
+	}
+	return c.changing(id, write)
+}
+
+// changeTags is patch of the tags of an object in the cache, without a read. Its requests cannot lose
+// what another process does to other tags: one for a tag of our own object, one for each tag of
+// another's. Neutron cannot make a change of tags conditional, so the revision is compared with the
+// cache. done is false for any other change.
+//
+// The revision in w is what Neutron counts to by a tag each. A condition on the one before is stale
+// here too. If Neutron counted otherwise, so is a condition on this one.
+func changeTags[W wire](
+	ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch,
+) (w W, done bool, err error) {
+	w, ok := c.get(id)
+	if !ok || change.Tags == nil || !p.extensions.hasTags() ||
+		change.Key != nil || change.Name != nil || change.Description != nil {
+		return w, false, nil
+	}
+	m := w.common()
+	if change.IfRevision != 0 && int64(m.Revision) != change.IfRevision {
 		return w, false, nil
 	}
 	if err := valid.Tags(k.title, *change.Tags); err != nil {
 		return w, false, err
 	}
-	have, want := valid.TagSet(known.common().Tags), valid.TagSet(*change.Tags)
-	added, removed := without(want, have), without(have, want)
-	all := append(slices.Clone(added), removed...)
-	if len(all) == 0 || len(all) > 1 && p.mine(known.common()) || slices.ContainsFunc(all, func(tag string) bool { return strings.Contains(tag, "/") }) {
+	want := valid.TagSet(*change.Tags)
+	added, removed := without(want, m.Tags), without(m.Tags, want)
+	all := slices.Concat(added, removed)
+	if len(all) == 0 || len(all) > 1 && p.mine(m) || slices.ContainsFunc(all, hasSlash) {
 		return w, false, nil
 	}
 	w, err = c.changing(id, func() (W, error) {
-		w := with(known, want)
-		w.common().Revision += revision(len(all))
 		missing, err := k.changeTags(ctx, p, id, added, removed)
 		if missing && err == nil {
 			err = errTagMissing
 		}
+		m.Tags, m.Revision = want, m.Revision+revision(len(all))
 		return w, err
 	})
 	if errors.Is(err, errTagMissing) {
@@ -264,7 +304,7 @@ func applied[W wire](
 	if id != "" {
 		w, err = k.read(ctx, p.client, id)
 	} else {
-		w, made, err = ensure(ctx, p, k, b, true, create)
+		w, made, err = ensure(ctx, p, k, b, around, create)
 	}
 	if err != nil || made {
 		return w, made, err
@@ -321,10 +361,19 @@ func tagged[W wire](
 	return k.retag(ctx, p, w, tags)
 }
 
-// errTagMissing tells retag that a tag was not there to be removed.
-var errTagMissing = errors.New("the tag is not there")
-
-// without is what of a list is not in another.
-func without(list, other []string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
+// writeTags writes the tags that a spec has of an object that may be in the cache. The cache drops it: a
+// concurrent read may lack them.
+func writeTags[W wire](
+	ctx context.Context, p *Provider, c *cache[W], k collection[W], w W, tags []string,
+) (written bool, err error) {
+	if tags == nil || sameSet(tags, w.common().Tags) {
+		return false, nil
+	}
+	id := sdn.ID(w.common().ID)
+	c.drop(id)
+	defer c.drop(id)
+	return true, k.setTags(ctx, p, w, tags)
 }
+
+// errTagMissing tells changeTags that a tag was not there to be removed.
+var errTagMissing = errors.New("the tag is not there")

@@ -95,7 +95,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 	if err := p.checkFloatingIP(spec); err != nil {
 		return sdn.FloatingIP{}, err
 	}
-	w, made, err := ensure(ctx, p, floatingIPs, spec.Base, true, func(ctx context.Context) (*floatingIPWire, error) {
+	w, made, err := ensure(ctx, p, floatingIPs, spec.Base, around, func(ctx context.Context) (*floatingIPWire, error) {
 		if spec.Network == "" {
 			return nil, sdn.Invalid("floating IP", "network", "is missing")
 		}
@@ -120,18 +120,12 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 			return sdn.FloatingIP{}, err
 		}
 	}
-	var name *string
-	if spec.Name != "" {
-		name = &spec.Name
-	}
 	var tags *[]string
 	if spec.Tags != nil {
 		tags = &spec.Tags
 	}
-	if w, err = p.rename(ctx, w, name, tags); err != nil {
-		return sdn.FloatingIP{}, err
-	}
-	return w.decode(p.owner), nil
+	w, err = p.rename(ctx, w, nonZero(spec.Name), tags)
+	return decoded(p.owner, w, err)
 }
 
 // adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
@@ -247,14 +241,14 @@ func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.Fl
 // FloatingIP gets a floating IP.
 func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
 	w, err := floatingIPs.read(ctx, p.client, id)
-	if err != nil {
-		return sdn.FloatingIP{}, err
-	}
-	return w.decode(p.owner), nil
+	return decoded(p.owner, w, err)
 }
 
-// FindFloatingIPs streams floating IPs. Names are not Neutron's to filter: by a name alone it asks for all of the project's.
-func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) iter.Seq2[sdn.FloatingIP, error] {
+// FindFloatingIPs streams floating IPs. Neutron cannot filter by names: a search by a name alone
+// reads all of the project's.
+func (p *Provider) FindFloatingIPs(
+	ctx context.Context, q sdn.FloatingIPQuery,
+) iter.Seq2[sdn.FloatingIP, error] {
 	filter := p.query(q.Match)
 	filter.Del("name")
 	addIDs(filter, "floating_network_id", q.Networks)
@@ -263,17 +257,7 @@ func (p *Provider) FindFloatingIPs(ctx context.Context, q sdn.FloatingIPQuery) i
 	for _, a := range q.Addresses {
 		filter.Add("floating_ip_address", a.String())
 	}
-	return func(yield func(sdn.FloatingIP, error) bool) {
-		for w, err := range floatingIPs.find(ctx, p.client, filter) {
-			if err != nil {
-				yield(sdn.FloatingIP{}, err)
-				return
-			}
-			if f := w.decode(p.owner); q.Matches(f) && !yield(f, nil) {
-				return
-			}
-		}
-	}
+	return matching(ctx, p, floatingIPs, filter, q.Matches, nil)
 }
 
 // UpdateFloatingIP changes a floating IP. A Target takes it from where it leads: with IfRevision only if that is still what was read.
@@ -306,10 +290,8 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 	if err != nil {
 		return sdn.FloatingIP{}, inField(err, "target")
 	}
-	if w, err = p.rename(ctx, w, change.Name, change.Tags); err != nil {
-		return sdn.FloatingIP{}, err
-	}
-	return w.decode(p.owner), nil
+	w, err = p.rename(ctx, w, change.Name, change.Tags)
+	return decoded(p.owner, w, err)
 }
 
 // DeleteFloatingIP deletes a floating IP with its forwardings. Neutron deletes none that has some, so those go first where it says so.

@@ -18,9 +18,6 @@ const (
 	maxQuery = 3000 // bytes that the values of one filter may take in a URL; servers in front of Neutron take 8192 in all
 )
 
-// wire is what a noun's wire struct is: a pointer to a struct that embeds meta.
-type wire interface{ common() *meta }
-
 // list streams what a GET of a collection finds. A filter with many values is asked in several requests, a long answer in pages; what is
 // found by several values is given once. The loop may change Neutron: pages are read one ahead of those given, and where the object that a
 // page was to follow is gone, the one before it serves.

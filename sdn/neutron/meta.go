@@ -27,6 +27,24 @@ type meta struct {
 // common gives what all wire structs have.
 func (m *meta) common() *meta { return m }
 
+// wire is a wire struct: a pointer to a struct that embeds meta.
+type wire interface{ common() *meta }
+
+// decoder is a wire struct with its sdn form. The Keys that decode finds are those of the owner.
+type decoder[T any] interface {
+	wire
+	decode(o *owner) T
+}
+
+// decoded returns the sdn form of the answer to a request.
+func decoded[W decoder[T], T any](o *owner, w W, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return w.decode(o), nil
+}
+
 // revision is Neutron's revision_number plus one: Neutron counts some nouns (subnets, floating IPs, QoS policies) from 0, which the contract has for
 // none. It is so everywhere but in what is sent.
 type revision int64

@@ -28,9 +28,9 @@ type networkWire struct {
 
 var networks = collection[*networkWire]{title: "network", item: "network", items: "networks", path: "/networks"}
 
-func (p *Provider) network(w *networkWire) sdn.Network {
+func (w *networkWire) decode(o *owner) sdn.Network {
 	n := sdn.Network{
-		Meta: w.decode(p.owner), MTU: w.MTU, External: w.External, Shared: w.Shared,
+		Meta: w.meta.decode(o), MTU: w.MTU, External: w.External, Shared: w.Shared,
 		NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, Disabled: !w.AdminUp,
 		Segment: sdn.Segment{Type: w.SegmentType, Physical: w.Physical, ID: w.SegmentID},
 	}
@@ -130,7 +130,7 @@ func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn
 		}
 		if !again {
 			p.cache.networks.put(w)
-			return p.network(w), nil
+			return w.decode(p.owner), nil
 		}
 		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
 			return sdn.Network{}, sdn.Conflict(sdn.Exists, "network", "key", "%v is being made by several at once", spec.Key)
@@ -199,7 +199,7 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 		}
 	}
 	if s := spec.Segment; s.Type != "" && s.Type != w.SegmentType || s.Physical != "" && s.Physical != w.Physical || s.ID != 0 && s.ID != w.SegmentID {
-		return nil, immutable("network", w.ID, "segment", p.network(w).Segment, s)
+		return nil, immutable("network", w.ID, "segment", w.decode(p.owner).Segment, s)
 	}
 	body := map[string]any{}
 	if err := adopt("network", &w.meta, spec.Base, body); err != nil {
@@ -223,15 +223,11 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 			return nil, err
 		}
 	}
-	if spec.Tags != nil && !slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
-		p.cache.networks.drop(id)
-		defer p.cache.networks.drop(id)
-		w = withNetworkTags(w, w.Tags) // others may have the one that was held
-		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
-			return nil, err
-		}
-		changed = true
+	tagged, err := writeTags(ctx, p, p.cache.networks, networks, w, spec.Tags)
+	if err != nil {
+		return nil, err
 	}
+	changed = changed || tagged
 	if len(spec.Subnets) > 0 {
 		made, err := p.ensureSubnets(ctx, id, spec.Subnets, false)
 		if err != nil {
@@ -250,10 +246,7 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 // Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
 func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
 	w, err := cached(ctx, p, p.cache.networks, networks, id)
-	if err != nil {
-		return sdn.Network{}, err
-	}
-	return p.network(w), nil
+	return decoded(p.owner, w, err)
 }
 
 // FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
@@ -265,7 +258,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 	if q.Shared != nil {
 		filter.Set("shared", strconv.FormatBool(*q.Shared))
 	}
-	return finding(ctx, p, p.cache.networks, networks, filter, q.Match, p.network, q.Matches)
+	return matchingCached(ctx, p, p.cache.networks, networks, filter, q.Match, q.Matches)
 }
 
 // UpdateNetwork sends one request, two where the Key or the description is to be changed, up to three where several tags are.
@@ -289,24 +282,11 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 	if change.External != nil {
 		body["router:external"] = *change.External
 	}
-	if len(body) == 0 {
-		if w, done, err := retag(ctx, p, p.cache.networks, networks, id, change.Patch, withNetworkTags); err != nil {
-			return sdn.Network{}, err
-		} else if done {
-			return p.network(w), nil
-		}
+	write := func() (*networkWire, error) {
+		return patch(ctx, p, networks, id, change.Patch, body)
 	}
-	w, err := p.cache.networks.changing(id, func() (*networkWire, error) { return patch(ctx, p, networks, id, change.Patch, body) })
-	if err != nil {
-		return sdn.Network{}, err
-	}
-	return p.network(w), nil
-}
-
-func withNetworkTags(w *networkWire, tags []string) *networkWire {
-	other := *w
-	other.Tags = tags
-	return &other
+	w, err := patchCached(ctx, p, p.cache.networks, networks, id, change.Patch, len(body) == 0, write)
+	return decoded(p.owner, w, err)
 }
 
 // DeleteNetwork is one request: Neutron deletes the subnets with the network, or, where there are ports, nothing.

@@ -1,7 +1,6 @@
 package neutron
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -89,11 +88,3 @@ func samePort(a, b sdn.Port) bool {
 		a.Host == b.Host && sdn.SameProfile(a.Profile, b.Profile) && sameSet(a.Groups, b.Groups) && a.NoPortSecurity == b.NoPortSecurity &&
 		samePairs(a.AllowedPairs, b.AllowedPairs) && a.QoSPolicy == b.QoSPolicy && a.Disabled == b.Disabled
 }
-
-// sameSet tells whether a and b have the same elements, in whatever order.
-func sameSet[T cmp.Ordered](a, b []T) bool {
-	return slices.Equal(asSet(a), asSet(b))
-}
-
-// asSet gives what is in a list once, in order.
-func asSet[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }

@@ -126,8 +126,8 @@ func specPatch(spec sdn.PortSpec) sdn.PortPatch {
 	} else if spec.Groups != nil {
 		c.Groups = &spec.Groups
 	}
-	c.DeviceID, c.DeviceOwner, c.Host = said(spec.DeviceID), said(spec.DeviceOwner), said(spec.Host)
-	c.QoSPolicy, c.Disabled = said(spec.QoSPolicy), said(spec.Disabled)
+	c.DeviceID, c.DeviceOwner, c.Host = nonZero(spec.DeviceID), nonZero(spec.DeviceOwner), nonZero(spec.Host)
+	c.QoSPolicy, c.Disabled = nonZero(spec.QoSPolicy), nonZero(spec.Disabled)
 	if spec.Profile != nil {
 		c.Profile = &spec.Profile
 	}
@@ -135,15 +135,6 @@ func specPatch(spec sdn.PortSpec) sdn.PortPatch {
 		c.AllowedPairs = &spec.AllowedPairs
 	}
 	return c
-}
-
-// said is what a patch says for a field of a spec, whose zero value says nothing.
-func said[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }
 
 // unless is want, or nil where have is it already.
@@ -186,7 +177,7 @@ func difference(port sdn.Port, spec sdn.PortSpec) (c sdn.PortPatch, differs bool
 	c.AllowedPairs = unless(c.AllowedPairs, port.AllowedPairs, samePairs)
 	c.QoSPolicy = unless(c.QoSPolicy, port.QoSPolicy, is)
 	c.Disabled = unless(c.Disabled, port.Disabled, is)
-	c.Name = unless(said(spec.Name), port.Name, is)
+	c.Name = unless(nonZero(spec.Name), port.Name, is)
 	if spec.Tags != nil {
 		c.Tags = unless(&spec.Tags, port.Tags, sameSet)
 	}

@@ -193,7 +193,7 @@ func portBody(c sdn.PortPatch) map[string]any {
 		}
 	}
 	if c.QoSPolicy != nil {
-		body["qos_policy_id"] = orNull(*c.QoSPolicy)
+		body["qos_policy_id"] = nonZero(*c.QoSPolicy)
 	}
 	if c.Disabled != nil {
 		body["admin_state_up"] = !*c.Disabled
@@ -205,13 +205,6 @@ func setDefault(body map[string]any, name string, value any) {
 	if _, there := body[name]; !there {
 		body[name] = value
 	}
-}
-
-func orNull(id sdn.ID) any {
-	if id == "" {
-		return nil
-	}
-	return id
 }
 
 func fixedIPs(addresses []sdn.Address) []fixedIP {

@@ -102,10 +102,8 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	if w, err = p.applyLimits(ctx, w, spec.Limits); err != nil {
 		return none, err
 	}
-	if w, err = tagged(ctx, p, policies, w, spec.Tags); err != nil {
-		return none, err
-	}
-	return w.decode(p.owner), nil
+	w, err = tagged(ctx, p, policies, w, spec.Tags)
+	return decoded(p.owner, w, err)
 }
 
 // applyLimits makes a policy's rules what the limits say. Another that does the same at the same time is seen by a rule that is there already, or gone: then
@@ -182,25 +180,15 @@ func (p *Provider) settleLimit(ctx context.Context, w *policyWire, kind string, 
 // QoSPolicy gets a policy.
 func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, error) {
 	w, err := policies.read(ctx, p.client, id)
-	if err != nil {
-		return sdn.QoSPolicy{}, err
-	}
-	return w.decode(p.owner), nil
+	return decoded(p.owner, w, err)
 }
 
 // FindQoSPolicies streams policies: the project's and those that an administrator shares with it.
-func (p *Provider) FindQoSPolicies(ctx context.Context, q sdn.QoSPolicyQuery) iter.Seq2[sdn.QoSPolicy, error] {
-	return func(yield func(sdn.QoSPolicy, error) bool) {
-		for w, err := range policies.find(ctx, p.client, p.query(q.Match)) {
-			if err != nil {
-				yield(sdn.QoSPolicy{}, err)
-				return
-			}
-			if policy := w.decode(p.owner); q.Matches(policy.Meta) && !yield(policy, nil) {
-				return
-			}
-		}
-	}
+func (p *Provider) FindQoSPolicies(
+	ctx context.Context, q sdn.QoSPolicyQuery,
+) iter.Seq2[sdn.QoSPolicy, error] {
+	matches := func(policy sdn.QoSPolicy) bool { return q.Matches(policy.Meta) }
+	return matching(ctx, p, policies, p.query(q.Match), matches, nil)
 }
 
 // DeleteQoSPolicy deletes a policy.

@@ -154,14 +154,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		}
 		return routers.create(ctx, p.client, body)
 	}
-	var w *routerWire
-	var made bool
-	var err error
-	if spec.New {
-		w, made, err = makeOnce(ctx, p, routers, spec.Base, create)
-	} else {
-		w, made, err = ensure(ctx, p, routers, spec.Base, true, create)
-	}
+	w, made, err := ensure(ctx, p, routers, spec.Base, ofNew(spec.New), create)
 	if err != nil {
 		return sdn.Router{}, inField(err, "gateway")
 	}

@@ -137,7 +137,7 @@ func (w *ruleWire) decode() (sdn.Rule, bool) {
 // body is what makes this rule, which was said so.
 func (k ruleKey) body(group sdn.ID, project string, said sdn.Rule) ruleWire {
 	w := ruleWire{Group: string(group), Project: project, Description: said.Description, Direction: string(k.direction), EtherType: "IPv4",
-		Min: limitOf(k.first), Max: limitOf(k.last), RemoteGroup: optional(string(k.group)), RemoteSet: optional(string(k.set))}
+		Min: limitOf(k.first), Max: limitOf(k.last), RemoteGroup: nonZero(string(k.group)), RemoteSet: nonZero(string(k.set))}
 	if k.ipv6 {
 		w.EtherType = "IPv6"
 	}
@@ -149,23 +149,9 @@ func (k ruleKey) body(group sdn.ID, project string, said sdn.Rule) ruleWire {
 		w.Protocol = &name
 	}
 	if k.prefix.IsValid() {
-		w.Prefix = optional(k.prefix.String())
+		w.Prefix = nonZero(k.prefix.String())
 	}
 	return w
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-func optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 func limitOf(n int) *int {

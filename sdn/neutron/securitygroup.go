@@ -251,44 +251,42 @@ func (p *Provider) dropRules(ctx context.Context, drop []sdn.ID) error {
 // SecurityGroup gets a security group.
 func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
 	w, err := securityGroups.read(ctx, p.client, id)
-	if err != nil {
-		return sdn.SecurityGroup{}, err
-	}
-	return w.decode(p.owner), nil
+	return decoded(p.owner, w, err)
 }
 
-// FindSecurityGroups streams security groups. By rules it asks first whose they are.
-func (p *Provider) FindSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
-	return func(yield func(sdn.SecurityGroup, error) bool) {
-		filter := p.query(q.Match)
-		if len(q.Rules) > 0 {
-			byRule := url.Values{"fields": {"id", "security_group_id"}}
-			addIDs(byRule, "id", q.Rules)
-			var ids []string
-			for r, err := range rules.find(ctx, p.client, byRule) {
-				if err != nil {
-					yield(sdn.SecurityGroup{}, err)
-					return
-				}
-				if len(q.IDs) == 0 || slices.Contains(q.IDs, sdn.ID(r.Group)) {
-					ids = append(ids, r.Group)
-				}
-			}
-			if len(ids) == 0 {
-				return
-			}
-			filter["id"] = valid.TagSet(ids)
+// FindSecurityGroups streams security groups. For rules it asks first which groups have them.
+func (p *Provider) FindSecurityGroups(
+	ctx context.Context, q sdn.SecurityGroupQuery,
+) iter.Seq2[sdn.SecurityGroup, error] {
+	filter := p.query(q.Match)
+	if len(q.Rules) > 0 {
+		ids, err := p.groupsOf(ctx, q.Rules)
+		if err != nil {
+			return failed[sdn.SecurityGroup](err)
 		}
-		for w, err := range securityGroups.find(ctx, p.client, filter) {
-			if err != nil {
-				yield(sdn.SecurityGroup{}, err)
-				return
-			}
-			if g := w.decode(p.owner); q.Matches(g.Meta) && !yield(g, nil) {
-				return
-			}
+		if len(q.IDs) > 0 {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(q.IDs, sdn.ID(id)) })
 		}
+		if len(ids) == 0 {
+			return func(func(sdn.SecurityGroup, error) bool) {}
+		}
+		filter["id"] = ids
 	}
+	matches := func(g sdn.SecurityGroup) bool { return q.Matches(g.Meta) }
+	return matching(ctx, p, securityGroups, filter, matches, nil)
+}
+
+// groupsOf returns the ids of the groups that have one of the rules.
+func (p *Provider) groupsOf(ctx context.Context, ids []sdn.ID) (groups []string, err error) {
+	q := url.Values{"fields": {"id", "security_group_id"}}
+	addIDs(q, "id", ids)
+	for r, err := range rules.find(ctx, p.client, q) {
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, r.Group)
+	}
+	return asSet(groups), nil
 }
 
 // DeleteSecurityGroup deletes a security group, and Neutron the rules that refer to it. An

@@ -195,7 +195,7 @@ func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*su
 
 // finishSubnet makes of a subnet that is there what the spec asks for. Tags come later.
 func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.ID, spec sdn.SubnetSpec) (*subnetWire, error) {
-	now := p.subnet(w)
+	now := w.decode(p.owner)
 	for _, f := range []struct {
 		name       string
 		same       bool
@@ -267,7 +267,7 @@ func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
 // repool puts into body what a change of gateway, ranges or reserved addresses means for the allocation pools. Reserved addresses are holes
 // in them, of which Neutron does not remember why: they stay holes until the ranges are said anew.
 func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetPatch, body map[string]any) error {
-	now := p.subnet(w)
+	now := w.decode(p.owner)
 	gateway := now.Gateway
 	delete(body, "gateway_ip") // of a round before
 	delete(body, "allocation_pools")
@@ -339,15 +339,7 @@ func (p *Provider) freeForGateway(ctx context.Context, s sdn.Subnet, a netip.Add
 // tagSubnets writes the tags that a spec asks for.
 func (p *Provider) tagSubnets(ctx context.Context, specs []sdn.SubnetSpec, out []*subnetWire) error {
 	for i, s := range specs {
-		if s.Tags == nil || slices.Equal(valid.TagSet(s.Tags), valid.TagSet(out[i].Tags)) {
-			continue
-		}
-		id := sdn.ID(out[i].ID)
-		p.cache.subnets.drop(id)
-		out[i] = withSubnetTags(out[i], out[i].Tags) // others may have the one that was held
-		err := subnets.setTags(ctx, p, out[i], s.Tags)
-		p.cache.subnets.drop(id) // a read meanwhile may have missed them
-		if err != nil {
+		if _, err := writeTags(ctx, p, p.cache.subnets, subnets, out[i], s.Tags); err != nil {
 			return fmt.Errorf("the subnet is there, its tags are not: %w", err)
 		}
 	}
@@ -364,7 +356,7 @@ func (p *Provider) subnetError(ctx context.Context, spec sdn.SubnetSpec, err err
 	if errPool != nil {
 		return err
 	}
-	inside := slices.ContainsFunc(p.subnetPool(pool).Prefixes, func(prefix netip.Prefix) bool {
+	inside := slices.ContainsFunc(pool.decode(p.owner).Prefixes, func(prefix netip.Prefix) bool {
 		return prefix.Bits() <= spec.CIDR.Bits() && prefix.Contains(spec.CIDR.Addr())
 	})
 	if !inside {

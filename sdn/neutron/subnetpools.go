@@ -27,8 +27,11 @@ type subnetPoolWire struct {
 
 var subnetPools = collection[*subnetPoolWire]{title: "subnet pool", item: "subnetpool", items: "subnetpools", path: "/subnetpools"}
 
-func (p *Provider) subnetPool(w *subnetPoolWire) sdn.SubnetPool {
-	s := sdn.SubnetPool{Meta: w.decode(p.owner), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen), MaxLen: number(w.MaxLen), Shared: w.Shared}
+func (w *subnetPoolWire) decode(o *owner) sdn.SubnetPool {
+	s := sdn.SubnetPool{
+		Meta: w.meta.decode(o), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen),
+		MaxLen: number(w.MaxLen), Shared: w.Shared,
+	}
 	for _, text := range w.Prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			s.Prefixes = append(s.Prefixes, prefix)
@@ -135,44 +138,26 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	create := func(ctx context.Context) (*subnetPoolWire, error) {
 		return subnetPools.create(ctx, p.client, p.subnetPoolBody(spec))
 	}
-	var w *subnetPoolWire
-	var made bool
-	var err error
-	if spec.New {
-		w, made, err = makeOnce(ctx, p, subnetPools, spec.Base, create)
-	} else {
-		w, made, err = ensure(ctx, p, subnetPools, spec.Base, true, create)
-	}
+	w, made, err := ensure(ctx, p, subnetPools, spec.Base, ofNew(spec.New), create)
 	if err == nil && !made {
 		w, err = p.finishSubnetPool(ctx, w, spec)
 	}
 	if err != nil {
 		return sdn.SubnetPool{}, err
 	}
-	if w, err = p.tagSubnetPool(ctx, w, spec); err != nil {
-		return sdn.SubnetPool{}, err
+	tagged, err := writeTags(ctx, p, p.cache.pools, subnetPools, w, spec.Tags)
+	if err == nil && tagged && !spec.New {
+		w, err = subnetPools.read(ctx, p.client, sdn.ID(w.ID)) // for its revision
 	}
-	p.cache.pools.put(w)
-	return p.subnetPool(w), nil
-}
-
-// tagSubnetPool writes the tags that a spec asks for.
-func (p *Provider) tagSubnetPool(ctx context.Context, w *subnetPoolWire, spec sdn.SubnetPoolSpec) (*subnetPoolWire, error) {
-	if spec.Tags == nil || slices.Equal(valid.TagSet(spec.Tags), valid.TagSet(w.Tags)) {
-		return w, nil
+	if err == nil {
+		p.cache.pools.put(w)
 	}
-	id := sdn.ID(w.ID)
-	p.cache.pools.drop(id)
-	w = withPoolTags(w, w.Tags) // others may have the one that was held
-	if err := subnetPools.setTags(ctx, p, w, spec.Tags); err != nil || spec.New {
-		return w, err
-	}
-	return subnetPools.read(ctx, p.client, id) // for its revision
+	return decoded(p.owner, w, err)
 }
 
 // finishSubnetPool makes of a pool that is there what the spec asks for.
 func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec sdn.SubnetPoolSpec) (*subnetPoolWire, error) {
-	now := p.subnetPool(w)
+	now := w.decode(p.owner)
 	if spec.Shared && !now.Shared {
 		return nil, immutable("subnet pool", w.ID, "shared", now.Shared, spec.Shared)
 	}
@@ -213,16 +198,15 @@ func covers(prefixes, parts []netip.Prefix) bool {
 // SubnetPool gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
 func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
 	w, err := cached(ctx, p, p.cache.pools, subnetPools, id)
-	if err != nil {
-		return sdn.SubnetPool{}, err
-	}
-	return p.subnetPool(w), nil
+	return decoded(p.owner, w, err)
 }
 
 // FindSubnetPools asks Neutron, except for pools of given Keys or ids that are all in the cache. Neutron cannot be asked for overlaps: all pools are
 // read for them.
 func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	return finding(ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, p.subnetPool, q.Matches)
+	return matchingCached(
+		ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, q.Matches,
+	)
 }
 
 // UpdateSubnetPool sends one request, two where the Key, the description or the tags are to be changed.
@@ -242,24 +226,11 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 			body[l.name] = *l.value
 		}
 	}
-	if len(body) == 0 {
-		if w, done, err := retag(ctx, p, p.cache.pools, subnetPools, id, change.Patch, withPoolTags); err != nil {
-			return sdn.SubnetPool{}, err
-		} else if done {
-			return p.subnetPool(w), nil
-		}
+	write := func() (*subnetPoolWire, error) {
+		return patch(ctx, p, subnetPools, id, change.Patch, body)
 	}
-	w, err := p.cache.pools.changing(id, func() (*subnetPoolWire, error) { return patch(ctx, p, subnetPools, id, change.Patch, body) })
-	if err != nil {
-		return sdn.SubnetPool{}, err
-	}
-	return p.subnetPool(w), nil
-}
-
-func withPoolTags(w *subnetPoolWire, tags []string) *subnetPoolWire {
-	other := *w
-	other.Tags = tags
-	return &other
+	w, err := patchCached(ctx, p, p.cache.pools, subnetPools, id, change.Patch, len(body) == 0, write)
+	return decoded(p.owner, w, err)
 }
 
 // DeleteSubnetPool is one request.

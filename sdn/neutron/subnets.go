@@ -39,9 +39,9 @@ type (
 var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "subnets", path: "/subnets"}
 
 // subnet decodes. What is no address or prefix, which Neutron does not say, is left out.
-func (p *Provider) subnet(w *subnetWire) sdn.Subnet {
+func (w *subnetWire) decode(o *owner) sdn.Subnet {
 	s := sdn.Subnet{
-		Meta: w.decode(p.owner), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
+		Meta: w.meta.decode(o), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
 		Gateway: w.gateway(), Ranges: w.ranges(), Mode: sdn.AddressMode(w.Mode), NoDHCP: !w.DHCP,
 		WithoutRanges: w.Ranges != nil && len(w.Ranges) == 0,
 	}
@@ -159,14 +159,6 @@ func gatewayOf(cidr netip.Prefix, g sdn.Gateway) netip.Addr {
 	return cidr.Addr().Next()
 }
 
-func texts[T interface{ String() string }](all []T) []string {
-	out := make([]string, len(all))
-	for i, v := range all {
-		out[i] = v.String()
-	}
-	return out
-}
-
 func routeBodies(routes []sdn.HostRoute) []routeWire {
 	out := make([]routeWire, len(routes))
 	for i, r := range routes {
@@ -197,16 +189,13 @@ func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.S
 	if err != nil {
 		return sdn.Subnet{}, err
 	}
-	return p.subnet(made[0]), nil
+	return made[0].decode(p.owner), nil
 }
 
 // Subnet gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
 func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 	w, err := cached(ctx, p, p.cache.subnets, subnets, id)
-	if err != nil {
-		return sdn.Subnet{}, err
-	}
-	return p.subnet(w), nil
+	return decoded(p.owner, w, err)
 }
 
 // FindSubnets asks Neutron, except for subnets of given Keys or ids, or of one network, that are all in the cache.
@@ -225,7 +214,7 @@ func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2
 			}
 		}
 	}
-	return finding(ctx, p, p.cache.subnets, subnets, filter, m, p.subnet, q.Matches)
+	return matchingCached(ctx, p, p.cache.subnets, subnets, filter, m, q.Matches)
 }
 
 // UpdateSubnet sends one request; two where the gateway, the ranges or the reserved addresses change, for Neutron keeps all three in
@@ -250,18 +239,11 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 		}
 		body["allocation_pools"] = []rangeWire{}
 	}
-	if len(body) == 0 && change.Gateway == nil && change.Ranges == nil && change.Reserved == nil {
-		if w, done, err := retag(ctx, p, p.cache.subnets, subnets, id, change.Patch, withSubnetTags); err != nil {
-			return sdn.Subnet{}, err
-		} else if done {
-			return p.subnet(w), nil
-		}
-	}
-	w, err := p.cache.subnets.changing(id, func() (*subnetWire, error) { return p.changeSubnet(ctx, id, change, body) })
-	if err != nil {
-		return sdn.Subnet{}, err
-	}
-	return p.subnet(w), nil
+	onlyTags := len(body) == 0 && change.Gateway == nil && change.Ranges == nil &&
+		change.Reserved == nil
+	write := func() (*subnetWire, error) { return p.changeSubnet(ctx, id, change, body) }
+	w, err := patchCached(ctx, p, p.cache.subnets, subnets, id, change.Patch, onlyTags, write)
+	return decoded(p.owner, w, err)
 }
 
 // changeSubnet is UpdateSubnet with the body of what needs no look at what there is.
@@ -290,12 +272,6 @@ func (p *Provider) changeSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 			return w, err // else it was the provider's own condition: look again
 		}
 	}
-}
-
-func withSubnetTags(w *subnetWire, tags []string) *subnetWire {
-	other := *w
-	other.Tags = tags
-	return &other
 }
 
 // DeleteSubnet is one request.

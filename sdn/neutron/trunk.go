@@ -31,8 +31,8 @@ var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunk
 
 const vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
 
-func (p *Provider) trunk(w *trunkWire) sdn.Trunk {
-	t := sdn.Trunk{Meta: w.decode(p.owner), Parent: w.Parent, Disabled: !w.AdminUp}
+func (w *trunkWire) decode(o *owner) sdn.Trunk {
+	t := sdn.Trunk{Meta: w.meta.decode(o), Parent: w.Parent, Disabled: !w.AdminUp}
 	for _, s := range w.Subports {
 		t.Subports = append(t.Subports, sdn.Subport{Port: s.Port, VLAN: s.VLAN})
 	}
@@ -59,7 +59,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 	if err := p.needTrunks(ctx); err != nil {
 		return sdn.Trunk{}, err
 	}
-	w, _, err := ensure(ctx, p, trunks, spec.Base, false, func(ctx context.Context) (*trunkWire, error) {
+	w, _, err := ensure(ctx, p, trunks, spec.Base, before, func(ctx context.Context) (*trunkWire, error) {
 		body := p.body(spec.Base)
 		body["port_id"] = spec.Parent
 		if spec.Disabled {
@@ -78,10 +78,8 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 	if spec.Disabled && w.AdminUp {
 		body["admin_state_up"] = false
 	}
-	if w, err = finished(ctx, p, trunks, w, spec.Base, body); err != nil {
-		return sdn.Trunk{}, err
-	}
-	return p.trunk(w), nil
+	w, err = finished(ctx, p, trunks, w, spec.Base, body)
+	return decoded(p.owner, w, err)
 }
 
 // Trunk asks Neutron for a trunk.
@@ -90,31 +88,17 @@ func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
 		return sdn.Trunk{}, err
 	}
 	w, err := trunks.read(ctx, p.client, id)
-	if err != nil {
-		return sdn.Trunk{}, err
-	}
-	return p.trunk(w), nil
+	return decoded(p.owner, w, err)
 }
 
 // FindTrunks streams the trunks that match.
 func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
-	return func(yield func(sdn.Trunk, error) bool) {
-		if err := p.needTrunks(ctx); err != nil {
-			yield(sdn.Trunk{}, err)
-			return
-		}
-		values := p.query(q.Match)
-		addIDs(values, "port_id", q.Parents)
-		for w, err := range trunks.find(ctx, p.client, values) {
-			if err != nil {
-				yield(sdn.Trunk{}, err)
-				return
-			}
-			if t := p.trunk(w); q.Matches(t) && !yield(t, nil) {
-				return
-			}
-		}
+	if err := p.needTrunks(ctx); err != nil {
+		return failed[sdn.Trunk](err)
 	}
+	filter := p.query(q.Match)
+	addIDs(filter, "port_id", q.Parents)
+	return matching(ctx, p, trunks, filter, q.Matches, nil)
 }
 
 // UpdateTrunk changes a trunk.
@@ -127,10 +111,7 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 		body["admin_state_up"] = !*change.Disabled
 	}
 	w, err := patch(ctx, p, trunks, id, change.Patch, body)
-	if err != nil {
-		return sdn.Trunk{}, err
-	}
-	return p.trunk(w), nil
+	return decoded(p.owner, w, err)
 }
 
 // keepTrunk stores a trunk as Neutron answers; another answer drops what is known of it. It saves the
