@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -412,7 +412,8 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
 }
 
 func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
-	err := p.octavia.client.do(ctx, http.MethodDelete, balancers.at(id)+"?cascade=true", 0, nil, nil)
+	c, whole := p.octavia.client, loadbalancers.DeleteOpts{Cascade: true}
+	err := c.typed(loadbalancers.Delete(ctx, c.api(), url.PathEscape(string(id)), whole).Err)
 	if err == nil {
 		var w *balancerWire
 		if w, err = balancers.read(ctx, p.octavia.client, id); err == nil && w.Provisioning != stateDeleted {

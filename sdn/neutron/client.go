@@ -16,7 +16,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A client sends requests to one service. The methods of collections use get, post, put, act and
+// A client sends requests to one service. The methods of collections use get, post, put and
 // remove. Calls of gophercloud's typed packages use api, whose transport the client is. Both ways
 // meet in exchange (session.go), which alone has the token, deadlines, retries and the translation
 // of errors.
@@ -43,13 +43,14 @@ type client struct {
 type service struct {
 	name     string // in errors
 	root     string // of its version, in the URLs of requests
+	typed    string // before the paths of gophercloud's typed packages
 	endpoint func(*session) (string, error)
 	judge    func(status int, body []byte) (fault, meaning)
 }
 
 // neutronService is Neutron.
 var neutronService = &service{
-	name: "Neutron", root: "/v2.0", judge: judgeNeutron,
+	name: "Neutron", root: "/v2.0", typed: "/v2.0/", judge: judgeNeutron,
 	endpoint: func(s *session) (string, error) { return s.endpoint, nil },
 }
 
@@ -72,14 +73,9 @@ func (c *client) post(ctx context.Context, path string, body, into any) error {
 
 // put changes an object. It fails as Stale if the object has another revision than ifRevision; 0
 // matches all. Without a revision it is repeated when its answer is lost, so the body must be a value
-// and not an addition. Other PUTs are sent by act.
+// and not an addition.
 func (c *client) put(ctx context.Context, path string, ifRevision int64, body, into any) error {
 	return c.do(ctx, http.MethodPut, path, ifRevision, body, into)
-}
-
-// act is put for an action, such as add_subports. As a POST it is never repeated.
-func (c *client) act(ctx context.Context, path string, body, into any) error {
-	return c.do(once(ctx), http.MethodPut, path, 0, body, into)
 }
 
 // remove deletes an object; ifRevision is that of put. It is repeated when its answer is lost. The
@@ -137,7 +133,7 @@ const placeholder = "http://service"
 func (c *client) api() *gophercloud.ServiceClient {
 	return &gophercloud.ServiceClient{
 		ProviderClient: &gophercloud.ProviderClient{HTTPClient: http.Client{Transport: c}},
-		ResourceBase:   placeholder + c.of.root + "/",
+		ResourceBase:   placeholder + c.of.typed,
 	}
 }
 

@@ -226,7 +226,3 @@ func (k collection[W]) retag(ctx context.Context, p *Provider, w W, tags []strin
 	}
 	return k.read(ctx, p.client, sdn.ID(w.common().ID))
 }
-
-func stale(noun string, m *meta) error {
-	return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Stale, Noun: noun, ID: m.ID, Detail: fmt.Sprintf("it is at revision %d", m.Revision)}
-}

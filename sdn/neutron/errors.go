@@ -371,3 +371,38 @@ func ignoreAbsent(err error) error {
 	}
 	return err
 }
+
+// immutable is the conflict of a field that cannot be changed.
+func immutable(noun, id, field string, have, want any) error {
+	return &sdn.Error{
+		Kind: sdn.KindConflict, Reason: sdn.Immutable, Noun: noun, ID: id, Field: field,
+		Detail: fmt.Sprintf("is %v and cannot become %v", have, want),
+	}
+}
+
+// stale is the conflict of an object that is at another revision.
+func stale(noun string, m *meta) error {
+	return &sdn.Error{
+		Kind: sdn.KindConflict, Reason: sdn.Stale, Noun: noun, ID: m.ID,
+		Detail: fmt.Sprintf("it is at revision %d", m.Revision),
+	}
+}
+
+// reField names another field in an error: Neutron's attribute means another field of this noun.
+func reField(err error, field string) error {
+	var e *sdn.Error
+	if errors.As(err, &e) {
+		named := *e
+		named.Field = field
+		return &named
+	}
+	return err
+}
+
+// inField names the field of an invalid request if Neutron did not.
+func inField(err error, field string) error {
+	if sdn.IsInvalid(err) && sdn.FieldOf(err) == "" {
+		return reField(err, field)
+	}
+	return err
+}

@@ -25,15 +25,54 @@ var usual = []string{
 	"quotas", "pagination", "sorting",
 }
 
-// extensions are what the Neutron can do, by the aliases it lists. They are asked for before the first request, and again before the first after
-// Neutron was away, for it may have come back as another release.
-type extensions struct {
-	log *slog.Logger
+// A lookup is the answer to a question that a service gets before its first use, and again before the
+// first use after it was unavailable: it may have come back as another release.
+type lookup struct {
+	mu     sync.Mutex // of the answer too
+	fresh  bool
+	asking locks
+}
 
-	mu      sync.Mutex
+// forget makes the next learn ask again.
+func (l *lookup) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fresh = false
+}
+
+func (l *lookup) known() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fresh
+}
+
+// learn calls ask unless the answer is known. Concurrent calls ask once.
+func (l *lookup) learn(ctx context.Context, ask func(context.Context) error) error {
+	if l.known() {
+		return nil
+	}
+	unlock, err := l.asking.lock(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if l.known() {
+		return nil
+	}
+	if err := ask(ctx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fresh = true
+	return nil
+}
+
+// extensions are what the Neutron can do, by the aliases that it lists.
+type extensions struct {
+	lookup
+	log     *slog.Logger
 	aliases map[string]bool // nil until asked
-	fresh   bool
-	asking  locks
 }
 
 // has tells whether Neutron has the extension, or, before it was asked, whether that is usual.
@@ -49,32 +88,13 @@ func (e *extensions) has(alias string) bool {
 // hasTags tells whether objects have tags.
 func (e *extensions) hasTags() bool { return e.has("standard-attr-tag") || e.has("tag") }
 
-// forget has them asked for again.
-func (e *extensions) forget() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.fresh = false
-}
-
-func (e *extensions) known() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.fresh
-}
-
-// learn asks for them unless they are known. The error is Neutron's, or names the mandatory extension that it lacks.
+// learn asks for them unless they are known. The error is Neutron's, or names the mandatory extension
+// that it lacks.
 func (e *extensions) learn(ctx context.Context, c *client) error {
-	if e.known() {
-		return nil
-	}
-	unlock, err := e.asking.lock(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if e.known() {
-		return nil
-	}
+	return e.lookup.learn(ctx, func(ctx context.Context) error { return e.ask(ctx, c) })
+}
+
+func (e *extensions) ask(ctx context.Context, c *client) error {
 	var answer struct {
 		Extensions []struct {
 			Alias string `json:"alias"`
@@ -93,10 +113,23 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 		}
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.aliases, e.fresh = aliases, true
-	if lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] }); len(lacking) > 0 {
-		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered", "extensions", strings.Join(lacking, " "))
+	e.aliases = aliases
+	e.mu.Unlock()
+	lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] })
+	if len(lacking) > 0 {
+		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered",
+			"extensions", strings.Join(lacking, " "))
+	}
+	return nil
+}
+
+// needExtension refuses a noun that Neutron does not have without the extension.
+func (p *Provider) needExtension(ctx context.Context, alias, noun, why string) error {
+	if err := p.extensions.learn(ctx, p.client); err != nil {
+		return err
+	}
+	if !p.extensions.has(alias) {
+		return sdn.Unsupported(noun, "%s", why)
 	}
 	return nil
 }

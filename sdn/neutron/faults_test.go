@@ -51,7 +51,7 @@ var requests = map[string]func(context.Context, *client) error{
 		return c.put(ctx, "/networks/x", 2, map[string]any{"network": nil}, nil)
 	},
 	"PUT that acts": func(ctx context.Context, c *client) error {
-		return c.act(ctx, "/networks/x", map[string]any{"network": nil}, nil)
+		return c.put(once(ctx), "/networks/x", 0, map[string]any{"network": nil}, nil)
 	},
 	"DELETE": func(ctx context.Context, c *client) error { return c.remove(ctx, "/networks/x", 0) },
 }

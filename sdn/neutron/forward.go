@@ -113,15 +113,11 @@ func lastPort(r sdn.PortRange) uint16 {
 	return r.Last
 }
 
-// needForwards refuses port forwardings where Neutron has none.
+// needForwards refuses if Neutron has no port forwardings.
 func (p *Provider) needForwards(ctx context.Context) error {
-	if err := p.extensions.learn(ctx, p.client); err != nil {
-		return err
-	}
-	if !p.extensions.has("floating-ip-port-forwarding") {
-		return sdn.Unsupported("port forwarding", "this Neutron has none: it lacks the extension floating-ip-port-forwarding")
-	}
-	return nil
+	const alias = "floating-ip-port-forwarding"
+	return p.needExtension(ctx, alias, "port forwarding",
+		"this Neutron has none: it lacks the extension "+alias)
 }
 
 // EnsureForwards adds forwardings to a floating IP. What a lost answer or a refusal leaves open is read off the list.

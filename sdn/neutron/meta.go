@@ -2,7 +2,6 @@ package neutron
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -125,9 +124,4 @@ func addIDs(q url.Values, name string, ids []sdn.ID) {
 	for _, id := range ids {
 		q.Add(name, string(id))
 	}
-}
-
-// immutable is the conflict of a field that cannot be changed.
-func immutable(noun, id, field string, have, want any) error {
-	return &sdn.Error{Kind: sdn.KindConflict, Reason: sdn.Immutable, Noun: noun, ID: id, Field: field, Detail: fmt.Sprintf("is %v and cannot become %v", have, want)}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -23,12 +22,10 @@ type octavia struct {
 	memory     balancerMemory
 	usual      usualTimeouts
 
-	mu       sync.Mutex
-	fresh    bool
+	lookup
 	asked    bool     // what follows is of an Octavia, of now or of before it was away
 	minor    int      // of the API's version 2
 	backends []string // its providers; nil where it does not tell (before 2.6)
-	asking   locks
 }
 
 // octaviaPath is where version 2 is below Octavia's address.
@@ -55,7 +52,7 @@ func newOctavia(
 		made.budget = newBudget()
 		made.before = func(context.Context) error { return nil }
 		made.hasTags = func() bool { return true }
-		made.of = &service{name: "Octavia", root: root, judge: judgeOctavia, endpoint: func(s *session) (string, error) {
+		made.of = &service{name: "Octavia", root: root, typed: "/v2/", judge: judgeOctavia, endpoint: func(s *session) (string, error) {
 			if s.octavia == "" {
 				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has no load-balancer service, and load_balancer_endpoint does not say where one is")
 			}
@@ -69,32 +66,11 @@ func newOctavia(
 	return o
 }
 
-// forget has versions and providers asked for again: it may have come back as another release.
-func (o *octavia) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.fresh = false
-}
+// learn asks for versions and providers unless they are known. The error IsUnsupported without an
+// Octavia.
+func (o *octavia) learn(ctx context.Context) error { return o.lookup.learn(ctx, o.ask) }
 
-func (o *octavia) known() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.fresh
-}
-
-// learn asks for versions and providers unless they are known. The error IsUnsupported where there is no Octavia.
-func (o *octavia) learn(ctx context.Context) error {
-	if o.known() {
-		return nil
-	}
-	unlock, err := o.asking.lock(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if o.known() {
-		return nil
-	}
+func (o *octavia) ask(ctx context.Context) error {
 	var versions struct {
 		Versions []struct {
 			ID string `json:"id"`
@@ -128,7 +104,7 @@ func (o *octavia) learn(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.minor, o.backends, o.fresh, o.asked = minor, backends, true, true
+	o.minor, o.backends, o.asked = minor, backends, true
 	return nil
 }
 

@@ -6,14 +6,14 @@ import (
 	"net/url"
 	"slices"
 
+	gc "github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/qos/rules"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 var policies = collection[*policyWire]{title: "QoS policy", item: "policy", items: "policies", path: "/qos/policies"}
 
-// policyWire is a policy. gophercloud's Policy has its rules as maps, and calls of their own for each kind
-// of rule.
+// policyWire is a policy. gophercloud's Policy has its rules as maps.
 type policyWire struct {
 	meta
 	Shared bool         `json:"shared"`
@@ -39,6 +39,11 @@ const (
 var dscpMarks = []uint8{8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 46, 48, 56}
 
 func (r policyRule) isEgress() bool { return r.Direction != sdn.Ingress }
+
+// isSame compares limits of bandwidth.
+func (r policyRule) isSame(other policyRule) bool {
+	return r.Kbps == other.Kbps && r.Burst == other.Burst
+}
 
 func (w *policyWire) decode(o *owner) sdn.QoSPolicy {
 	out := sdn.QoSPolicy{Meta: w.meta.decode(o), Shared: w.Shared}
@@ -143,38 +148,68 @@ func (p *Provider) changeLimits(ctx context.Context, w *policyWire, want sdn.Lim
 			ingress = r
 		}
 	}
-	limit := func(r *policyRule, direction sdn.Direction, kbps, burst int64) error {
-		body := map[string]any{"max_kbps": kbps, "max_burst_kbps": burst}
-		if p.extensions.has("qos-bw-limit-direction") {
-			body["direction"] = direction
+	for _, l := range []struct {
+		have *policyRule
+		want policyRule
+	}{
+		{ingress, policyRule{Direction: sdn.Ingress, Kbps: want.IngressKbps, Burst: want.IngressBurst}},
+		{egress, policyRule{Direction: sdn.Egress, Kbps: want.EgressKbps, Burst: want.EgressBurst}},
+	} {
+		if err := p.settleBandwidth(ctx, w, l.have, l.want); err != nil {
+			return err
 		}
-		same := r != nil && r.Kbps == kbps && r.Burst == burst
-		return p.settleLimit(ctx, w, bandwidthLimit, r, same, kbps != 0, body)
 	}
-	if err := limit(ingress, sdn.Ingress, want.IngressKbps, want.IngressBurst); err != nil {
-		return err
-	}
-	if err := limit(egress, sdn.Egress, want.EgressKbps, want.EgressBurst); err != nil {
-		return err
-	}
-	return p.settleLimit(ctx, w, dscpMarking, mark, mark != nil && mark.DSCP == want.DSCP, want.DSCP != 0, map[string]any{"dscp_mark": want.DSCP})
+	return p.settleMark(ctx, w, mark, int(want.DSCP))
 }
 
-// settleLimit makes one rule of a policy be what body says, or be no more.
-func (p *Provider) settleLimit(ctx context.Context, w *policyWire, kind string, have *policyRule, same, wanted bool, body map[string]any) error {
-	path := policies.at(sdn.ID(w.ID), kind+"_rules")
+// settleBandwidth creates, changes or deletes the rule of one direction; want.Kbps is 0 for none.
+func (p *Provider) settleBandwidth(
+	ctx context.Context, w *policyWire, have *policyRule, want policyRule,
+) error {
+	direction := string(want.Direction)
+	if !p.extensions.has("qos-bw-limit-direction") {
+		direction = ""
+	}
+	kbps, burst := int(want.Kbps), int(want.Burst)
+	api, id := p.client.api(), url.PathEscape(w.ID)
+	var err error
 	switch {
-	case have == nil && wanted:
-		return p.client.post(ctx, path, map[string]any{kind + "_rule": body}, nil)
-	case have == nil || wanted && same:
-		return nil
-	case wanted:
-		return p.client.put(ctx, path+"/"+url.PathEscape(have.ID), 0, map[string]any{kind + "_rule": body}, nil)
+	case have == nil && kbps == 0, have != nil && kbps != 0 && have.isSame(want):
+	case have == nil:
+		err = gc.CreateBandwidthLimitRule(ctx, api, id, gc.CreateBandwidthLimitRuleOpts{
+			MaxKBps: kbps, MaxBurstKBps: burst, Direction: direction,
+		}).Err
+	case kbps != 0:
+		rule := url.PathEscape(have.ID)
+		err = gc.UpdateBandwidthLimitRule(ctx, api, id, rule, gc.UpdateBandwidthLimitRuleOpts{
+			MaxKBps: &kbps, MaxBurstKBps: &burst, Direction: direction,
+		}).Err
+	default:
+		err = gc.DeleteBandwidthLimitRule(ctx, api, id, url.PathEscape(have.ID)).Err
+		return ignoreAbsent(p.client.typed(err))
 	}
-	if err := p.client.remove(ctx, path+"/"+url.PathEscape(have.ID), 0); !sdn.IsNotFound(err) {
-		return err
+	return p.client.typed(err)
+}
+
+// settleMark creates, changes or deletes the rule of the DSCP mark; 0 is for none.
+func (p *Provider) settleMark(
+	ctx context.Context, w *policyWire, have *policyRule, mark int,
+) error {
+	api, id := p.client.api(), url.PathEscape(w.ID)
+	var err error
+	switch {
+	case have == nil && mark == 0, have != nil && mark != 0 && int(have.DSCP) == mark:
+	case have == nil:
+		opts := gc.CreateDSCPMarkingRuleOpts{DSCPMark: mark}
+		err = gc.CreateDSCPMarkingRule(ctx, api, id, opts).Err
+	case mark != 0:
+		opts := gc.UpdateDSCPMarkingRuleOpts{DSCPMark: &mark}
+		err = gc.UpdateDSCPMarkingRule(ctx, api, id, url.PathEscape(have.ID), opts).Err
+	default:
+		err = gc.DeleteDSCPMarkingRule(ctx, api, id, url.PathEscape(have.ID)).Err
+		return ignoreAbsent(p.client.typed(err))
 	}
-	return nil
+	return p.client.typed(err)
 }
 
 // QoSPolicy gets a policy.

@@ -200,25 +200,6 @@ func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.Ex
 	return w, nil
 }
 
-// reField gives an error with another field's name: Neutron's attribute means another field of this noun.
-func reField(err error, field string) error {
-	var e *sdn.Error
-	if errors.As(err, &e) {
-		named := *e
-		named.Field = field
-		return &named
-	}
-	return err
-}
-
-// inField names the field of an invalid request where Neutron did not.
-func inField(err error, field string) error {
-	if sdn.IsInvalid(err) && sdn.FieldOf(err) == "" {
-		return reField(err, field)
-	}
-	return err
-}
-
 // Router gets a router, and asks for its legs at the same time.
 func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
 	if id == "" {

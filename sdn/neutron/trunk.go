@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 
+	gc "github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/trunks"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -21,10 +23,10 @@ type trunkWire struct {
 }
 
 // subportWire is a subport. All of Kuryr's are VLANs.
-type subportWire struct {
-	Port sdn.ID `json:"port_id"`
-	Type string `json:"segmentation_type,omitempty"`
-	VLAN int    `json:"segmentation_id,omitempty"`
+type subportWire = gc.Subport
+
+func vlanSubport(port sdn.ID, vlan int) subportWire {
+	return subportWire{PortID: string(port), SegmentationType: "vlan", SegmentationID: vlan}
 }
 
 var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunks", path: "/trunks"}
@@ -34,20 +36,15 @@ const vlanRaces = 10 // how often a VLAN is chosen anew because another process 
 func (w *trunkWire) decode(o *owner) sdn.Trunk {
 	t := sdn.Trunk{Meta: w.meta.decode(o), Parent: w.Parent, Disabled: !w.AdminUp}
 	for _, s := range w.Subports {
-		t.Subports = append(t.Subports, sdn.Subport{Port: s.Port, VLAN: s.VLAN})
+		t.Subports = append(t.Subports, sdn.Subport{Port: sdn.ID(s.PortID), VLAN: s.SegmentationID})
 	}
 	return t
 }
 
-// needTrunks refuses where Neutron has no trunks.
+// needTrunks refuses if Neutron has no trunks.
 func (p *Provider) needTrunks(ctx context.Context) error {
-	if err := p.extensions.learn(ctx, p.client); err != nil {
-		return err
-	}
-	if !p.extensions.has("trunk") {
-		return sdn.Unsupported("trunk", "this Neutron has no trunks: its service plugin is not loaded")
-	}
-	return nil
+	return p.needExtension(ctx, "trunk", "trunk",
+		"this Neutron has no trunks: its service plugin is not loaded")
 }
 
 // EnsureTrunk needs no look after making: Neutron gives a port one trunk at most.
@@ -124,6 +121,20 @@ func (p *Provider) keepTrunk(id sdn.ID, w *trunkWire) {
 	p.cache.trunks.put(w)
 }
 
+// keepSubports stores the trunk that a change of its subports answers with, or drops what is known.
+func (p *Provider) keepSubports(id sdn.ID, r gc.UpdateSubportsResult) error {
+	w := &trunkWire{}
+	err := p.client.typed(r.Err)
+	if err == nil {
+		err = p.client.typed(r.ExtractInto(w))
+	}
+	if err != nil {
+		w = nil
+	}
+	p.keepTrunk(id, w)
+	return err
+}
+
 // AttachSubports adds the ports that are missing in one request, which Neutron does wholly or not at all. It chooses VLANs at random among those
 // that are free as far as is known, so that processes that attach to one trunk at the same time seldom choose the same; where they do, Neutron refuses the later one
 // (DuplicateSubPort), which looks and chooses again. That a port is attached, or no VLAN free, is never said without a look. Neutron demands that a port has no device
@@ -140,7 +151,10 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		return nil, err
 	}
 	defer unlock()
-	for _, s := range subports {
+	for i, s := range subports {
+		if s.Port == "" {
+			return nil, sdn.Invalid("trunk", fmt.Sprintf("subports[%d].port", i), "is missing")
+		}
 		defer p.cache.ports.drop(s.Port) // Neutron makes it a subport, and writes into its binding
 	}
 	w, remembered := p.cache.trunks.get(trunk)
@@ -160,13 +174,11 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		if err != nil || len(missing) == 0 {
 			return all, err
 		}
-		answer := &trunkWire{}
-		err = p.client.act(ctx, trunks.at(trunk, "add_subports"), map[string]any{"sub_ports": missing}, answer)
-		if err == nil {
-			p.keepTrunk(trunk, answer)
+		added := gc.AddSubports(once(ctx), p.client.api(), url.PathEscape(string(trunk)),
+			gc.AddSubportsOpts{Subports: missing})
+		if err = p.keepSubports(trunk, added); err == nil {
 			return all, nil
 		}
-		p.keepTrunk(trunk, nil)
 		// Another process may have taken a VLAN, or have attached the very port; an answer that was lost may have been a good one.
 		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && (!remembered || !sdn.IsConflict(err)) {
 			return nil, err
@@ -184,7 +196,9 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 func moved(before, now *trunkWire, missing []subportWire) bool {
 	return slices.ContainsFunc(now.Subports, func(s subportWire) bool {
 		return !slices.Contains(before.Subports, s) &&
-			slices.ContainsFunc(missing, func(m subportWire) bool { return m.Port == s.Port || m.VLAN == s.VLAN })
+			slices.ContainsFunc(missing, func(m subportWire) bool {
+				return m.PortID == s.PortID || m.SegmentationID == s.SegmentationID
+			})
 	})
 }
 
@@ -193,7 +207,8 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 	has := map[sdn.ID]int{}
 	owner := map[int]sdn.ID{}
 	for _, s := range w.Subports {
-		has[s.Port], owner[s.VLAN] = s.VLAN, s.Port
+		port := sdn.ID(s.PortID)
+		has[port], owner[s.SegmentationID] = s.SegmentationID, port
 	}
 	all = slices.Clone(subports)
 	for i, s := range all {
@@ -208,7 +223,7 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 			return nil, nil, sdn.Conflict(sdn.Exists, "trunk", fmt.Sprintf("subports[%d].vlan", i), "VLAN %d is port %s's", s.VLAN, other)
 		}
 		owner[s.VLAN] = s.Port
-		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: s.VLAN})
+		missing = append(missing, vlanSubport(s.Port, s.VLAN))
 	}
 	var free []int
 	for vlan := 1; vlan <= valid.MaxVLAN; vlan++ {
@@ -225,7 +240,7 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 			return nil, nil, sdn.Exhausted(sdn.NoVLANs, "trunk", "all its %d VLANs are taken", valid.MaxVLAN)
 		}
 		all[i].VLAN, free = free[0], free[1:]
-		missing = append(missing, subportWire{Port: s.Port, Type: "vlan", VLAN: all[i].VLAN})
+		missing = append(missing, vlanSubport(s.Port, all[i].VLAN))
 	}
 	return all, missing, nil
 }
@@ -244,19 +259,17 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 	for _, id := range ids {
 		defer p.cache.ports.drop(id)
 	}
-	leaving := slices.Compact(slices.Sorted(slices.Values(ids)))
+	leaving := without(asSet(ids), []sdn.ID{""})
 	for n := 1; len(leaving) > 0; n++ {
-		subports := make([]subportWire, len(leaving))
+		opts := gc.RemoveSubportsOpts{Subports: make([]gc.RemoveSubport, len(leaving))}
 		for i, id := range leaving {
-			subports[i].Port = id
+			opts.Subports[i].PortID = string(id)
 		}
-		answer := &trunkWire{}
-		err := p.client.act(ctx, trunks.at(trunk, "remove_subports"), map[string]any{"sub_ports": subports}, answer)
+		removed := gc.RemoveSubports(once(ctx), p.client.api(), url.PathEscape(string(trunk)), opts)
+		err := p.keepSubports(trunk, removed)
 		if err == nil {
-			p.keepTrunk(trunk, answer)
 			return nil
 		}
-		p.keepTrunk(trunk, nil)
 		w, errRead := trunks.read(ctx, p.client, trunk)
 		if sdn.IsNotFound(errRead) {
 			return nil
@@ -265,7 +278,7 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 			return err
 		}
 		there := slices.DeleteFunc(slices.Clone(leaving), func(id sdn.ID) bool {
-			return !slices.ContainsFunc(w.Subports, func(s subportWire) bool { return s.Port == id })
+			return !slices.ContainsFunc(w.Subports, func(s subportWire) bool { return s.PortID == string(id) })
 		})
 		if len(there) > 0 && (n == maxRaces || len(there) == len(leaving)) {
 			return err

@@ -13,7 +13,7 @@ import (
 )
 
 func TestChooseVLANs(t *testing.T) {
-	w := &trunkWire{Subports: []subportWire{{Port: "a", VLAN: 7}}}
+	w := &trunkWire{Subports: []subportWire{vlanSubport("a", 7)}}
 	all, missing, err := chooseVLANs(w, []sdn.Subport{{Port: "b"}, {Port: "a", VLAN: 9}, {Port: "c", VLAN: 8}})
 	if err != nil || len(missing) != 2 || all[1].VLAN != 7 || all[2].VLAN != 8 || all[0].VLAN == 0 || all[0].VLAN == 7 || all[0].VLAN == 8 {
 		t.Errorf("%v, missing %v, %v", all, missing, err)
@@ -23,7 +23,7 @@ func TestChooseVLANs(t *testing.T) {
 	}
 	full := &trunkWire{}
 	for vlan := 1; vlan < valid.MaxVLAN; vlan++ {
-		full.Subports = append(full.Subports, subportWire{Port: sdn.ID(fmt.Sprint(vlan)), VLAN: vlan})
+		full.Subports = append(full.Subports, vlanSubport(sdn.ID(fmt.Sprint(vlan)), vlan))
 	}
 	all, _, err = chooseVLANs(full, []sdn.Subport{{Port: "last"}})
 	if err != nil || all[0].VLAN != valid.MaxVLAN {
@@ -55,13 +55,13 @@ func (d *racingTrunk) serve(r *http.Request, body []byte) (int, string) {
 				_, _ = fmt.Sscanf(part, "%d", &vlan)
 			}
 			port = fmt.Sprint("other-", vlan)
-			d.subports = append(d.subports, subportWire{Port: sdn.ID(port), VLAN: vlan})
+			d.subports = append(d.subports, vlanSubport(sdn.ID(port), vlan))
 			return http.StatusConflict, neutronError("DuplicateSubPort", fmt.Sprintf("segmentation_type vlan and segmentation_id %d already in use on trunk t.", vlan))
 		}
 		return http.StatusOK, `{}`
 	}
 	for _, s := range d.subports {
-		subports = append(subports, fmt.Sprintf(`{"port_id": %q, "segmentation_type": "vlan", "segmentation_id": %d}`, s.Port, s.VLAN))
+		subports = append(subports, fmt.Sprintf(`{"port_id": %q, "segmentation_type": "vlan", "segmentation_id": %d}`, s.PortID, s.SegmentationID))
 	}
 	return http.StatusOK, `{"trunk": {"id": "t", "port_id": "parent", "admin_state_up": true, "sub_ports": [` + strings.Join(subports, ",") + `]}}`
 }
@@ -76,8 +76,8 @@ func TestAVLANLostToAnotherIsChosenAnew(t *testing.T) {
 		t.Fatalf("%v, %v; others took %v", got, err, trunk.subports)
 	}
 	for _, s := range trunk.subports {
-		if s.VLAN == got[0].VLAN {
-			t.Errorf("VLAN %d is another's", s.VLAN)
+		if s.SegmentationID == got[0].VLAN {
+			t.Errorf("VLAN %d is another's", s.SegmentationID)
 		}
 	}
 	trunk.conflicts = 1
@@ -89,7 +89,7 @@ func TestAVLANLostToAnotherIsChosenAnew(t *testing.T) {
 // heldTrunk is the trunk t as Neutron keeps it: a VLAN is one port's, and a port is in one trunk, which none gets into that has a device.
 type heldTrunk struct {
 	subports []subportWire
-	device   sdn.ID // a port that has one
+	device   string // a port that has one
 }
 
 func (d *heldTrunk) serve(r *http.Request, body []byte) (int, string) {
@@ -106,18 +106,18 @@ func (d *heldTrunk) serve(r *http.Request, body []byte) (int, string) {
 		return http.StatusBadRequest, neutronError("BadRequest", err.Error())
 	}
 	for _, s := range asked.Subports {
-		at := slices.IndexFunc(d.subports, func(has subportWire) bool { return has.Port == s.Port })
+		at := slices.IndexFunc(d.subports, func(has subportWire) bool { return has.PortID == s.PortID })
 		switch adds := strings.HasSuffix(r.URL.Path, "/add_subports"); {
 		case !adds && at < 0:
-			return http.StatusNotFound, neutronError("SubPortNotFound", string(s.Port))
+			return http.StatusNotFound, neutronError("SubPortNotFound", s.PortID)
 		case !adds:
 			d.subports = slices.Delete(d.subports, at, at+1)
-		case s.Port == d.device:
+		case s.PortID == d.device:
 			return http.StatusConflict, neutronError("PortInUse", "Port already has an attached device d2.")
 		case at >= 0:
-			return http.StatusConflict, neutronError("TrunkPortInUse", string(s.Port))
-		case slices.ContainsFunc(d.subports, func(has subportWire) bool { return has.VLAN == s.VLAN }):
-			return http.StatusConflict, neutronError("DuplicateSubPort", fmt.Sprint(s.VLAN))
+			return http.StatusConflict, neutronError("TrunkPortInUse", s.PortID)
+		case slices.ContainsFunc(d.subports, func(has subportWire) bool { return has.SegmentationID == s.SegmentationID }):
+			return http.StatusConflict, neutronError("DuplicateSubPort", fmt.Sprint(s.SegmentationID))
 		default:
 			d.subports = append(d.subports, s)
 		}
@@ -140,7 +140,7 @@ func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 		t.Helper()
 		proxy.Reset()
 		got, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: port}})
-		if err != nil || len(got) != 1 || got[0].VLAN == 0 || !slices.Contains(trunk.subports, subportWire{Port: port, Type: "vlan", VLAN: got[0].VLAN}) {
+		if err != nil || len(got) != 1 || got[0].VLAN == 0 || !slices.Contains(trunk.subports, vlanSubport(port, got[0].VLAN)) {
 			t.Fatalf("%s: %v, %v; the trunk has %v", port, got, err, trunk.subports)
 		}
 		if made := fmt.Sprint(proxy.Calls()); made != calls {
@@ -159,7 +159,7 @@ func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 	attach("b", "[PUT trunks]")
 
 	// Another process attaches a port, and takes one off.
-	trunk.subports = append(slices.DeleteFunc(trunk.subports, func(s subportWire) bool { return s.Port == "a" }), subportWire{Port: "c", Type: "vlan", VLAN: 4000})
+	trunk.subports = append(slices.DeleteFunc(trunk.subports, func(s subportWire) bool { return s.PortID == "a" }), vlanSubport("c", 4000))
 	if vlan := attach("c", "[PUT trunks GET trunks]"); vlan != 4000 {
 		t.Errorf("it has VLAN %d", vlan)
 	}
@@ -167,8 +167,8 @@ func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 
 	// Another process takes almost all VLANs.
 	for vlan := 1; len(trunk.subports) < valid.MaxVLAN-1; vlan++ {
-		if !slices.ContainsFunc(trunk.subports, func(s subportWire) bool { return s.VLAN == vlan }) {
-			trunk.subports = append(trunk.subports, subportWire{Port: sdn.ID(fmt.Sprint("other-", vlan)), Type: "vlan", VLAN: vlan})
+		if !slices.ContainsFunc(trunk.subports, func(s subportWire) bool { return s.SegmentationID == vlan }) {
+			trunk.subports = append(trunk.subports, vlanSubport(sdn.ID(fmt.Sprint("other-", vlan)), vlan))
 		}
 	}
 	last, err := p.AttachSubports(t.Context(), "t", []sdn.Subport{{Port: "last"}})
