@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -217,7 +218,7 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 	if err != nil {
 		return s, err
 	}
-	s.octavia = octaviaRoot(first(c.octavia, catalogEndpoint(catalog, "load-balancer", c.where)))
+	s.octavia = octaviaRoot(cmp.Or(c.octavia, catalogEndpoint(catalog, "load-balancer", c.where)))
 	if s.endpoint != "" {
 		return s, nil
 	}

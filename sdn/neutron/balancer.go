@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	if err := p.needOctavia(ctx); err != nil {
 		return none, err
 	}
-	unlock, err := p.locks.lock(ctx, balancers.path+" "+first(string(spec.ID), spec.Key.String()))
+	unlock, err := p.locks.lock(ctx, balancers.path+" "+cmp.Or(string(spec.ID), spec.Key.String()))
 	if err != nil {
 		return none, err
 	}
@@ -81,7 +82,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if err != nil {
 		return none, err
 	}
-	key := first(string(spec.ID), spec.Key.String())
+	key := cmp.Or(string(spec.ID), spec.Key.String())
 	quiet := p.octavia.memory.now().Sub(since)
 	forgotten, wait := p.nextForgotten(maker.forgotten(below, quiet), key)
 	todo := forgotten
@@ -259,7 +260,7 @@ func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) err
 
 // makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step makes another; the longer apart, the more often that was in vain.
 func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
-	key := first(string(spec.ID), spec.Key.String())
+	key := cmp.Or(string(spec.ID), spec.Key.String())
 	if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
 		return p.pending(w, fmt.Sprintf("Octavia holds it in ERROR, though it was made anew (%d times); it is made anew again later", times), wait), nil
 	}

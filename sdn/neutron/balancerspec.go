@@ -132,7 +132,7 @@ func (m balancerMaker) balancer(body map[string]any, backend string, tags, provi
 // listener is the body that makes a listener, without its pool.
 func (m balancerMaker) listener(l sdn.Listener) map[string]any {
 	body := m.listenerChange(l, &listenerWire{Limit: -1})
-	body["protocol"], body["protocol_port"], body["name"] = listenerProtocol(l), l.Port, first(l.Name, place(l))
+	body["protocol"], body["protocol_port"], body["name"] = listenerProtocol(l), l.Port, cmp.Or(l.Name, place(l))
 	return body
 }
 
@@ -142,7 +142,7 @@ func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[st
 	if l.Name != "" && l.Name != have.Name {
 		body["name"] = l.Name
 	}
-	if description := first(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
+	if description := cmp.Or(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
 		body["description"] = description
 	}
 	has := have.timeouts()
@@ -206,7 +206,7 @@ func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second)
 
 // pool is the body that makes a listener's pool, without members and health monitor.
 func (m balancerMaker) pool(l sdn.Listener) map[string]any {
-	body := map[string]any{"name": first(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l), "lb_algorithm": m.algorithm(l.Pool)}
+	body := map[string]any{"name": cmp.Or(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l), "lb_algorithm": m.algorithm(l.Pool)}
 	if l.Pool.Description != "" {
 		body["description"] = l.Pool.Description
 	}

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -80,7 +81,7 @@ func (m balancerMaker) nextOfItself(w *balancerWire) *step {
 	if m.spec.Name != "" && m.spec.Name != w.Name {
 		body["name"] = m.spec.Name
 	}
-	if text := first(m.spec.Key.String(), m.spec.Description); text != "" && text != w.Description {
+	if text := cmp.Or(m.spec.Key.String(), m.spec.Description); text != "" && text != w.Description {
 		body["description"] = text
 	}
 	if m.spec.Tags != nil && !sameSet(m.spec.Tags, w.Tags) {
@@ -104,7 +105,7 @@ func (m balancerMaker) mine(l *listenerWire) bool {
 // free refuses a listener whose place is another's.
 func (m balancerMaker) free(l sdn.Listener, t *tree) error {
 	if have := t.at(l.Protocol, l.Port); have != nil && !m.mine(have) {
-		return sdn.Conflict(sdn.Exists, "load balancer", "listeners", "%s is a listener of another that shares the load balancer (%s)", place(l), first(have.Description, have.Name, have.ID))
+		return sdn.Conflict(sdn.Exists, "load balancer", "listeners", "%s is a listener of another that shares the load balancer (%s)", place(l), cmp.Or(have.Description, have.Name, have.ID))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ const maxCloudsFile = 1 << 20
 // resolve reads clouds.yaml, secure.yaml and the OS_* variables. It is asked again for each authentication, so that changed
 // credentials are taken up without a restart.
 func (c Config) resolve() (cloud, error) {
-	name := first(c.Cloud, c.env("OS_CLOUD"))
+	name := cmp.Or(c.Cloud, c.env("OS_CLOUD"))
 	var entries, secure []byte
 	if name != "" {
 		var err error
@@ -80,17 +81,17 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 	if !ok {
 		return cloud{}, sdn.Invalid("configuration", "cloud", "clouds.yaml has no cloud %q", name)
 	}
-	authType := first(c.Auth.Type, entry.AuthType)
-	out := cloud{none: authType == "none" || authType == "noauth", endpoint: first(c.Endpoint, entry.NetworkEndpoint), octavia: first(c.OctaviaEndpoint, entry.OctaviaEndpoint)}
+	authType := cmp.Or(c.Auth.Type, entry.AuthType)
+	out := cloud{none: authType == "none" || authType == "noauth", endpoint: cmp.Or(c.Endpoint, entry.NetworkEndpoint), octavia: cmp.Or(c.OctaviaEndpoint, entry.OctaviaEndpoint)}
 	if entry.Auth == nil {
 		if !out.none && !bytes.Contains(secure, []byte("auth:")) {
 			return cloud{}, sdn.Invalid("configuration", "cloud", "cloud %q of clouds.yaml has no auth section", name)
 		}
 	} else if out.none {
-		out.endpoint = first(out.endpoint, entry.Auth.Endpoint)
+		out.endpoint = cmp.Or(out.endpoint, entry.Auth.Endpoint)
 	}
 	if out.none {
-		out.endpoint = first(out.endpoint, c.env("OS_ENDPOINT"))
+		out.endpoint = cmp.Or(out.endpoint, c.env("OS_ENDPOINT"))
 		if out.endpoint == "" {
 			return cloud{}, sdn.Invalid("configuration", "endpoint", "auth type %q needs Neutron's endpoint", authType)
 		}
@@ -113,11 +114,11 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 		value string
 		with  func(string) clouds.ParseOption
 	}{
-		{first(c.Region, c.env("OS_REGION_NAME")), clouds.WithRegion},
-		{first(c.Interface, c.env("OS_INTERFACE")), clouds.WithEndpointType},
-		{first(c.CAFile, c.env("OS_CACERT")), clouds.WithCACertPath},
-		{first(c.CertFile, c.env("OS_CERT")), clouds.WithClientCertPath},
-		{first(c.KeyFile, c.env("OS_KEY")), clouds.WithClientKeyPath},
+		{cmp.Or(c.Region, c.env("OS_REGION_NAME")), clouds.WithRegion},
+		{cmp.Or(c.Interface, c.env("OS_INTERFACE")), clouds.WithEndpointType},
+		{cmp.Or(c.CAFile, c.env("OS_CACERT")), clouds.WithCACertPath},
+		{cmp.Or(c.CertFile, c.env("OS_CERT")), clouds.WithClientCertPath},
+		{cmp.Or(c.KeyFile, c.env("OS_KEY")), clouds.WithClientKeyPath},
 	} {
 		options = append(options, o.with(o.value))
 	}
@@ -221,13 +222,13 @@ func (c Config) authFromEnv() Auth {
 // readCloudsFile gives clouds.yaml and the secure.yaml beside it, where there is one.
 func (c Config) readCloudsFile() (entries, secure []byte, err error) {
 	var places []string
-	if file := first(c.CloudsFile, c.env("OS_CLIENT_CONFIG_FILE")); file != "" {
+	if file := cmp.Or(c.CloudsFile, c.env("OS_CLIENT_CONFIG_FILE")); file != "" {
 		places = []string{file}
 	} else {
 		if dir, err := os.Getwd(); err == nil {
 			places = append(places, filepath.Join(dir, "clouds.yaml"))
 		}
-		if dir := first(c.env("XDG_CONFIG_HOME"), filepath.Join(c.env("HOME"), ".config")); filepath.IsAbs(dir) {
+		if dir := cmp.Or(c.env("XDG_CONFIG_HOME"), filepath.Join(c.env("HOME"), ".config")); filepath.IsAbs(dir) {
 			places = append(places, filepath.Join(dir, "openstack", "clouds.yaml"))
 		}
 		places = append(places, "/etc/openstack/clouds.yaml")

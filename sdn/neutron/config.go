@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -116,17 +117,7 @@ func (c Config) env(name string) string {
 
 // unasked is the project's id where no Keystone is asked for it.
 func (c Config) unasked() string {
-	return first(c.Project, c.Auth.ProjectID, c.env("OS_PROJECT_ID"))
-}
-
-// first is the first that is not empty.
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
+	return cmp.Or(c.Project, c.Auth.ProjectID, c.env("OS_PROJECT_ID"))
 }
 
 // check refuses what cannot work whatever Neutron says.

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -231,7 +232,7 @@ func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, 
 	if !key.IsZero() && description != "" {
 		return sdn.Invalid(k.title, "description", "must be empty for an object with a key")
 	}
-	if text := first(key.String(), description); text != now.common().Description {
+	if text := cmp.Or(key.String(), description); text != now.common().Description {
 		body["description"] = text
 	}
 	return nil

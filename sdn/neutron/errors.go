@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -188,7 +189,7 @@ func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 		field = "mtu"
 	}
 	if m, ok := meanings[f.Type]; ok {
-		return m.kind, m.reason, first(m.field, field)
+		return m.kind, m.reason, cmp.Or(m.field, field)
 	}
 	switch {
 	case status == http.StatusPreconditionFailed:
@@ -222,7 +223,7 @@ func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 	return sdn.KindUnavailable, "", ""
 }
 
-func fieldOf(attribute string) string { return first(fields[attribute], attribute) }
+func fieldOf(attribute string) string { return cmp.Or(fields[attribute], attribute) }
 
 // unanswered is the error of a request without a whole answer. It names no URL's query, which may be long.
 func (c *client) unanswered(ctx context.Context, err error, verb, noun string) error {
@@ -340,7 +341,7 @@ var titles = map[string]string{
 func subject(path string) (noun, id string) {
 	path, _, _ = strings.Cut(strings.TrimPrefix(path, "/"), "?")
 	parts := strings.Split(path, "/")
-	noun = first(titles[parts[0]], parts[0])
+	noun = cmp.Or(titles[parts[0]], parts[0])
 	if parts[0] == "qos" {
 		parts = parts[1:]
 	}

@@ -200,7 +200,7 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 	if !sdn.IsInvalid(err) {
 		return w, err
 	}
-	port, errRead := legPorts.read(ctx, p.client, target.Port)
+	port, errRead := portParts.read(ctx, p.client, target.Port)
 	if errRead != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 }
 
 // firstV4 returns a port's first IPv4 address, the zero value if it has none.
-func firstV4(port *legWire) netip.Addr {
+func firstV4(port *portPart) netip.Addr {
 	for _, a := range decodeAddresses(port.Addresses) {
 		if a.Addr.Is4() {
 			return a.Addr

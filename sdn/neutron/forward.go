@@ -162,8 +162,8 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	ports := map[sdn.ID]*legWire{}
-	for w, err := range legPorts.find(ctx, p.client, q) {
+	ports := map[sdn.ID]*portPart{}
+	for w, err := range portParts.find(ctx, p.client, q) {
 		if err != nil {
 			return err
 		}
@@ -175,15 +175,11 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 		if port == nil {
 			return sdn.NotFound("port", target.Port)
 		}
-		addrs := decodeAddresses(port.Addresses)
 		if !target.Addr.IsValid() {
 			target.Addr = firstV4(port)
 		}
-		has := false
-		for _, a := range addrs {
-			has = has || a.Addr == target.Addr
-		}
-		if !has || !target.Addr.Is4() {
+		has := func(a sdn.Address) bool { return a.Addr == target.Addr }
+		if !slices.ContainsFunc(decodeAddresses(port.Addresses), has) || !target.Addr.Is4() {
 			return sdn.Invalid("port forwarding", "target.addr",
 				"%v is no IPv4 address of the port %s", target.Addr, target.Port)
 		}

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
 	"strings"
@@ -81,11 +82,11 @@ func (p *Provider) mine(m *meta) bool {
 
 // body is the beginning of a creating request's body: what every object has. The Key goes where Neutron keeps it.
 func (p *Provider) body(b sdn.Base) map[string]any {
-	body := map[string]any{"description": first(b.Key.String(), b.Description)}
+	body := map[string]any{"description": cmp.Or(b.Key.String(), b.Description)}
 	if b.Name != "" {
 		body["name"] = b.Name
 	}
-	if project := first(b.Project, p.config.Project); project != "" {
+	if project := cmp.Or(b.Project, p.config.Project); project != "" {
 		body["project_id"] = project
 	}
 	return body

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -113,10 +114,10 @@ func (o *octavia) ask(ctx context.Context) error {
 func (o *octavia) backend(asked string) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	name := first(asked, o.chosen)
+	name := cmp.Or(asked, o.chosen)
 	switch {
 	case o.backends == nil, name != "" && slices.Contains(o.backends, name):
-		return first(name, amphora), nil
+		return cmp.Or(name, amphora), nil
 	case name != "":
 		return "", &sdn.Error{Kind: sdn.KindUnsupported, Noun: "load balancer", Field: "backend", Detail: fmt.Sprintf("Octavia has no provider %q; it has %s", name, strings.Join(o.backends, ", "))}
 	}

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -56,10 +57,10 @@ func (o *owner) keyOf(m *meta) (sdn.Key, bool) {
 
 // ownProject is the project that objects are made in unless a call names another: the
 // configuration's, or that of the credentials if it has none.
-func (p *Provider) ownProject() string { return first(p.config.Project, p.client.auth.project()) }
+func (p *Provider) ownProject() string { return cmp.Or(p.config.Project, p.client.auth.project()) }
 
 // projectOf is the project that a Base means. It is known once a request was answered.
-func (p *Provider) projectOf(b sdn.Base) string { return first(b.Project, p.ownProject()) }
+func (p *Provider) projectOf(b sdn.Base) string { return cmp.Or(b.Project, p.ownProject()) }
 
 // ofProject leaves out the objects of other projects than the one that a Base means.
 func ofProject[W wire](p *Provider, b sdn.Base, found []W) []W {

@@ -45,6 +45,31 @@ type fixedIP struct {
 	Addr   string `json:"ip_address,omitempty"`
 }
 
+// decodeAddresses returns addresses in order, IPv4 first: Neutron keeps none.
+func decodeAddresses(list []fixedIP) []sdn.Address {
+	var out []sdn.Address
+	for _, f := range list {
+		addr, err := netip.ParseAddr(f.Addr)
+		if err != nil {
+			continue // a router's gateway on a subnet that has not given it an address
+		}
+		out = append(out, sdn.Address{Subnet: f.Subnet, Addr: addr})
+	}
+	sortslice.Func(out, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// portPart is what other nouns need of a port. gophercloud's Port is the whole: of thousands of ports
+// this decodes four attributes.
+type portPart struct {
+	meta
+	Device    string    `json:"device_id"`
+	Owner     string    `json:"device_owner"`
+	Addresses []fixedIP `json:"fixed_ips"`
+}
+
+var portParts = collection[*portPart]{title: "port", item: "port", items: "ports", path: "/ports"}
+
 type pairWire struct {
 	Prefix string `json:"ip_address"`
 	MAC    string `json:"mac_address,omitempty"`

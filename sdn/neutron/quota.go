@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 
@@ -15,7 +16,7 @@ var quotaNouns = []sdn.Noun{
 // quotaPath is where the quota of a project is, or that of the provider's own.
 func (p *Provider) quotaPath(ctx context.Context, project string) (string, error) {
 	const path = "/quotas/"
-	if project = first(project, p.config.Project); project != "" {
+	if project = cmp.Or(project, p.config.Project); project != "" {
 		return path + url.PathEscape(project), nil
 	}
 	// Neutron knows whose the token is.

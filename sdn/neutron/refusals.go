@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -65,7 +66,7 @@ func credentials(auth gophercloud.AuthOptions) string {
 	case auth.TokenID != "":
 		return "the token that was given"
 	case auth.ApplicationCredentialSecret != "":
-		return fmt.Sprintf("the application credential %q", first(auth.ApplicationCredentialID, auth.ApplicationCredentialName))
+		return fmt.Sprintf("the application credential %q", cmp.Or(auth.ApplicationCredentialID, auth.ApplicationCredentialName))
 	}
-	return fmt.Sprintf("the password of user %q", first(auth.Username, auth.UserID))
+	return fmt.Sprintf("the password of user %q", cmp.Or(auth.Username, auth.UserID))
 }

@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
+	"golang.org/x/sync/errgroup"
 )
 
-// routers: with OVN a change of a router takes Neutron several steps, each of which counts its revision up and compares If-Match anew. Such a
-// request is answered 412 or 500 whatever the revision, and may be half done.
-var routers = collection[*routerWire]{title: "router", item: "router", items: "routers", path: "/routers", readFirst: true}
+// routers: with OVN a change of a router takes Neutron several steps, each of which counts its
+// revision up and compares If-Match again. Such a request is answered 412 or 500 whatever the
+// revision, and may be half done.
+var routers = collection[*routerWire]{
+	title: "router", item: "router", items: "routers", path: "/routers", readFirst: true,
+}
 
 // routerWire is a router. gophercloud's Router has none of meta, and its calls cannot empty a name.
 type routerWire struct {
@@ -53,20 +56,6 @@ func (w *routerWire) decode(o *owner) sdn.Router {
 
 // snat is on where Neutron cannot switch it.
 func (w *gatewayWire) snat() bool { return w.SNAT == nil || *w.SNAT }
-
-// decodeAddresses gives addresses in order, as a port's are: Neutron keeps none.
-func decodeAddresses(list []fixedIP) []sdn.Address {
-	var out []sdn.Address
-	for _, f := range list {
-		addr, err := netip.ParseAddr(f.Addr)
-		if err != nil {
-			continue // a gateway on a subnet that has not given it an address
-		}
-		out = append(out, sdn.Address{Subnet: f.Subnet, Addr: addr})
-	}
-	sortslice.Func(out, func(a, b sdn.Address) int { return a.Addr.Compare(b.Addr) })
-	return out
-}
 
 // checkRouterRoutes refuses what a router cannot have. Whether a next hop is on one of its subnets is Neutron's to say.
 func checkRouterRoutes(routes []sdn.HostRoute) error {
@@ -141,7 +130,9 @@ func gatewayChange(have *gatewayWire, want sdn.ExternalGateway) (any, bool) {
 // top.
 func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.Router, error) {
 	p.owner.note(spec.Project)
-	if err := errors.Join(valid.Base("router", spec.Base), checkRouterRoutes(spec.Routes), p.checkGateway(spec.Gateway)); err != nil {
+	err := errors.Join(valid.Base("router", spec.Base), checkRouterRoutes(spec.Routes),
+		p.checkGateway(spec.Gateway))
+	if err != nil {
 		return sdn.Router{}, err
 	}
 	create := func(ctx context.Context) (*routerWire, error) {
@@ -179,9 +170,9 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		return sdn.Router{}, err
 	}
 	if made {
-		return w.decode(p.owner), nil // without legs
+		return w.decode(p.owner), nil // without interfaces
 	}
-	return p.withLegs(ctx, w)
+	return p.withInterfaces(ctx, w)
 }
 
 // settleGateway makes a router's gateway what is wanted. It may take two changes: whether what leaves is translated unless that is said is a setting
@@ -200,40 +191,39 @@ func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.Ex
 	return w, nil
 }
 
-// Router gets a router, and asks for its legs at the same time.
+// Router gets a router, and asks for its interfaces concurrently.
 func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
 	if id == "" {
 		return sdn.Router{}, sdn.NotFound("router", id)
 	}
-	var legs map[string][]sdn.RouterInterface
-	var errLegs error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		legs, errLegs = p.legs(ctx, []string{string(id)})
-	}()
-	w, err := routers.read(ctx, p.client, id)
-	<-done
-	if err = errors.Join(err, errLegs); err != nil {
+	var w *routerWire
+	var all map[string][]sdn.RouterInterface
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { w, err = routers.read(both, p.client, id); return err })
+	group.Go(func() (err error) { all, err = p.interfacesOf(both, string(id)); return err })
+	if err := group.Wait(); err != nil {
 		return sdn.Router{}, err
 	}
 	r := w.decode(p.owner)
-	r.Interfaces = legs[w.ID]
+	r.Interfaces = all[w.ID]
 	return r, nil
 }
 
-func (p *Provider) withLegs(ctx context.Context, w *routerWire) (sdn.Router, error) {
-	legs, err := p.legs(ctx, []string{w.ID})
+func (p *Provider) withInterfaces(ctx context.Context, w *routerWire) (sdn.Router, error) {
+	all, err := p.interfacesOf(ctx, w.ID)
 	r := w.decode(p.owner)
-	r.Interfaces = legs[w.ID]
+	r.Interfaces = all[w.ID]
 	return r, err
 }
 
-// maxRouters is how many routers FindRouters asks the legs of at once.
+// maxRouters is how many routers FindRouters asks the interfaces of by one request.
 const maxRouters = 100
 
-// FindRouters streams routers. It asks for the legs of many at once; by subnets it asks whose legs those have first.
-func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
+// FindRouters streams routers. It asks for the interfaces of many by one request. For subnets it asks
+// first which routers have interfaces on them.
+func (p *Provider) FindRouters(
+	ctx context.Context, q sdn.RouterQuery,
+) iter.Seq2[sdn.Router, error] {
 	return func(yield func(sdn.Router, error) bool) {
 		filter := p.query(q.Match)
 		if len(q.Subnets) > 0 {
@@ -243,7 +233,9 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 				return
 			}
 			if len(q.IDs) > 0 {
-				ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(q.IDs, sdn.ID(id)) })
+				ids = slices.DeleteFunc(ids, func(id string) bool {
+					return !slices.Contains(q.IDs, sdn.ID(id))
+				})
 			}
 			if len(ids) == 0 {
 				return
@@ -256,14 +248,14 @@ func (p *Provider) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2
 			for i, w := range some {
 				ids[i] = w.ID
 			}
-			legs, err := p.legs(ctx, ids)
+			all, err := p.interfacesOf(ctx, ids...)
 			if err != nil {
 				yield(sdn.Router{}, err)
 				return false
 			}
 			for _, w := range some {
 				r := w.decode(p.owner)
-				r.Interfaces = legs[w.ID]
+				r.Interfaces = all[w.ID]
 				if q.Matches(r) && !yield(r, nil) {
 					return false
 				}
@@ -319,64 +311,10 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 			return sdn.Router{}, err
 		}
 	}
-	return p.withLegs(ctx, w)
+	return p.withInterfaces(ctx, w)
 }
 
 // DeleteRouter deletes a router with its gateway.
 func (p *Provider) DeleteRouter(ctx context.Context, id sdn.ID) error {
 	return routers.erase(ctx, p.client, id, 0)
-}
-
-// legOwners are the owners of the ports that are routers' legs: of a plain router, of a distributed and of a highly available one.
-var legOwners = []string{sdn.OwnerRouterInterface, "network:router_interface_distributed", "network:ha_router_replicated_interface"}
-
-var legPorts = collection[*legWire]{title: "port", item: "port", items: "ports", path: "/ports"}
-
-// legWire is the part of a port that matters to a router. gophercloud's Port is the whole: of hundreds
-// of ports this decodes four attributes.
-type legWire struct {
-	meta
-	Device    string    `json:"device_id"`
-	Owner     string    `json:"device_owner"`
-	Addresses []fixedIP `json:"fixed_ips"`
-}
-
-func legQuery(also url.Values) url.Values {
-	also["device_owner"] = legOwners
-	also["fields"] = []string{"id", "device_id", "device_owner", "fixed_ips"}
-	return also
-}
-
-// legs gives routers' legs by router, asked for in one request for a hundred routers.
-func (p *Provider) legs(ctx context.Context, ids []string) (map[string][]sdn.RouterInterface, error) {
-	out := map[string][]sdn.RouterInterface{}
-	if len(ids) == 0 {
-		return out, nil
-	}
-	for w, err := range legPorts.find(ctx, p.client, legQuery(url.Values{"device_id": ids})) {
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range decodeAddresses(w.Addresses) {
-			out[w.Device] = append(out[w.Device], sdn.RouterInterface{Subnet: a.Subnet, Addr: a.Addr, Port: sdn.ID(w.ID)})
-		}
-	}
-	return out, nil
-}
-
-// routersOn gives the ids of the routers that have a leg on one of the subnets.
-func (p *Provider) routersOn(ctx context.Context, subnets []sdn.ID) ([]string, error) {
-	q := url.Values{}
-	for _, s := range subnets {
-		q.Add("fixed_ips", "subnet_id="+string(s))
-	}
-	var ids []string
-	for w, err := range legPorts.find(ctx, p.client, legQuery(q)) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, w.Device)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
 }

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -130,7 +131,7 @@ func (a *attempt) run(r *http.Request, refused *session, decode func([]byte) err
 	begin := a.now()
 	err = a.judge(ctx, r.Method, a.fetch(out.WithContext(limited), decode))
 	a.observe(Request{
-		Method: r.Method, Collection: first(collectionOf(a.path), "versions"), Status: a.status,
+		Method: r.Method, Collection: cmp.Or(collectionOf(a.path), "versions"), Status: a.status,
 		Duration: a.now().Sub(begin),
 	})
 	if a.status != 0 || ctx.Err() == nil { // a canceled call proves nothing about the service

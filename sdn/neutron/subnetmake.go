@@ -319,16 +319,16 @@ func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetP
 	return nil
 }
 
-// freeForGateway refuses an address that a port other than a router's leg has: Neutron takes it all the same.
+// freeForGateway refuses an address of a port that is no router's interface: Neutron does not.
 func (p *Provider) freeForGateway(ctx context.Context, s sdn.Subnet, a netip.Addr) error {
-	answer := envelope[[]struct {
-		Owner string `json:"device_owner"`
-	}]{name: "ports"}
-	q := url.Values{"fixed_ips": {"subnet_id=" + string(s.ID), "ip_address=" + a.String()}, "fields": {"device_owner"}}
-	if err := p.client.get(ctx, "/ports", q, &answer); err != nil {
-		return err
+	filter := url.Values{
+		"fixed_ips": {"subnet_id=" + string(s.ID), "ip_address=" + a.String()},
+		"fields":    {"id", "device_owner"},
 	}
-	for _, port := range answer.value {
+	for port, err := range portParts.find(ctx, p.client, filter) {
+		if err != nil {
+			return err
+		}
 		if port.Owner != sdn.OwnerRouterInterface {
 			return sdn.Conflict(sdn.AddressInUse, "subnet", "gateway", "%v is a port's", a)
 		}

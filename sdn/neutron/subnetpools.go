@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -80,7 +81,7 @@ type poolLen struct {
 func (p *Provider) subnetPoolBody(spec sdn.SubnetPoolSpec) map[string]any {
 	body := p.body(spec.Base)
 	if spec.Name == "" {
-		body["name"] = first(spec.Key.Name, "kuryr") // Neutron wants one
+		body["name"] = cmp.Or(spec.Key.Name, "kuryr") // Neutron wants one
 	}
 	body["prefixes"] = texts(spec.Prefixes)
 	length := spec.DefaultLen

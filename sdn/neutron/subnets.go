@@ -306,28 +306,19 @@ func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage,
 		return p.availability(ctx, w)
 	}
 	ranges := w.ranges()
-	used := 0
-	for port, err := range list[*addressesWire](ctx, p.client, "/ports", url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}) {
+	used := int64(0)
+	filter := url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}
+	for port, err := range portParts.find(ctx, p.client, filter) {
 		if err != nil {
 			return sdn.SubnetUsage{}, err
 		}
-		for _, a := range port.Addresses {
-			if a.Subnet == w.ID && inRanges(ranges, a.Addr) {
+		for _, a := range decodeAddresses(port.Addresses) {
+			if a.Subnet == id && inRanges(ranges, a.Addr) {
 				used++
 			}
 		}
 	}
-	total := count(ranges)
-	return sdn.SubnetUsage{Total: clamp(total), Used: int64(used), Free: clamp(new(big.Int).Sub(total, big.NewInt(int64(used))))}, nil
-}
-
-// addressesWire is of a port its addresses alone.
-type addressesWire struct {
-	meta
-	Addresses []struct {
-		Subnet string     `json:"subnet_id"`
-		Addr   netip.Addr `json:"ip_address"`
-	} `json:"fixed_ips"`
+	return usage(count(ranges), big.NewInt(used)), nil
 }
 
 // count is how many addresses ranges have.
@@ -358,11 +349,16 @@ func (p *Provider) availability(ctx context.Context, w *subnetWire) (sdn.SubnetU
 	}
 	for _, s := range answer.value.Subnets {
 		if s.ID == w.ID {
-			total, used := integer(s.Total), integer(s.Used)
-			return sdn.SubnetUsage{Total: clamp(total), Used: clamp(used), Free: clamp(new(big.Int).Sub(total, used))}, nil
+			return usage(integer(s.Total), integer(s.Used)), nil
 		}
 	}
 	return sdn.SubnetUsage{}, sdn.NotFound("subnet", w.ID)
+}
+
+func usage(total, used *big.Int) sdn.SubnetUsage {
+	return sdn.SubnetUsage{
+		Total: clamp(total), Used: clamp(used), Free: clamp(new(big.Int).Sub(total, used)),
+	}
 }
 
 func integer(n json.Number) *big.Int {
