@@ -57,7 +57,8 @@ func (v *vm) process() *neutron.Nested {
 	return p
 }
 
-// wantAttached checks how many containers the machine's port carries, and that it sends as its user had it.
+// wantAttached checks how many containers the machine's port carries, and that it sends
+// as its user had it.
 func (v *vm) wantAttached(want int) {
 	v.Helper()
 	own, err := v.sdn.Port(v.Context(), v.own.ID)

@@ -41,7 +41,8 @@ func byDevice(t *testing.T, p sdn.Provider, device string) (sdn.Port, bool) {
 	return port, found
 }
 
-// TestNestedStopAsksNothing: the process that attached a port needs not ask for anything to take it off and delete it.
+// TestNestedStopAsksNothing: the process that attached a port needs not ask for anything
+// to take it off and delete it.
 func TestNestedStopAsksNothing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		counted := &asked{Provider: v.sdn}
@@ -66,7 +67,8 @@ func TestNestedStopAsksNothing(t *testing.T) {
 	})
 }
 
-// TestNestedOthersPairsStay: what others change of the machine's port between two of this process's changes is not lost, and what they take away is there again.
+// TestNestedOthersPairsStay: what others change of the machine's port between two of this
+// process's changes is not lost, and what they take away is there again.
 func TestNestedOthersPairsStay(t *testing.T) {
 	v := newVM(t, t.TempDir(), neutron.NestedMacvlan)
 	p := v.process()
@@ -92,8 +94,8 @@ func TestNestedOthersPairsStay(t *testing.T) {
 	v.wantAttached(0)
 }
 
-// TestNestedMaskedPairs checks that a pair with host bits is the one that an older Kuryr wrote
-// masked: it is not added a second time, and is dropped with its port.
+// TestNestedMaskedPairs checks that a pair with host bits is the one that an older Kuryr
+// wrote masked: it is not added a second time, and is dropped with its port.
 func TestNestedMaskedPairs(t *testing.T) {
 	v := newVM(t, t.TempDir(), neutron.NestedMacvlan)
 	p := v.process()
@@ -120,7 +122,8 @@ func TestNestedMaskedPairs(t *testing.T) {
 	v.wantAttached(0)
 }
 
-// TestNestedPortGoneBehind: a port that another deleted is found for as long as nobody has looked, and not after that.
+// TestNestedPortGoneBehind: a port that another deleted is found for as long as nobody
+// has looked, and not after that.
 func TestNestedPortGoneBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		p := v.process()
@@ -161,7 +164,8 @@ func TestNestedPortGoneBehind(t *testing.T) {
 	})
 }
 
-// TestNestedChangedBehind: what was read of a port meanwhile is what is known of it, and where others change ports it is always asked for.
+// TestNestedChangedBehind: what was read of a port meanwhile is what is known of it, and
+// where others change ports it is always asked for.
 func TestNestedChangedBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		p := v.process()
@@ -191,7 +195,8 @@ func TestNestedChangedBehind(t *testing.T) {
 	})
 }
 
-// TestNestedUnboundInAnotherProcess: a port that was unbound and not deleted is bound again, or deleted, by whatever process of the machine.
+// TestNestedUnboundInAnotherProcess: a port that was unbound and not deleted is bound
+// again, or deleted, by whatever process of the machine.
 func TestNestedUnboundInAnotherProcess(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		for _, p := range []*neutron.Nested{v.process(), nil} {

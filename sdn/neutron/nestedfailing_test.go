@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
-// failing is an SDN whose next answers to what attaches ports and takes them off are that it is away.
+// failing is an SDN whose next answers to what attaches ports and takes them off are that
+// it is away.
 type failing struct {
 	*neutrontest.Trunked
 	times int
@@ -60,7 +61,8 @@ func (v *vm) spec(name string) sdn.PortSpec {
 	return sdn.PortSpec{Base: sdn.Base{Key: sdn.Key{Owner: "test", Kind: "port", Name: name}}, Network: v.own.Network, Host: vmHost, DeviceID: "device-" + name, DeviceOwner: sdn.OwnerContainer}
 }
 
-// A repeat of EnsurePorts that cannot attach the port leaves one that was attached before, on which a container runs, and takes back what it made itself.
+// A repeat of EnsurePorts that cannot attach the port leaves one that was attached
+// before, on which a container runs, and takes back what it made itself.
 func TestNestedEnsureFailing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		f := &failing{Trunked: v.sdn}
@@ -109,7 +111,8 @@ func TestNestedEnsureFailingAfterRestart(t *testing.T) {
 	v.wantAttached(1)
 }
 
-// One port that cannot be taken off the machine's does not keep the others: it stays, they go, and the error tells which.
+// One port that cannot be taken off the machine's does not keep the others: it stays,
+// they go, and the error tells which.
 func TestNestedDeletePortsFailing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		for name, known := range map[string]bool{"known": true, "after a restart": false} {

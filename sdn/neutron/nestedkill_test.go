@@ -16,10 +16,12 @@ import (
 	"github.com/kuryr/kuryr/sdn/neutron"
 )
 
-// The environment of a child that does what it is told until it is killed: the folder of its SDN, its mode, and what it does.
+// The environment of a child that does what it is told until it is killed: the folder of
+// its SDN, its mode, and what it does.
 const killFolder, killMode, killOp = "KURYR_TEST_FOLDER", "KURYR_TEST_MODE", "KURYR_TEST_OP"
 
-// killed are the failpoints by what leads to them. Each operation begins with a parked port, "lock" and "bound" with one that is attached.
+// killed are the failpoints by what leads to them. Each operation begins with a parked
+// port, "lock" and "bound" with one that is attached.
 var killed = []struct {
 	op, at string
 	modes  []neutron.NestedMode
@@ -70,7 +72,8 @@ func (v *vm) do(p sdn.Provider, op string, port sdn.Port) {
 	must(v.T, err)
 }
 
-// TestKilledChild is not a test of its own: it is the process that TestNestedKilled kills.
+// TestKilledChild is not a test of its own: it is the process that TestNestedKilled
+// kills.
 func TestKilledChild(t *testing.T) {
 	if os.Getenv(killOp) == "" {
 		t.Skip("it is started by TestNestedKilled")
@@ -80,7 +83,8 @@ func TestKilledChild(t *testing.T) {
 	v.do(p, os.Getenv(killOp), v.begin(p, os.Getenv(killOp)))
 }
 
-// TestNestedKilled kills a process of the machine at every failpoint. The next one does the same to its end, or takes the port away; nothing stays attached.
+// TestNestedKilled kills a process of the machine at every failpoint. The next one does
+// the same to its end, or takes the port away; nothing stays attached.
 func TestNestedKilled(t *testing.T) {
 	for _, k := range killed {
 		for _, mode := range k.modes {
@@ -113,7 +117,8 @@ func kill(t *testing.T, at, op string, mode neutron.NestedMode, folder string) {
 	}
 }
 
-// recover is what is done to the port that a killed process left. That one may be attached its host tells.
+// recover is what is done to the port that a killed process left. That one may be
+// attached its host tells.
 func (v *vm) recover(op string, again bool) {
 	v.Helper()
 	p := v.process()

@@ -18,7 +18,8 @@ import (
 	"github.com/kuryr/kuryr/sdn/neutron/neutrontest"
 )
 
-// onNeutron opens the Neutron that the environment names, by way of a proxy that counts, and makes a network with the port of a virtual machine, which has a trunk.
+// onNeutron opens the Neutron that the environment names, by way of a proxy that counts,
+// and makes a network with the port of a virtual machine, which has a trunk.
 func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own sdn.Port, trunk sdn.ID) {
 	t.Helper()
 	if os.Getenv("KURYR_NEUTRON_URL") == "" {
@@ -56,7 +57,8 @@ func onNeutron(t *testing.T) (p *neutron.Provider, proxy *neutrontest.Proxy, own
 	return p, proxy, ports[0], tr.ID
 }
 
-// openNeutron opens the Neutron behind the proxy for an installation, in a project of the same name.
+// openNeutron opens the Neutron behind the proxy for an installation, in a project of the
+// same name.
 func openNeutron(t *testing.T, proxy *neutrontest.Proxy, installation string) *neutron.Provider {
 	t.Helper()
 	p, err := neutron.Open(neutron.Config{Timeout: 5 * time.Minute, Installation: installation, Project: installation, Host: "vm.example", Endpoint: proxy.URL,
@@ -173,8 +175,10 @@ func TestNestedOnNeutron(t *testing.T) {
 	}
 }
 
-// TestNestedProcessesOnNeutron: two processes that know the machine's port and trunk change them, and neither loses what the other did. Subports they change at the
-// same time, pairs one after the other: Neutron checks a port's revision before it reads its pairs, so of two changes at the same moment one may be lost.
+// TestNestedProcessesOnNeutron: two processes that know the machine's port and trunk
+// change them, and neither loses what the other did. Subports they change at the same
+// time, pairs one after the other: Neutron checks a port's revision before it reads its
+// pairs, so of two changes at the same moment one may be lost.
 func TestNestedProcessesOnNeutron(t *testing.T) {
 	inner, proxy, own, trunk := onNeutron(t)
 	const processes, ports = 2, 2
@@ -236,10 +240,12 @@ func TestNestedProcessesOnNeutron(t *testing.T) {
 	}
 }
 
-// aged is a Neutron whose provider is another one by and by, which has nothing in its caches: those last for half a minute, and containers live longer.
+// aged is a Neutron whose provider is another one by and by, which has nothing in its
+// caches: those last for half a minute, and containers live longer.
 type aged struct{ sdn.Provider }
 
-// TestNestedCallsOnNeutron: what Docker's calls for a container's start and stop ask of this package costs few requests of Neutron. docs/neutron.md tells what each is for.
+// TestNestedCallsOnNeutron: what Docker's calls for a container's start and stop ask of
+// this package costs few requests of Neutron. docs/neutron.md tells what each is for.
 func TestNestedCallsOnNeutron(t *testing.T) {
 	inner, proxy, own, _ := onNeutron(t)
 	for _, c := range []struct {

@@ -86,7 +86,8 @@ func TestAVLANLostToAnotherIsChosenAnew(t *testing.T) {
 	}
 }
 
-// heldTrunk is the trunk t as Neutron keeps it: a VLAN is one port's, and a port is in one trunk, which none gets into that has a device.
+// heldTrunk is the trunk t as Neutron keeps it: a VLAN is one port's, and a port is in
+// one trunk, which none gets into that has a device.
 type heldTrunk struct {
 	subports []subportWire
 	device   string // a port that has one
@@ -130,7 +131,8 @@ func (d *heldTrunk) said() string {
 	return `{"id": "t", "port_id": "parent", "admin_state_up": true, "sub_ports": ` + string(subports) + `}`
 }
 
-// A trunk is read before its first change, and after a refusal that says that it is another by now.
+// A trunk is read before its first change, and after a refusal that says that it is
+// another by now.
 func TestTrunkIsReadWhereItIsNotKnown(t *testing.T) {
 	d := newPortDouble(100)
 	p, proxy, _ := onPorts(t, d)
