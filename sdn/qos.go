@@ -19,6 +19,7 @@ type QoSPolicySpec struct {
 	IfRevision int64
 	Shared     bool // other projects may use it; while their ports name it, it stays so (IsConflict, InUse)
 	Limits     Limits
+	Swapped    bool
 }
 
 // QoSPolicy is a named set of limits, in force on each port that names it.
@@ -26,6 +27,10 @@ type QoSPolicy struct {
 	Meta
 	Shared bool
 	Limits Limits
+	// Swapped tells an API that names the limits that those of the two directions have each
+	// other's names: a limit keeps its name when its direction changes. It limits nothing. An
+	// SDN that does not keep it refuses it (IsUnsupported).
+	Swapped bool `json:",omitempty"`
 }
 
 // QoSPolicyQuery selects QoS policies.

@@ -36,7 +36,9 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 			return err
 		}
 		if r == nil {
-			r = &qosPolicyRow{sdn.QoSPolicy{Meta: newMeta(spec.Base), Shared: spec.Shared, Limits: spec.Limits}}
+			r = &qosPolicyRow{sdn.QoSPolicy{
+				Meta: newMeta(spec.Base), Shared: spec.Shared, Limits: spec.Limits, Swapped: spec.Swapped,
+			}}
 			err = qosPolicies.put(t, r)
 		} else {
 			err = t.changeQoSPolicy(r, spec)
@@ -61,10 +63,10 @@ func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
 			return err
 		}
 	}
-	if r.Limits == spec.Limits && r.Shared == spec.Shared && !changed {
+	if r.Limits == spec.Limits && r.Shared == spec.Shared && r.Swapped == spec.Swapped && !changed {
 		return nil
 	}
-	r.Limits, r.Shared = spec.Limits, spec.Shared
+	r.Limits, r.Shared, r.Swapped = spec.Limits, spec.Shared, spec.Swapped
 	return qosPolicies.put(t, r)
 }
 

@@ -60,7 +60,7 @@ func samples() map[string]any {
 			}}, {ID: "l2", Protocol: sdn.UDP, Port: 80, WithoutPool: true}},
 			Pools: []sdn.Pool{{ID: "free", Protocol: sdn.UDP}},
 		}},
-		"qos_policy": &qosPolicyRow{sdn.QoSPolicy{Meta: meta, Shared: true, Limits: sdn.Limits{IngressKbps: 1, EgressKbps: 2, IngressBurst: 3, EgressBurst: 4, DSCP: 5}}},
+		"qos_policy": &qosPolicyRow{sdn.QoSPolicy{Meta: meta, Shared: true, Swapped: true, Limits: sdn.Limits{IngressKbps: 1, EgressKbps: 2, IngressBurst: 3, EgressBurst: 4, DSCP: 5}}},
 	}
 }
 

@@ -87,6 +87,10 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	if err := p.checkLimits(spec.Limits); err != nil {
 		return none, err
 	}
+	if spec.Swapped {
+		return none, &sdn.Error{Kind: sdn.KindUnsupported, Noun: "QoS policy", Field: "swapped",
+			Detail: "the ids of rules are Neutron's"}
+	}
 	create := func(ctx context.Context) (*policyWire, error) {
 		body := p.body(spec.Base)
 		if spec.Shared {

@@ -1,7 +1,10 @@
 package neutronapi
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -81,11 +84,15 @@ type FixedIP struct {
 	IPAddress string `json:"ip_address"`
 }
 
+// encodeAddresses shows addresses in Neutron's order, which is that of their text.
 func encodeAddresses(addresses []sdn.Address) []FixedIP {
 	out := make([]FixedIP, len(addresses))
 	for i, a := range addresses {
 		out[i] = FixedIP{SubnetID: string(a.Subnet), IPAddress: a.Addr.String()}
 	}
+	slices.SortFunc(out, func(a, b FixedIP) int {
+		return cmp.Or(strings.Compare(a.IPAddress, b.IPAddress), strings.Compare(a.SubnetID, b.SubnetID))
+	})
 	return out
 }
 

@@ -120,12 +120,12 @@ var forwardFields = []field{
 	forwardField("external_port_range", 0, isPortRange, func(f *sdn.Forward) any { return rangeText(f.External) }, setExternal),
 	forwardField("internal_port", 0, isPort, func(f *sdn.Forward) any { return single(f.Internal) }, setInternal),
 	forwardField("internal_port_range", 0, isPortRange, func(f *sdn.Forward) any { return rangeText(f.Internal) }, setInternal),
-	forwardField("internal_port_id", required, isID, func(f *sdn.Forward) any { return string(f.Target.Port) },
+	notVIP(forwardField("internal_port_id", required, isID, func(f *sdn.Forward) any { return string(f.Target.Port) },
 		store(func(f *sdn.Forward, v any) {
 			if port := v.(sdn.ID); port != f.Target.Port {
 				f.Target = sdn.Target{Port: port}
 			}
-		})),
+		}))),
 	forwardField("internal_ip_address", 0, orNull(isAddr), func(f *sdn.Forward) any { return optionalAddr(f.Target.Addr) },
 		set(func(f *sdn.Forward) *netip.Addr { return &f.Target.Addr })),
 	forwardField("description", hooked, nil, func(f *sdn.Forward) any { return f.Description }, nil),
@@ -135,6 +135,13 @@ var (
 	setExternal = set(func(f *sdn.Forward) *sdn.PortRange { return &f.External })
 	setInternal = set(func(f *sdn.Forward) *sdn.PortRange { return &f.Internal })
 )
+
+// notVIP documents the port that nothing forwards to.
+func notVIP(a field) field {
+	a.taken = "a port that is no VIP"
+	a.why = "packets are translated once: a whole floating IP leads to the VIP of a load balancer"
+	return a
+}
 
 // forwardField is an attribute that POST and PUT store the same way.
 func forwardField(

@@ -48,11 +48,11 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 			return sdn.Meta{ID: sdn.ID(r.id(p.ID)), Revision: p.Revision, Base: sdn.Base{Project: p.Project}}
 		}),
 		shared: judged(func(*call, *R) (bool, error) { return true, nil }), // who sees the policy
-		get:    got(func(_ context.Context, id sdn.ID) (R, error) { return findLimit(p.ID, p.Limits, kind, id) }),
+		get:    got(func(_ context.Context, id sdn.ID) (R, error) { return findLimit(p.ID, p.Limits, p.Swapped, kind, id) }),
 		find: sought(func(_ context.Context, f *filter) iter.Seq2[R, error] {
 			f.named = true
 			return func(yield func(R, error) bool) {
-				for _, r := range limitRules(p.Limits) {
+				for _, r := range limitRules(p.Limits, p.Swapped) {
 					if r.kind == kind && !yield(r, nil) {
 						return
 					}
@@ -71,42 +71,38 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 			b.project()
 			*r = *now
 		}),
-		checkPut: hookOn(func(_ *call, b *body, _, r *R) {
-			if r.kind == dscpMarking {
-				return
-			}
-			if direction := b.oneOf("direction", string(sdn.Ingress), string(sdn.Egress)); direction != nil && *direction != string(r.direction) {
-				b.unsupported("direction", "make a rule of the other direction and delete this one")
-			}
-		}),
 		create: createCall{made[R], func(ctx context.Context, asked any) (any, error) {
 			r := *asked.(*R)
-			return pointer(r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
-				if _, err := findLimit(p.ID, *l, kind, sdn.ID(r.id(p.ID))); err == nil {
-					return refuse(http.StatusConflict, "QoSRulesConflict", "Rule %s conflicts with rule %s which already exists in QoS Policy %s.", kind, r.id(p.ID), p.ID)
-				}
-				r.put(l)
-				return nil
-			}))
+			err := s.changeLimits(ctx, p.ID, func(spec *sdn.QoSPolicySpec) error {
+				r.swapped = kind == bandwidthLimit && spec.Swapped
+				return r.add(p.ID, &spec.Limits)
+			})
+			return pointer(r, err)
 		}},
 		update: updateCall{made[R], func(ctx context.Context, id sdn.ID, change any) (any, error) {
 			r := *change.(*R)
-			return pointer(r, s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
-				if _, err := findLimit(p.ID, *l, kind, id); err != nil {
+			err := s.changeLimits(ctx, p.ID, func(spec *sdn.QoSPolicySpec) error {
+				now, err := findLimit(p.ID, spec.Limits, spec.Swapped, kind, id)
+				if err != nil {
 					return err
 				}
-				r.put(l)
-				return nil
-			}))
+				now.take(&spec.Limits)
+				if r.swapped = now.swapped; r.direction != now.direction {
+					spec.Swapped = !spec.Swapped
+					r.swapped = spec.Swapped
+				}
+				return r.add(p.ID, &spec.Limits)
+			})
+			return pointer(r, err)
 		}},
 		remove: func(ctx context.Context, id sdn.ID) error {
 			if caller, _ := CallerOf(ctx); !caller.admin() {
 				return errAdminsOnly("delete_policy_" + kind + "_rule")
 			}
-			return s.changeLimits(ctx, p.ID, func(l *sdn.Limits) error {
-				r, err := findLimit(p.ID, *l, kind, id)
+			return s.changeLimits(ctx, p.ID, func(spec *sdn.QoSPolicySpec) error {
+				r, err := findLimit(p.ID, spec.Limits, spec.Swapped, kind, id)
 				if err == nil {
-					r.take(l)
+					r.take(&spec.Limits)
 				}
 				return err
 			})
@@ -115,15 +111,27 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 	return tableOf[R]{t}
 }
 
+// add makes the rule a part of limits that lack one of its type and direction.
+func (r limitRule) add(policy sdn.ID, l *sdn.Limits) error {
+	for _, have := range limitRules(*l, r.swapped) {
+		if have.kind == r.kind && have.direction == r.direction {
+			return refuse(http.StatusConflict, "QoSRulesConflict",
+				"Rule %s conflicts with rule %s which already exists in QoS Policy %s.", r.kind, have.id(policy), policy)
+		}
+	}
+	r.put(l)
+	return nil
+}
+
 // changeLimits changes a policy's limits without losing what another does at the same time.
-func (s *server) changeLimits(ctx context.Context, policy sdn.ID, change func(*sdn.Limits) error) error {
-	_, err := s.updateQoSPolicy(ctx, policy, qosChange{change: func(spec *sdn.QoSPolicySpec) error { return change(&spec.Limits) }})
+func (s *server) changeLimits(ctx context.Context, policy sdn.ID, change func(*sdn.QoSPolicySpec) error) error {
+	_, err := s.updateQoSPolicy(ctx, policy, qosChange{change: change})
 	return err
 }
 
 // findLimit finds a rule among limits.
-func findLimit(policy sdn.ID, l sdn.Limits, kind string, id sdn.ID) (limitRule, error) {
-	for _, r := range limitRules(l) {
+func findLimit(policy sdn.ID, l sdn.Limits, swapped bool, kind string, id sdn.ID) (limitRule, error) {
+	for _, r := range limitRules(l, swapped) {
 		if r.kind == kind && r.id(policy) == string(id) {
 			return r, nil
 		}

@@ -270,3 +270,15 @@ func TestHiddenAttributesSelectNothing(t *testing.T) {
 		t.Errorf("an administrator finds %d ports by their host", len(got))
 	}
 }
+
+// Addresses are shown in the order of their text, as Neutron shows them.
+func TestAddressesInOrder(t *testing.T) {
+	w := newWorld(t)
+	asked := `{"ip_address":"10.1.0.20"},{"ip_address":"10.1.0.3"},{"ip_address":"10.1.0.100"}`
+	port := w.made(t, root, "POST", "/v2.0/ports",
+		`{"port":{"network_id":"`+string(w.network.ID)+`","fixed_ips":[`+asked+`]}}`, "port.id")
+	w.steps(t, root, []step{
+		{"GET", "/v2.0/ports/" + port, "", 200,
+			"port.fixed_ips.0.ip_address=10.1.0.100 port.fixed_ips.1.ip_address=10.1.0.20 port.fixed_ips.2.ip_address=10.1.0.3"},
+	})
+}

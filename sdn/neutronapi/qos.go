@@ -71,7 +71,7 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 // updateQoSPolicy applies a change to a policy as it is.
 func (s *server) updateQoSPolicy(ctx context.Context, id sdn.ID, by qosChange) (sdn.QoSPolicy, error) {
 	return changeValue(ctx, s, sdn.NounQoSPolicy, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
-		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits}, p.Meta
+		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits, Swapped: p.Swapped}, p.Meta
 	}, s.p.ApplyQoSPolicy)
 }
 

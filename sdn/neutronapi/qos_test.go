@@ -1,6 +1,10 @@
 package neutronapi
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kuryr/kuryr/sdn"
+)
 
 func TestQoSPolicies(t *testing.T) {
 	t.Parallel()
@@ -37,7 +41,8 @@ func TestQoSPolicies(t *testing.T) {
 		{"a mark that is none", root, "POST", marks, `{"dscp_marking_rule": {"dscp_mark": 3}}`, 400, "HTTPBadRequest"},
 		{"no limit", root, "POST", limits, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
 		{"a limit of nothing", root, "PUT", rule, `{"bandwidth_limit_rule": {"max_kbps": 0}}`, 400, "HTTPBadRequest"},
-		{"the other way", root, "PUT", rule, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 400, "HTTPBadRequest"},
+		{"the way of another", root, "PUT", rule, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 409, "QoSRulesConflict"},
+		{"no way", root, "PUT", rule, `{"bandwidth_limit_rule": {"direction": "up"}}`, 400, "HTTPBadRequest"},
 		{"a rule that is not there", root, "GET", limits + "/none", "", 404, "QosRuleNotFound"},
 		{"a rule of the other type", root, "GET", marks + "/" + egress["id"].(string), "", 404, "QosRuleNotFound"},
 		{"a policy that is not there", root, "GET", "qos/policies/none/bandwidth_limit_rules", "", 404, "QosPolicyNotFound"},
@@ -80,4 +85,49 @@ func TestQoSRuleTypes(t *testing.T) {
 	shows(t, w.do(t, root, "GET", "qos/rule-types/dscp_marking", "", 200, "", "rule_type"), `{"type": "dscp_marking", "drivers": []}`)
 	w.do(t, alice, "GET", "qos/rule-types/dscp_marking", "", 403, "PolicyNotAuthorized", "")
 	w.do(t, root, "GET", "qos/rule-types/packet_rate", "", 404, "QosRuleTypeNotFound", "")
+}
+
+// A bandwidth rule keeps its id when its direction changes, and a further rule has another id.
+func TestQoSDirection(t *testing.T) {
+	w := newWorld(t)
+	made := w.do(t, root, "POST", "qos/policies", `{"policy": {"name": "p", "project_id": "alice"}}`, 201, "", "policy")
+	policy := "qos/policies/" + made["id"].(string)
+	limits := policy + "/bandwidth_limit_rules"
+	first := w.do(t, root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 1000, "max_burst_kbps": 100}}`,
+		201, "", "bandwidth_limit_rule")
+	rule := limits + "/" + first["id"].(string)
+	turned := `{"id": "` + first["id"].(string) + `", "direction": "ingress", "max_kbps": 1000, "max_burst_kbps": 100}`
+	shows(t, w.do(t, root, "PUT", rule, `{"bandwidth_limit_rule": {"direction": "ingress"}}`, 200, "", "bandwidth_limit_rule"), turned)
+	shows(t, w.do(t, root, "GET", rule, "", 200, "", "bandwidth_limit_rule"), turned)
+	policies := func() sdn.Limits {
+		p, err := w.sdn.QoSPolicy(t.Context(), sdn.ID(made["id"].(string)))
+		must(t, err)
+		return p.Limits
+	}
+	if got := policies(); got != (sdn.Limits{IngressKbps: 1000, IngressBurst: 100}) {
+		t.Errorf("the limits are %+v", got)
+	}
+	second := w.do(t, root, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 7}}`, 201, "", "bandwidth_limit_rule")
+	if second["id"] == first["id"] {
+		t.Errorf("two rules have the id %v", first["id"])
+	}
+	shows(t, w.do(t, root, "GET", limits+"/"+second["id"].(string), "", 200, "", "bandwidth_limit_rule"),
+		`{"id": "`+second["id"].(string)+`", "direction": "egress", "max_kbps": 7}`)
+	for _, one := range []map[string]any{first, second} {
+		for _, r := range w.do(t, root, "GET", policy, "", 200, "", "policy")["rules"].([]any) {
+			if r := r.(map[string]any); r["id"] == one["id"] {
+				one["shown"] = r["direction"]
+			}
+		}
+	}
+	if first["shown"] != "ingress" || second["shown"] != "egress" {
+		t.Errorf("the policy shows %v and %v", first, second)
+	}
+	w.do(t, root, "DELETE", limits+"/"+second["id"].(string), "", 204, "", "")
+	change := `{"bandwidth_limit_rule": {"direction": "egress", "max_kbps": 5}}`
+	shows(t, w.do(t, root, "PUT", rule, change, 200, "", "bandwidth_limit_rule"),
+		`{"id": "`+first["id"].(string)+`", "direction": "egress", "max_kbps": 5, "max_burst_kbps": 100}`)
+	if got := policies(); got != (sdn.Limits{EgressKbps: 5, EgressBurst: 100}) {
+		t.Errorf("the limits are %+v", got)
+	}
 }

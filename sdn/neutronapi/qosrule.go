@@ -23,26 +23,39 @@ var dscpMarks = []int{8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36,
 type limitRule struct {
 	kind        string
 	direction   sdn.Direction // of a bandwidth limit
+	swapped     bool          // it has the id of a limit of the other direction, see sdn.QoSPolicy
 	kbps, burst int64
 	dscp        uint8
 }
 
 // id is a UUID that is the same each time.
 func (r limitRule) id(policy sdn.ID) string {
-	sum := sha256.Sum256([]byte(string(policy) + "/" + r.kind + "/" + string(r.direction)))
+	named := r.direction
+	if r.swapped {
+		named = opposite(named)
+	}
+	sum := sha256.Sum256([]byte(string(policy) + "/" + r.kind + "/" + string(named)))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // version 8: of a form of our own
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
+func opposite(d sdn.Direction) sdn.Direction {
+	if d == sdn.Ingress {
+		return sdn.Egress
+	}
+	return sdn.Ingress
+}
+
 // limitRules gives the rules that limits are.
-func limitRules(l sdn.Limits) []limitRule {
+func limitRules(l sdn.Limits, swapped bool) []limitRule {
 	var out []limitRule
-	if l.EgressKbps != 0 {
-		out = append(out, limitRule{kind: bandwidthLimit, direction: sdn.Egress, kbps: l.EgressKbps, burst: l.EgressBurst})
+	bandwidth := func(direction sdn.Direction, kbps, burst int64) {
+		if kbps != 0 {
+			out = append(out, limitRule{kind: bandwidthLimit, direction: direction, swapped: swapped, kbps: kbps, burst: burst})
+		}
 	}
-	if l.IngressKbps != 0 {
-		out = append(out, limitRule{kind: bandwidthLimit, direction: sdn.Ingress, kbps: l.IngressKbps, burst: l.IngressBurst})
-	}
+	bandwidth(sdn.Egress, l.EgressKbps, l.EgressBurst)
+	bandwidth(sdn.Ingress, l.IngressKbps, l.IngressBurst)
 	if l.DSCP != 0 {
 		out = append(out, limitRule{kind: dscpMarking, dscp: l.DSCP})
 	}
@@ -79,6 +92,7 @@ func limitFields(policy sdn.ID, kind string) []field {
 				show: via(func(r *R) any { return int(r.dscp) }), post: setMark, put: setMark},
 		}
 	}
+	setDirection := store(func(r *R, v any) { r.direction = sdn.Direction(v.(string)) })
 	setKbps, setBurst := set(func(r *R) *int64 { return &r.kbps }), set(func(r *R) *int64 { return &r.burst })
 	return []field{
 		id,
@@ -86,9 +100,8 @@ func limitFields(policy sdn.ID, kind string) []field {
 		{name: "max_kbps", is: isNumber(1, most32), access: required, taken: "1 and more", why: "0 is no limit here",
 			show: via(func(r *R) any { return r.kbps }), post: setKbps, put: setKbps},
 		{name: "max_burst_kbps", is: isNumber(0, most32), show: via(func(r *R) any { return r.burst }), post: setBurst, put: setBurst},
-		{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)), access: hookPut,
-			show: via(func(r *R) any { return string(r.direction) }),
-			post: store(func(r *R, v any) { r.direction = sdn.Direction(v.(string)) })},
+		{name: "direction", is: isWord(string(sdn.Ingress), string(sdn.Egress)),
+			show: via(func(r *R) any { return string(r.direction) }), post: setDirection, put: setDirection},
 	}
 }
 
@@ -104,7 +117,7 @@ var isMark = kindOf(func(b *body, name string) *int {
 // showLimits shows the rules of a policy, each with its policy and its type.
 func showLimits(p *sdn.QoSPolicy) any {
 	out := []json.RawMessage{}
-	for _, r := range limitRules(p.Limits) {
+	for _, r := range limitRules(p.Limits, p.Swapped) {
 		fields := append(limitFields(p.ID, r.kind),
 			field{name: "qos_policy_id", show: via(func(*limitRule) any { return string(p.ID) })},
 			field{name: "type", show: via(func(r *limitRule) any { return r.kind })})

@@ -46,6 +46,7 @@ func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 		base: via(base), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
 		fields: []field{
 			{name: "stateful", is: isBool, show: via(func(n *N) any { return !n.Stateless }),
+				taken: "`true`; from an SDN with stateless groups also `false`", why: "the embedded SDN has stateful groups only",
 				post: setNot(func(x *S) *bool { return &x.Stateless }),
 				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Stateless = !v.(bool) } })},
 			{name: "shared", show: never}, // no group is given to other projects

@@ -98,6 +98,23 @@ var qosTests = []test{
 		spec.Shared = false
 		equal(s, "shared", s.policy(spec).Shared, false)
 	}},
+	{"swapped names are kept or refused", func(s *suite) {
+		spec := sdn.QoSPolicySpec{Base: s.base("policy"), Limits: sdn.Limits{EgressKbps: 1000}}
+		a := s.policy(spec)
+		spec.Swapped = true
+		got, err := s.p.ApplyQoSPolicy(s.ctx, spec)
+		if sdn.IsUnsupported(err) {
+			got = must(s.p.QoSPolicy(s.ctx, a.ID))(s)
+			equal(s, "swapped", got.Swapped, false)
+			return
+		}
+		s.ok(err)
+		equal(s, "swapped", got.Swapped, true)
+		equal(s, "limits", got.Limits, spec.Limits)
+		equal(s, "swapped when read again", must(s.p.QoSPolicy(s.ctx, a.ID))(s).Swapped, true)
+		spec.Swapped = false
+		equal(s, "swapped back", s.policy(spec).Swapped, false)
+	}},
 	{"on a port", func(s *suite) {
 		policy := s.policy(sdn.QoSPolicySpec{Base: s.base("policy"), Limits: sdn.Limits{EgressKbps: 1000}})
 		n := s.network("10.14.0.0/24")
