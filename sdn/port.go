@@ -45,6 +45,8 @@ type PortSpec struct {
 	// Addresses the port is to have. An element without Addr takes any free one of its Subnet; one without Subnet takes the
 	// subnet of the network that holds Addr. That of a subnet's gateway is nobody's until it is named, by a port or with a router's leg; whoever is second
 	// IsConflict, AddressInUse. nil is one address of each family the network has.
+	// Subnets whose ServiceTypes lack the port's DeviceOwner give it none (IsInvalid, "addresses"; of
+	// a network without others IsExhausted, NoAddresses). Those that have it give it theirs first.
 	Addresses []Address
 	// WithoutAddresses makes a port with none; Addresses must be nil.
 	WithoutAddresses bool

@@ -46,6 +46,7 @@ type Capabilities struct {
 	AdminState      bool // networks, ports, routers and trunks can be Disabled
 	AddressModes    bool // IPv6 subnets can be other than Static
 	KeepReserved    bool // a subnet's Reserved addresses are refused on request too, and shown
+	ServiceTypes    bool // a subnet can be for ports of some device owners alone, see SubnetSpec
 	SubnetPools     bool
 	Trunks          bool
 	Routers         bool

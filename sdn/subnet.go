@@ -62,6 +62,9 @@ type SubnetSpec struct {
 	NoDHCP      bool
 	Nameservers []netip.Addr
 	HostRoutes  []HostRoute
+	// ServiceTypes are the device owners of the ports that the subnet is for; none is all. Only
+	// where Capabilities.ServiceTypes is true.
+	ServiceTypes []string
 }
 
 // Subnet is a range of addresses on a network. Network, CIDR, Pool and Mode are fixed at creation.
@@ -78,7 +81,8 @@ type Subnet struct {
 	Nameservers []netip.Addr   `json:",omitzero"`
 	HostRoutes  []HostRoute    `json:",omitzero"`
 
-	WithoutRanges bool `json:",omitempty"`
+	WithoutRanges bool     `json:",omitempty"`
+	ServiceTypes  []string `json:",omitempty"`
 }
 
 // SubnetPatch changes a subnet.
@@ -91,6 +95,8 @@ type SubnetPatch struct {
 	Nameservers *[]netip.Addr
 	HostRoutes  *[]HostRoute
 	NoDHCP      *bool
+	// ServiceTypes is the whole new list. Ports keep the addresses that they have.
+	ServiceTypes *[]string
 	// WithoutRanges ends automatic allocation; Ranges must be nil. Ranges begin it again.
 	WithoutRanges bool
 }

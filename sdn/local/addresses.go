@@ -21,8 +21,10 @@ type wish struct {
 }
 
 // wishAddresses finds addresses for a port on network n. asked is as in PortSpec: nil is one of each family. have are the port's
-// so far, of which as many as fit are kept. On an error nothing is taken.
-func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID) (w wish, err error) {
+// so far, of which as many as fit are kept. owner is its device owner. On an error nothing is taken.
+func (t *tx) wishAddresses(
+	n *networkRow, asked, have []sdn.Address, port sdn.ID, owner string,
+) (w wish, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.undo(w))
@@ -40,7 +42,7 @@ func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID
 		return a, true
 	}
 	if asked == nil {
-		w.addresses, w.taken, err = t.eachFamily(n)
+		w.addresses, w.taken, err = t.eachFamily(n, owner)
 		w.left = spare
 		return w, err
 	}
@@ -60,6 +62,9 @@ func (t *tx) wishAddresses(n *networkRow, asked, have []sdn.Address, port sdn.ID
 			if ok {
 				w.addresses[i] = kept
 				continue
+			}
+			if !serves(s, owner) {
+				return w, sdn.Invalid("port", field, "subnet %s is not for ports of the device owner %q", s.ID, owner)
 			}
 			got := sdn.Address{Subnet: s.ID, Addr: a.Addr}
 			if named {
@@ -116,14 +121,44 @@ func (t *tx) subnetFor(n *networkRow, a sdn.Address, field string) (*subnetRow, 
 	return nil, sdn.Invalid("port", field, "no subnet of the network holds %v", a.Addr)
 }
 
-// eachFamily takes one address of each family the network has, from the first subnet of the family that has one.
-func (t *tx) eachFamily(n *networkRow) (addresses, taken []sdn.Address, err error) {
-	families, served := []int{}, map[int]bool{}
+// serves reports whether ports of a device owner get addresses of a subnet. A router's interface
+// is on any subnet: who adds it names the subnet.
+func serves(s *subnetRow, owner string) bool {
+	return len(s.ServiceTypes) == 0 || owner == sdn.OwnerRouterInterface || slices.Contains(s.ServiceTypes, owner)
+}
+
+// candidates returns the subnets that ports of a device owner get addresses of, first those that
+// name the owner.
+func (t *tx) candidates(n *networkRow, owner string) ([]*subnetRow, error) {
+	var named, others []*subnetRow
 	for _, id := range n.Subnets {
 		s, err := subnets.need(t.Tx, id)
-		if err != nil {
-			return taken, taken, err
+		switch {
+		case err != nil:
+			return nil, err
+		case len(s.ServiceTypes) == 0:
+			others = append(others, s)
+		case serves(s, owner):
+			named = append(named, s)
 		}
+	}
+	if len(n.Subnets) > 0 && len(named)+len(others) == 0 {
+		return nil, &sdn.Error{
+			Kind: sdn.KindExhausted, Reason: sdn.NoAddresses, Noun: "network", Field: "device_owner",
+			Detail: fmt.Sprintf("no subnet of %s is for ports of the device owner %q", n.ID, owner),
+		}
+	}
+	return append(named, others...), nil
+}
+
+// eachFamily takes one address of each family the network has, from the first subnet of the family that has one.
+func (t *tx) eachFamily(n *networkRow, owner string) (addresses, taken []sdn.Address, err error) {
+	candidates, err := t.candidates(n, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	families, served := []int{}, map[int]bool{}
+	for _, s := range candidates {
 		f := family(s.CIDR.Addr())
 		if !slices.Contains(families, f) {
 			families = append(families, f)

@@ -95,6 +95,9 @@ func (t *tx) askedSubnet(network sdn.ID, spec sdn.FloatingIPSpec) (*subnetRow, e
 		return nil, err
 	case s.Network != network:
 		return nil, sdn.Invalid("floating IP", "subnet", "%s is not of network %s", s.ID, network)
+	case !serves(s, sdn.OwnerFloatingIP):
+		return nil, sdn.Invalid("floating IP", "subnet", "%s is not for ports of the device owner %q",
+			s.ID, sdn.OwnerFloatingIP)
 	case spec.Address.IsValid() && !s.CIDR.Contains(spec.Address):
 		return nil, sdn.Invalid("floating IP", "address", "%v is not of subnet %v", spec.Address, s.CIDR)
 	}
@@ -113,16 +116,16 @@ func (t *tx) subnetOfFloating(n *networkRow, target sdn.Target) (sdn.ID, error) 
 			return a.Addr.Is4() && (!target.Addr.IsValid() || a.Addr == target.Addr)
 		})
 	}
+	candidates, err := t.candidates(n, sdn.OwnerFloatingIP)
+	if err != nil {
+		return "", err
+	}
 	var other sdn.ID
-	for _, id := range n.Subnets {
-		s, err := subnets.need(t.Tx, id)
-		if err != nil {
-			return "", err
-		}
+	for _, s := range candidates {
 		if s.CIDR.Addr().Is6() == six {
-			return id, nil
+			return s.ID, nil
 		}
-		other = id
+		other = s.ID
 	}
 	switch {
 	case other == "":

@@ -158,7 +158,7 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	if spec.WithoutAddresses {
 		asked = []sdn.Address{}
 	}
-	w, err := t.wishAddresses(n, asked, nil, r.ID)
+	w, err := t.wishAddresses(n, asked, nil, r.ID, r.DeviceOwner)
 	if err != nil {
 		return nil, err
 	}
@@ -276,8 +276,11 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	}
 	var w wish
 	if c.Addresses != nil {
-		asked := append([]sdn.Address{}, *c.Addresses...)
-		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID); err != nil {
+		asked, owner := append([]sdn.Address{}, *c.Addresses...), r.DeviceOwner
+		if c.DeviceOwner != nil {
+			owner = *c.DeviceOwner
+		}
+		if w, err = t.wishAddresses(n, asked, r.Addresses, r.ID, owner); err != nil {
 			return err
 		}
 		if err := t.checkLeft(r.ID, w.left); err != nil {
@@ -530,7 +533,7 @@ func (t *tx) ownPort(n *networkRow, owner string, device sdn.ID, asked []sdn.Add
 	r := &portRow{Own: true, Port: sdn.Port{
 		Meta: newMeta(sdn.Base{Project: project}), Network: n.ID, DeviceID: string(device), DeviceOwner: owner, NoPortSecurity: true,
 	}}
-	w, err := t.wishAddresses(n, asked, nil, r.ID)
+	w, err := t.wishAddresses(n, asked, nil, r.ID, owner)
 	if err != nil {
 		return nil, err
 	}

@@ -210,6 +210,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		MaxBulk:         4096,
 		PortsPerNetwork: max(p.limit, 0),
 		KeepReserved:    true,
+		ServiceTypes:    true,
 		SubnetPools:     true,
 		Trunks:          can.VLANs,
 		Routers:         true,

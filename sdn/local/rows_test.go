@@ -32,6 +32,7 @@ func samples() map[string]any {
 		"subnet": &subnetRow{sdn.Subnet{
 			Meta: meta, Network: "n", CIDR: prefix("10.0.0.0/24"), Pool: "p", Gateway: v4, Ranges: []sdn.AddressRange{{First: v4, Last: v4}}, Reserved: []netip.Addr{v4},
 			Mode: sdn.Static, NoDHCP: true, Nameservers: []netip.Addr{v6}, HostRoutes: routes,
+			ServiceTypes: []string{"compute:x"},
 		}},
 		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true}},
 		"port": &portRow{Own: true, Trunk: "t", VLAN: 9, Port: sdn.Port{

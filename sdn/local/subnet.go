@@ -54,7 +54,7 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 	r := &subnetRow{sdn.Subnet{
 		Meta: newMeta(spec.Base), Network: n.ID, CIDR: spec.CIDR, Pool: spec.Pool, Ranges: spec.Ranges, Reserved: spec.Reserved,
 		Mode: spec.Mode, NoDHCP: spec.NoDHCP, Nameservers: spec.Nameservers, HostRoutes: spec.HostRoutes,
-		WithoutRanges: spec.WithoutRanges,
+		WithoutRanges: spec.WithoutRanges, ServiceTypes: spec.ServiceTypes,
 	}}
 	var err error
 	if spec.Pool != "" {
@@ -155,7 +155,21 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 	default:
 		return sdn.Invalid("subnet", "mode", "%q is none", spec.Mode)
 	}
-	return checkSubnetLists(spec.Reserved, spec.Nameservers, spec.HostRoutes)
+	return errors.Join(checkServiceTypes(spec.ServiceTypes),
+		checkSubnetLists(spec.Reserved, spec.Nameservers, spec.HostRoutes))
+}
+
+func checkServiceTypes(types []string) error {
+	for i, owner := range types {
+		field := fmt.Sprintf("service_types[%d]", i)
+		if owner == "" || slices.Contains(types[:i], owner) {
+			return sdn.Invalid("subnet", field, "%q is empty or there twice", owner)
+		}
+		if err := valid.Text("subnet", field, owner); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkWithoutRanges refuses ranges of a subnet that is to have none.
@@ -229,6 +243,7 @@ func (t *tx) adoptSubnet(r *subnetRow, spec sdn.SubnetSpec) error {
 		{spec.Reserved != nil, func() { c.Reserved = &spec.Reserved }},
 		{spec.Nameservers != nil, func() { c.Nameservers = &spec.Nameservers }},
 		{spec.HostRoutes != nil, func() { c.HostRoutes = &spec.HostRoutes }},
+		{spec.ServiceTypes != nil, func() { c.ServiceTypes = &spec.ServiceTypes }},
 	} {
 		if l.asked {
 			l.set()
@@ -285,6 +300,9 @@ func (t *tx) changeSubnet(r *subnetRow, c sdn.SubnetPatch) (changed bool, err er
 			return false, err
 		}
 		changed = setList(&r.HostRoutes, append([]sdn.HostRoute{}, *c.HostRoutes...)) || changed
+	}
+	if c.ServiceTypes != nil {
+		changed = setList(&r.ServiceTypes, append([]string{}, *c.ServiceTypes...)) || changed
 	}
 	if c.NoDHCP != nil && *c.NoDHCP != r.NoDHCP {
 		r.NoDHCP, changed = *c.NoDHCP, true
@@ -362,6 +380,11 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 	var ranges []sdn.AddressRange
 	if change.Ranges != nil {
 		ranges = *change.Ranges
+	}
+	if change.ServiceTypes != nil {
+		if err := checkServiceTypes(*change.ServiceTypes); err != nil {
+			return out, err
+		}
 	}
 	err = errors.Join(checkWithoutRanges(change.WithoutRanges, ranges), checkSubnetLists(reserved, nameservers, routes))
 	if err != nil {

@@ -50,6 +50,7 @@ var meanings = map[string]meaning{
 	"OverQuota":                                  {sdn.KindExhausted, sdn.NoQuota, ""},
 	"AllowedAddressPairExhausted":                {sdn.KindExhausted, sdn.NoQuota, "allowed_pairs"},
 	"IpAddressGenerationFailure":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
+	"IpAddressGenerationFailureNoMatchingSubnet": {sdn.KindExhausted, sdn.NoAddresses, "device_owner"},
 	"ExternalIpAddressExhausted":                 {sdn.KindExhausted, sdn.NoAddresses, ""},
 	"SubnetAllocationError":                      {sdn.KindExhausted, sdn.NoPrefixes, ""},
 	"InvalidAllocationPool":                      {sdn.KindInvalid, "", "ranges"},

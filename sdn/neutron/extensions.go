@@ -153,6 +153,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		Segments:       has("provider"),
 		AdminState:     true,
 		AddressModes:   true,
+		ServiceTypes:   has(serviceTypes),
 		SubnetPools:    has("subnet_allocation"),
 		Trunks:         has("trunk"),
 		Routers:        has("router"),

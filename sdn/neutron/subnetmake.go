@@ -222,6 +222,9 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 	if spec.HostRoutes != nil && !slices.Equal(sortedRoutes(spec.HostRoutes), sortedRoutes(now.HostRoutes)) {
 		body["host_routes"] = routeBodies(spec.HostRoutes)
 	}
+	if spec.ServiceTypes != nil && !sameSet(spec.ServiceTypes, now.ServiceTypes) {
+		body["service_types"] = spec.ServiceTypes
+	}
 	if spec.NoDHCP && !now.NoDHCP {
 		body["enable_dhcp"] = false
 	}

@@ -29,6 +29,7 @@ type subnetWire struct {
 	DHCP        bool        `json:"enable_dhcp"`
 	Nameservers []string    `json:"dns_nameservers"`
 	HostRoutes  []routeWire `json:"host_routes"`
+	Types       []string    `json:"service_types"`
 }
 
 type (
@@ -43,7 +44,7 @@ func (w *subnetWire) decode(o *owner) sdn.Subnet {
 	s := sdn.Subnet{
 		Meta: w.meta.decode(o), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
 		Gateway: w.gateway(), Ranges: w.ranges(), Mode: sdn.AddressMode(w.Mode), NoDHCP: !w.DHCP,
-		WithoutRanges: w.Ranges != nil && len(w.Ranges) == 0,
+		WithoutRanges: w.Ranges != nil && len(w.Ranges) == 0, ServiceTypes: w.Types,
 	}
 	for _, n := range w.Nameservers {
 		if a, err := netip.ParseAddr(n); err == nil {
@@ -99,6 +100,9 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	}
 	if spec.HostRoutes != nil {
 		body["host_routes"] = routeBodies(spec.HostRoutes)
+	}
+	if spec.ServiceTypes != nil {
+		body["service_types"] = spec.ServiceTypes
 	}
 	if noDHCP(spec) {
 		body["enable_dhcp"] = false
@@ -182,6 +186,14 @@ func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.S
 	if err := checkSubnet(spec); err != nil {
 		return sdn.Subnet{}, err
 	}
+	if len(spec.ServiceTypes) > 0 {
+		if err := p.extensions.learn(ctx, p.client); err != nil {
+			return sdn.Subnet{}, err
+		}
+		if err := p.checkServiceTypes(spec.ServiceTypes); err != nil {
+			return sdn.Subnet{}, err
+		}
+	}
 	if spec.Network == "" {
 		return sdn.Subnet{}, sdn.NotFound("network", spec.Network)
 	}
@@ -191,6 +203,18 @@ func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.S
 	}
 	return made[0].decode(p.owner), nil
 }
+
+// checkServiceTypes refuses service types where Neutron lacks them.
+func (p *Provider) checkServiceTypes(types []string) error {
+	if len(types) == 0 || p.extensions.has(serviceTypes) {
+		return nil
+	}
+	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "subnet", Field: "service_types",
+		Detail: "this Neutron lacks the extension " + serviceTypes}
+}
+
+// serviceTypes is the alias of the extension of subnets for some ports alone.
+const serviceTypes = "subnet-service-types"
 
 // Subnet gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
 func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
@@ -229,6 +253,12 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 			return sdn.Subnet{}, err
 		}
 		body["host_routes"] = routeBodies(*change.HostRoutes)
+	}
+	if change.ServiceTypes != nil {
+		if err := p.checkServiceTypes(*change.ServiceTypes); err != nil {
+			return sdn.Subnet{}, err
+		}
+		body["service_types"] = append([]string{}, *change.ServiceTypes...)
 	}
 	if change.NoDHCP != nil {
 		body["enable_dhcp"] = !*change.NoDHCP

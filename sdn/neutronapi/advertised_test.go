@@ -63,6 +63,12 @@ var proofs = map[string][]step{
 	"subnet_allocation": {
 		{"POST", "subnets", `{"subnet":{"network_id":"$network","ip_version":4,"subnetpool_id":"$pool"}}`, 201, ""},
 	},
+	"subnet-service-types": {
+		{"PUT", "subnets/$sparesubnet", `{"subnet":{"service_types":["compute:x"]}}`, 200, "subnet.service_types.0=compute:x"},
+		{"POST", "ports", `{"port":{"network_id":"$inside","device_owner":"compute:y"}}`, 409,
+			"IpAddressGenerationFailureNoMatchingSubnet: compute:y"},
+		{"PUT", "subnets/$sparesubnet", `{"subnet":{"service_types":[]}}`, 200, "subnet.service_types.#=0"},
+	},
 	prefixOperations: {
 		{"PUT", "subnetpools/$pool/add_prefixes", `{"prefixes":["172.16.0.0/12"]}`, 200, "prefixes.#=2"},
 		{"PUT", "subnetpools/$pool/remove_prefixes", `{"prefixes":["172.16.0.0/12"]}`, 200, "prefixes.#=1"},

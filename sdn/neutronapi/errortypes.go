@@ -81,6 +81,9 @@ func typeOf(e *sdn.Error) (status int, name string) {
 		t := conflictType(e)
 		return t.status, t.name
 	case sdn.KindExhausted:
+		if e.Reason == sdn.NoAddresses && e.Field == "device_owner" {
+			return http.StatusConflict, "IpAddressGenerationFailureNoMatchingSubnet"
+		}
 		if t, ok := exhaustions[e.Reason]; ok {
 			return t.status, t.name
 		}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -75,7 +77,9 @@ func (s *server) subnets() tableOf[sdn.Subnet] {
 			{name: "host_routes", is: isRoutes, show: via(func(n *N) any { return encodeRoutes(n.HostRoutes) }),
 				post: set(func(x *S) *[]sdn.HostRoute { return &x.HostRoutes }),
 				put:  change(func(p *P) **[]sdn.HostRoute { return &p.HostRoutes })},
-			{name: "service_types", is: isTexts, show: empty, why: "this SDN takes any subnet for any port"},
+			{name: "service_types", is: kindOf((*body).serviceTypes), show: via(func(n *N) any { return n.ServiceTypes }),
+				post: set(func(x *S) *[]string { return &x.ServiceTypes }),
+				put:  change(func(p *P) **[]string { return &p.ServiceTypes })},
 			{name: "use_default_subnetpool", is: isBool, why: "no subnet pool is the default one"},
 			{name: "kuryr:reserved_addresses", is: isAddrs, show: via(func(n *N) any { return addrTexts(n.Reserved) }),
 				post: set(func(x *S) *[]netip.Addr { return &x.Reserved }),
@@ -208,6 +212,21 @@ func (b *body) apart(cidr netip.Prefix, gateway sdn.Gateway, ranges []sdn.Addres
 				"Gateway ip %v conflicts with allocation pool %v-%v.", addr, r.First, r.Last))
 		}
 	}
+}
+
+// ownerPrefixes are what the device owners begin with that a subnet can be for.
+var ownerPrefixes = []string{"network:", "compute:", "trunk:"}
+
+// serviceTypes takes the device owners of the ports that a subnet is for.
+func (b *body) serviceTypes(name string) *[]string {
+	types := b.texts(name)
+	for _, owner := range or(types) {
+		if !slices.ContainsFunc(ownerPrefixes, func(p string) bool { return strings.HasPrefix(owner, p) }) {
+			b.fail(refuse(http.StatusBadRequest, "InvalidSubnetServiceType",
+				"Subnet service type %s does not correspond to a valid device owner.", owner))
+		}
+	}
+	return types
 }
 
 // gateway reads gateway_ip: an address, null for none, absent for the SDN's choice.

@@ -175,7 +175,7 @@ func TestWriteSubnets(t *testing.T) {
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","allocation_pools":[{"start":"10.9.0.9","end":"10.9.0.2"}]}}`, 400, "InvalidAllocationPool: 10.9.0.9-10.9.0.2"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","allocation_pools":[{"start":"10.9.0.9","end":"10.9.1.2"}]}}`, 400, "OutOfBoundsAllocationPool: beyond the subnet cidr 10.9.0.0/24"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","allocation_pools":[{"start":"10.9.0.2","end":"10.9.0.9"},{"start":"10.9.0.9","end":"10.9.0.10"}]}}`, 409, "OverlappingAllocationPools: 10.9.0.9"},
-		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","service_types":["compute:nova"]}}`, 400, "HTTPBadRequest: Attribute 'service_types'"},
+		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","service_types":["nova"]}}`, 400, "InvalidSubnetServiceType: nova"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","use_default_subnetpool":true}}`, 400, "HTTPBadRequest: Attribute 'use_default_subnetpool'"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"}}`, 400, "InvalidInput: cannot be set for an IPv4 subnet"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + strings.Replace(of, ":4", ":6", 1) + `,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"}}`, 400, "HTTPBadRequest: Attribute 'ipv6_address_mode'"},
@@ -412,4 +412,32 @@ func TestProfileOfAnyNumber(t *testing.T) {
 	if n, i := string(p.Profile["n"]), string(p.Profile["i"]); n != "1e999" || i != "9007199254740993" {
 		t.Errorf("got %s and %s", n, i)
 	}
+}
+
+// A subnet's service types decide whose ports get its addresses.
+func TestServiceTypes(t *testing.T) {
+	w := newWorld(t)
+	a := Caller{Project: "a", Role: Member}
+	net := w.made(t, a, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	subnet := w.made(t, a, "POST", "/v2.0/subnets", `{"subnet":{"network_id":"`+net+
+		`","ip_version":4,"cidr":"10.7.0.0/24","service_types":["compute:x"]}}`, "subnet.id")
+	router := w.made(t, a, "POST", "/v2.0/routers", `{"router":{}}`, "router.id")
+	path := "/v2.0/subnets/" + subnet
+	port := func(rest string) string { return `{"port":{"network_id":"` + net + `"` + rest + `}}` }
+	w.steps(t, a, []step{
+		{"GET", path, "", 200, "subnet.service_types.0=compute:x subnet.service_types.#=1"},
+		{"GET", "/v2.0/subnets?service_types=compute:x", "", 200, "subnets.#=1"},
+		{"GET", "/v2.0/subnets?service_types=compute:y", "", 200, "subnets.#=0"},
+		{"POST", "/v2.0/ports", port(`,"device_owner":"compute:x"`), 201, "port.fixed_ips.0.subnet_id=" + subnet},
+		{"POST", "/v2.0/ports", port(`,"device_owner":"compute:y"`), 409, "IpAddressGenerationFailureNoMatchingSubnet: compute:y"},
+		{"POST", "/v2.0/ports", port(``), 409, "IpAddressGenerationFailureNoMatchingSubnet: "},
+		{"POST", "/v2.0/ports", port(`,"fixed_ips":[{"subnet_id":"` + subnet + `"}]`), 400, "InvalidIpForNetwork: "},
+		{"POST", "/v2.0/ports", port(`,"fixed_ips":[]`), 201, "port.fixed_ips.#=0"},
+		{"PUT", path, `{"subnet":{"service_types":["foo"]}}`, 400, "InvalidSubnetServiceType: foo does not correspond"},
+		{"PUT", path, `{"subnet":{"service_types":[1]}}`, 400, "HTTPBadRequest: "},
+		{"PUT", path, `{"subnet":{"service_types":["compute:x","compute:x"]}}`, 400, "InvalidInput: service_types"},
+		{"PUT", "/v2.0/routers/" + router + "/add_router_interface", `{"subnet_id":"` + subnet + `"}`, 200, ""},
+		{"PUT", path, `{"subnet":{"service_types":null}}`, 200, "subnet.service_types.#=0"},
+		{"POST", "/v2.0/ports", port(``), 201, "port.fixed_ips.0.subnet_id=" + subnet},
+	})
 }

@@ -231,6 +231,50 @@ var subnetTests = []test{
 		equal(s, "number found", len(found), 1)
 		equal(s, "CIDR", found[0].CIDR, prefix("fd00:2::/64"))
 	}},
+	{"service types", func(s *suite) {
+		n := s.network()
+		spec := sdn.SubnetSpec{
+			Base: s.base("typed"), Network: n.ID, CIDR: prefix("10.3.0.0/24"), ServiceTypes: []string{"compute:x"},
+		}
+		typed, err := s.p.EnsureSubnet(s.ctx, spec)
+		s.says("a subnet with service types", s.can.ServiceTypes, err)
+		if !s.can.ServiceTypes {
+			return
+		}
+		s.ok(err)
+		equal(s, "service types", slices.Equal(typed.ServiceTypes, spec.ServiceTypes), true)
+		equal(s, "again", slices.Equal(s.subnet(spec).ServiceTypes, spec.ServiceTypes), true)
+		made := func(owner string, asked ...sdn.Address) sdn.Port {
+			s.Helper()
+			return s.port(sdn.PortSpec{Network: n.ID, DeviceOwner: owner, Addresses: asked})
+		}
+		refused := func(owner string, asked ...sdn.Address) error {
+			s.Helper()
+			_, err := s.tryPort(sdn.PortSpec{Network: n.ID, DeviceOwner: owner, Addresses: asked})
+			return err
+		}
+		first := made("compute:x")
+		equal(s, "subnet of the only one", first.Addresses[0].Subnet, typed.ID)
+		s.exhausted(refused("compute:y"), sdn.NoAddresses)
+		s.exhausted(refused(""), sdn.NoAddresses)
+		open := s.subnet(sdn.SubnetSpec{Network: n.ID, CIDR: prefix("10.2.0.0/24")})
+		equal(s, "subnet of another owner", made("compute:y").Addresses[0].Subnet, open.ID)
+		equal(s, "subnet without an owner", made("").Addresses[0].Subnet, open.ID)
+		equal(s, "subnet of the owner", made("compute:x").Addresses[0].Subnet, typed.ID)
+		equal(s, "subnet asked for", made("compute:x", sdn.Address{Subnet: open.ID}).Addresses[0].Subnet, open.ID)
+		s.invalid(refused("compute:y", sdn.Address{Subnet: typed.ID}), "")
+		s.invalid(refused("compute:y", sdn.Address{Addr: addr("10.3.0.77")}), "")
+		two := []string{"compute:y", "network:z"}
+		mixed := must(s.p.UpdateSubnet(s.ctx, typed.ID, sdn.SubnetPatch{ServiceTypes: &two}))(s)
+		equal(s, "number of service types", len(mixed.ServiceTypes), 2)
+		kept := must(s.p.UpdatePort(s.ctx, first.ID, sdn.PortPatch{Addresses: &first.Addresses}))(s)
+		equal(s, "the address of before", kept.Addresses[0], first.Addresses[0])
+		equal(s, "subnet of the new owner", made("compute:y").Addresses[0].Subnet, typed.ID)
+		equal(s, "subnet of the old owner", made("compute:x").Addresses[0].Subnet, open.ID)
+		must(s.p.UpdateSubnet(s.ctx, typed.ID, sdn.SubnetPatch{ServiceTypes: &[]string{}}))(s)
+		equal(s, "number of service types", len(must(s.p.Subnet(s.ctx, typed.ID))(s).ServiceTypes), 0)
+		equal(s, "subnet for all", made("", sdn.Address{Subnet: typed.ID}).Addresses[0].Subnet, typed.ID)
+	}},
 	{"addresses made of the MAC", func(s *suite) {
 		n := s.network("10.2.0.0/24")
 		_, err := s.p.EnsureSubnet(s.ctx, sdn.SubnetSpec{Base: s.base("slaac"), Network: n.ID, CIDR: prefix("fd00:2::/64"), Mode: sdn.SLAAC})
