@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
 )
 
@@ -21,8 +20,8 @@ func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "dock
 // openDatabase opens the database, registers the kinds of the services, imports what an earlier
 // version left on the disk, and starts the kinds. It is an error if another process has the
 // database open, if a later version wrote it, or if the file system has no room for it.
-func (d *Driver) openDatabase(c Config) error {
-	grace := c.ForgetAfter
+func (d *Driver) openDatabase() error {
+	c, grace := d.config, d.config.ForgetAfter
 	if grace == 0 {
 		grace = -1 // never
 	}
@@ -34,22 +33,14 @@ func (d *Driver) openDatabase(c Config) error {
 		return fmt.Errorf("docker: %w", err)
 	}
 	d.database = store
-	d.names = identity.NewNamer(d.sdn.Installation(), d.host, store.ID(), true)
-	if err := d.startServices(c); err != nil {
+	if err := d.startServices(context.Background()); err != nil {
 		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
 	}
 	return nil
 }
 
-func (d *Driver) startServices(c Config) error {
-	ctx := context.Background()
-	d.records = folderIn(c.RunDir, endpointsFolder)
-	d.newServices(c.Engine)
-	d.newRecovery()
-	d.earlier = &upgrade{
-		sdn: d.sdn, names: d.names, host: d.host, stateDir: c.StateDir, runDir: c.RunDir,
-		endpoints: d.endpoints, addresses: d.ipam, networks: d.networks, swarm: d.swarm, log: d.log,
-	}
+func (d *Driver) startServices(ctx context.Context) error {
+	d.newServices()
 	if err := d.earlier.records(ctx); err != nil {
 		return err
 	}

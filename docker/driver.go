@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kuryr/kuryr/bind"
 	endpoints "github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
@@ -27,14 +27,7 @@ import (
 )
 
 // Binder plugs ports on this host. *bind.Binder is one.
-type Binder interface {
-	// Plug makes the interface of a port and tells its names; plugged already, it tells them again.
-	Plug(ctx context.Context, i bind.Interface) (bind.Result, error)
-	// Unplug takes the interface of a port away; absent is nil.
-	Unplug(ctx context.Context, port sdn.Port) error
-	// Connected tells whether a container has the interface of a port.
-	Connected(ctx context.Context, port sdn.Port) (bool, error)
-}
+type Binder = endpoints.Binder
 
 // Scope is how far a driver's networks reach, in the engine's words.
 type Scope string
@@ -106,29 +99,15 @@ var (
 	DefaultPools6 = []AutoPool{{Prefix: netip.MustParsePrefix("fd6b:7572:7972::/48"), Len: 64}}
 )
 
-// Driver answers the engine. Make one with New; all its methods may be called at once from many goroutines.
+// Driver answers the engine. Make one with New. Its methods may be called concurrently.
 type Driver struct {
-	sdn            sdn.Provider
-	binder         Binder
-	host           string
-	names          identity.Namer
-	scope          Scope
-	reach          Scope
-	pools4, pools6 []AutoPool
-	hostRoutes     func(ctx context.Context) ([]netip.Prefix, error)
-	hostPorts      publish.HostPorts
-	log            *slog.Logger
-	metrics        *metrics
-	timeout        time.Duration
-	slots          chan struct{}
-	large          *semaphore.Weighted // bytes of large bodies
-
-	routed      bool // every network, unless it is asked not to be
-	deleteEmpty bool
-	waitActive  time.Duration
-	external    bool   // ProcessExternalConnectivity
-	records     string // the folder of the previous version's records of endpoints; "": none
-	proxy       *portproxy.Proxy
+	config  Config
+	daemon  identity.Daemon
+	log     *slog.Logger
+	metrics *metrics
+	slots   chan struct{}
+	large   *semaphore.Weighted // bytes of large bodies
+	proxy   *portproxy.Proxy
 
 	database  *reconcile.Store
 	ipam      *ipam.Service
@@ -138,58 +117,13 @@ type Driver struct {
 	routes    map[string]route // by path
 	earlier   *upgrade
 	recovery  *reconcile.Kind[struct{}, []string]
-	engine    engine.Source // nil: nothing is compared
 }
 
-// New makes a Driver. It asks nothing of the provider. What an earlier process published by its proxy is published again. Close it when done.
+// New makes a Driver. It asks nothing of the provider. What an earlier process published by its
+// proxy is published again. Close it when done.
 func New(c Config) (*Driver, error) {
-	if c.Provider == nil || c.Binder == nil {
-		return nil, fmt.Errorf("docker: a provider and a binder are needed")
-	}
-	if c.StateDir == "" {
-		return nil, errors.New("docker: StateDir is empty: the database needs a folder")
-	}
-	if c.Host == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return nil, fmt.Errorf("docker: host name: %w", err)
-		}
-		c.Host = name
-	}
-	if c.Scope == "" {
-		c.Scope = Local
-	}
-	if c.ConnectivityScope == "" {
-		c.ConnectivityScope = c.Scope
-	}
-	for name, s := range map[string]Scope{"scope": c.Scope, "connectivity scope": c.ConnectivityScope} {
-		if s != Local && s != Global {
-			return nil, fmt.Errorf("docker: %s must be %q or %q, not %q", name, Local, Global, s)
-		}
-	}
-	if c.Pools4 == nil {
-		c.Pools4 = DefaultPools4
-	}
-	if c.Pools6 == nil {
-		c.Pools6 = DefaultPools6
-	}
-	if err := ipam.CheckPools(c.Pools4, false); err != nil {
+	if err := c.complete(); err != nil {
 		return nil, err
-	}
-	if err := ipam.CheckPools(c.Pools6, true); err != nil {
-		return nil, err
-	}
-	if c.HostRoutes == nil {
-		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return nil, nil }
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.CallTimeout <= 0 {
-		c.CallTimeout = 25 * time.Second
-	}
-	if c.MaxCalls <= 0 {
-		c.MaxCalls = 256
 	}
 	m, err := newMetrics(c.Registerer)
 	if err != nil {
@@ -202,18 +136,53 @@ func New(c Config) (*Driver, error) {
 		}
 	}
 	d := &Driver{
-		sdn: c.Provider, binder: c.Binder, host: c.Host, scope: c.Scope, reach: c.ConnectivityScope,
-		pools4: c.Pools4, pools6: c.Pools6, hostRoutes: c.HostRoutes, hostPorts: c.HostPorts,
-		log: c.Logger, metrics: m, timeout: c.CallTimeout, slots: make(chan struct{}, c.MaxCalls),
-		routed: c.Routed, deleteEmpty: c.DeleteEmptySubnets, waitActive: c.WaitActive,
+		config: c, log: c.Logger, metrics: m, slots: make(chan struct{}, c.MaxCalls),
 		large: semaphore.NewWeighted(largeBodies), proxy: proxy,
-		external: c.ProcessExternalConnectivity, engine: c.Engine,
 	}
-	if err := d.openDatabase(c); err != nil {
+	if err := d.openDatabase(); err != nil {
 		proxy.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// complete sets the defaults, and refuses what cannot be.
+func (c *Config) complete() (err error) {
+	if c.Provider == nil || c.Binder == nil {
+		return errors.New("docker: a provider and a binder are needed")
+	}
+	if c.StateDir == "" {
+		return errors.New("docker: StateDir is empty: the database needs a folder")
+	}
+	if c.Host == "" {
+		if c.Host, err = os.Hostname(); err != nil {
+			return fmt.Errorf("docker: host name: %w", err)
+		}
+	}
+	c.Scope = cmp.Or(c.Scope, Local)
+	c.ConnectivityScope = cmp.Or(c.ConnectivityScope, c.Scope)
+	for name, s := range map[string]Scope{"scope": c.Scope, "connectivity scope": c.ConnectivityScope} {
+		if s != Local && s != Global {
+			return fmt.Errorf("docker: %s must be %q or %q, not %q", name, Local, Global, s)
+		}
+	}
+	if c.Pools4 == nil {
+		c.Pools4 = DefaultPools4
+	}
+	if c.Pools6 == nil {
+		c.Pools6 = DefaultPools6
+	}
+	if c.HostRoutes == nil {
+		c.HostRoutes = func(context.Context) ([]netip.Prefix, error) { return nil, nil }
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = 25 * time.Second
+	}
+	if c.MaxCalls <= 0 {
+		c.MaxCalls = 256
+	}
+	return errors.Join(ipam.CheckPools(c.Pools4, false), ipam.CheckPools(c.Pools6, true))
 }
 
 // Close closes the proxy of published ports and the database, after Run has returned. Containers

@@ -184,7 +184,7 @@ func TestExistingShared(t *testing.T) {
 	other.take(third)
 	b.stop(second)
 	b.remove(two)
-	if v, err := b.driver.Find(t.Context(), far.id); err == nil {
+	if v, err := b.driver.networks.Find(t.Context(), far.id); err == nil {
 		t.Errorf("another host's network is found: %+v", v)
 	}
 	other.restart()

@@ -53,7 +53,7 @@ func TestFloatingIPAuto(t *testing.T) {
 		port := b.portOf(e.id)
 		found := b.floatingIPs(sdn.FloatingIPQuery{Ports: []sdn.ID{port.ID}})
 		if len(found) != 1 || found[0].Target.Addr.String() != e.ip4 ||
-			found[0].Key != b.driver.names.GlobalKey(identity.KindFloating, e.id) {
+			found[0].Key != b.driver.daemon.Names.GlobalKey(identity.KindFloating, e.id) {
 			t.Fatalf("floating IPs %+v", found)
 		}
 		b.binder.unplugAll()

@@ -109,7 +109,7 @@ func (b *box) portOf(endpoint string) sdn.Port {
 
 func (b *box) networkOf(n *network) sdn.Network {
 	b.t.Helper()
-	v, err := b.driver.Find(b.t.Context(), n.id)
+	v, err := b.driver.networks.Find(b.t.Context(), n.id)
 	b.must(err)
 	found, err := b.provider.Network(b.t.Context(), v.ID)
 	b.must(err)

@@ -233,7 +233,7 @@ func (c *crashAt) leftovers(n int, net *network, before string) {
 	c.must(err)
 	var unanswered []sdn.ID
 	for _, p := range ports {
-		if c.driver.names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" {
+		if c.driver.daemon.Names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" {
 			unanswered = append(unanswered, p.ID)
 		}
 	}

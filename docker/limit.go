@@ -39,7 +39,7 @@ func (d *Driver) readBody(
 	if room < 0 || room > maxBody {
 		room = maxBody
 	}
-	waiting, cancel := context.WithTimeout(r.Context(), d.timeout)
+	waiting, cancel := context.WithTimeout(r.Context(), d.config.CallTimeout)
 	defer cancel()
 	if err := d.large.Acquire(waiting, room); err != nil {
 		return nil, nil, &api.Error{Status: http.StatusServiceUnavailable, Text: "too many concurrent large calls"}

@@ -157,7 +157,7 @@ func TestSlowCallers(t *testing.T) {
 			for range 32 {
 				wg.Go(func() {
 					// A second for the last byte, and time for those that wait for a place.
-					if took := drip(at); took > 2*(limit+b.driver.timeout) {
+					if took := drip(at); took > 2*(limit+b.driver.config.CallTimeout) {
 						t.Errorf("%q was served for %v", at, took)
 					}
 				})

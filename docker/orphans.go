@@ -105,10 +105,10 @@ func (d *Driver) sharedOrphans(ctx context.Context) (orphans []reconcile.Orphan,
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) == 0 || d.engine == nil {
+	if len(ids) == 0 || d.config.Engine == nil {
 		return nil, nil
 	}
-	list, err := d.engine.List(ctx)
+	list, err := d.config.Engine.List(ctx)
 	if err != nil {
 		return nil, err
 	}

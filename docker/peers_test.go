@@ -120,7 +120,7 @@ func TestPeerB08NoRollback(t *testing.T) {
 	delete(body["Options"].(m), optGeneric)
 	b.ok("NetworkDriver.CreateNetwork", body)
 	networks, err := sdn.All(b.provider.FindNetworks(t.Context(), sdn.NetworkQuery{
-		Match: sdn.Match{Keys: []sdn.Key{b.driver.names.GlobalKey(identity.KindNetwork, n.id)}},
+		Match: sdn.Match{Keys: []sdn.Key{b.driver.daemon.Names.GlobalKey(identity.KindNetwork, n.id)}},
 	}))
 	b.must(err)
 	if len(networks) != 1 {

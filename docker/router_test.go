@@ -86,7 +86,7 @@ func TestExternalNetwork(t *testing.T) {
 		n := b.create(&network{v4: []*pool{{cidr: "10.50.0.0/24"}}, options: m{optExternal: name}})
 		found := b.routers()
 		if len(found) != 1 || found[0].Gateway == nil || found[0].Gateway.Network != external.ID ||
-			found[0].Key != b.driver.names.GlobalKey(identity.KindRouter, n.id) {
+			found[0].Key != b.driver.daemon.Names.GlobalKey(identity.KindRouter, n.id) {
 			t.Errorf("routers %+v", found)
 		}
 		b.restart()

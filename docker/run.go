@@ -108,9 +108,9 @@ func (d *Driver) resume(ctx context.Context, names []string) (left []string, err
 // the networks of kuryr-libnetwork are left to the calls that name them.
 func (d *Driver) importObjects(ctx context.Context) error {
 	var list engine.List
-	if d.engine != nil {
+	if d.config.Engine != nil {
 		var err error
-		if list, err = d.engine.List(ctx); err != nil {
+		if list, err = d.config.Engine.List(ctx); err != nil {
 			d.log.DebugContext(ctx, "Docker's networks unknown at the start", "err", err)
 			list = engine.List{}
 		}

@@ -36,7 +36,7 @@ func (d *Driver) Serve(ctx context.Context, l net.Listener) error {
 		Handler:           d.Handler(),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
-		WriteTimeout:      readTimeout + d.timeout,
+		WriteTimeout:      readTimeout + d.config.CallTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 	}, l)
@@ -57,11 +57,12 @@ type route struct {
 
 // newRoutes returns the methods by their paths. The services exist.
 func (d *Driver) newRoutes() map[string]route {
+	ranges := d.ranges()
 	return map[string]route{
 		"/Plugin.Activate": {run: bare(d.activate)},
 
 		"/NetworkDriver.GetCapabilities":             {run: bare(d.networkCapabilities)},
-		"/NetworkDriver.GwAllocCheck":                {run: with(d.gwAllocCheck)},
+		"/NetworkDriver.GwAllocCheck":                {run: with(d.networks.GwAllocCheck)},
 		"/NetworkDriver.AllocateNetwork":             {run: with(d.allocateNetwork), gives: true},
 		"/NetworkDriver.FreeNetwork":                 {run: with(d.freeNetwork)},
 		"/NetworkDriver.CreateNetwork":               {run: with(d.createNetwork), gives: true},
@@ -81,9 +82,9 @@ func (d *Driver) newRoutes() map[string]route {
 		// As the design document of kuryr-libnetwork spells it.
 		"/IpamDriver.GetDefaultAddressSpcaces": {run: bare(addressSpaces)},
 		"/IpamDriver.RequestPool":              {run: with(d.requestPool), gives: true},
-		"/IpamDriver.ReleasePool":              {run: with(d.releasePool), tidy: true},
-		"/IpamDriver.RequestAddress":           {run: with(d.requestAddress), gives: true},
-		"/IpamDriver.ReleaseAddress":           {run: with(d.releaseAddress), tidy: true},
+		"/IpamDriver.ReleasePool":              {run: with(ranges.ReleasePool), tidy: true},
+		"/IpamDriver.RequestAddress":           {run: with(ranges.RequestAddress), gives: true},
+		"/IpamDriver.ReleaseAddress":           {run: with(ranges.ReleaseAddress), tidy: true},
 	}
 }
 
@@ -115,7 +116,7 @@ func bare(do func() any) handler {
 
 func (d *Driver) networkCapabilities() any {
 	return api.NetworkCapabilitiesResponse{
-		Scope: string(d.scope), ConnectivityScope: string(d.reach), GwAllocChecker: true,
+		Scope: string(d.config.Scope), ConnectivityScope: string(d.config.ConnectivityScope), GwAllocChecker: true,
 	}
 }
 
@@ -207,7 +208,7 @@ func (d *Driver) call(ctx context.Context, method string, rt route, w http.Respo
 	if rt.tidy {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.config.CallTimeout)
 	defer cancel()
 	select {
 	case d.slots <- struct{}{}:

@@ -40,7 +40,7 @@ func (d *Driver) lost(ctx context.Context, list engine.List, rows map[string]jso
 		return lost, nil
 	}
 	query := sdn.NetworkQuery{Match: sdn.Match{IDs: slices.Collect(maps.Keys(ids))}}
-	for n, err := range d.sdn.FindNetworks(ctx, query) {
+	for n, err := range d.daemon.SDN.FindNetworks(ctx, query) {
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func TestTakeoverMade(t *testing.T) {
 		if e.joined["Gateway"] != "10.50.0.1" || e.joined["GatewayIPv6"] != "fd50::1" {
 			t.Errorf("join %v", e.joined)
 		}
-		if now := b.networkOf(n); !b.driver.names.Ours(now.Meta, identity.KindNetwork) ||
+		if now := b.networkOf(n); !b.driver.daemon.Names.Ours(now.Meta, identity.KindNetwork) ||
 			now.Name != identity.NetworkTitle(n.id) ||
 			!identity.HasAll(now.Tags, identity.IDTags(n.id)) {
 			t.Errorf("the network is %+v", now)

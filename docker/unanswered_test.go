@@ -264,7 +264,7 @@ func TestUnansweredUnconfirmed(t *testing.T) {
 				k.releasePools(n)
 			}
 			k.pass(5 * time.Minute)
-			key := k.driver.names.GlobalKey(identity.KindNetwork, n.id)
+			key := k.driver.daemon.Names.GlobalKey(identity.KindNetwork, n.id)
 			_, err := k.steps.Provider.EnsureNetwork(k.t.Context(), sdn.NetworkSpec{Base: sdn.Base{Key: key, Name: "late"}})
 			k.must(err)
 			k.nothingLeft()

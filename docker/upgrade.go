@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -51,15 +50,12 @@ func folderIn(dir, name string) string {
 
 // upgrade imports the state of the previous version.
 type upgrade struct {
-	sdn              sdn.Provider
-	names            identity.Namer
-	host             string // that ports are bound to
+	identity.Daemon
 	stateDir, runDir string
 	endpoints        upgradedEndpoints
 	addresses        upgradedAddresses
 	networks         upgradedNetworks
 	swarm            *swarm.Service // nil in the local scope
-	log              *slog.Logger
 }
 
 // upgradedEndpoints makes rows of endpoints.
@@ -87,7 +83,7 @@ type upgradedAddresses interface {
 	ImportPoolRelease(ctx context.Context, id api.PoolID) error
 	// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
 	ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn.Key) error
-	ImportPool(ctx context.Context, p sdn.SubnetPool) error
+	LookUpPool(ctx context.Context, id sdn.ID) (bool, error)
 	ImportPort(ctx context.Context, p sdn.Port) error
 }
 
@@ -135,7 +131,7 @@ func (u *upgrade) records(ctx context.Context) error {
 	}
 	for _, name := range folders {
 		if err := os.RemoveAll(filepath.Join(u.stateDir, name)); err != nil {
-			u.log.WarnContext(ctx, "folder of an earlier version not deleted", "folder", name, "err", err)
+			u.Log.WarnContext(ctx, "folder of an earlier version not deleted", "folder", name, "err", err)
 		}
 	}
 	return nil
@@ -146,7 +142,7 @@ func load[T any](ctx context.Context, u *upgrade, name string) (*jsonstore.Store
 	folder := jsonstore.Shared(filepath.Join(u.stateDir, name))
 	all, err := jsonstore.Load[T](folder)
 	if err != nil {
-		u.log.WarnContext(ctx, "records of an earlier version not all readable", "folder", name, "err", err)
+		u.Log.WarnContext(ctx, "records of an earlier version not all readable", "folder", name, "err", err)
 	}
 	return folder, all
 }
@@ -158,7 +154,7 @@ func (u *upgrade) cleanups(ctx context.Context) (left int, err error) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		done, err := u.cleanup(ctx, all[name])
 		if refused := (*api.Error)(nil); errors.As(err, &refused) {
-			u.log.WarnContext(ctx, "cleanup of an earlier version dropped", "method", all[name].Method, "err", err)
+			u.Log.WarnContext(ctx, "cleanup of an earlier version dropped", "method", all[name].Method, "err", err)
 			done, err = true, nil
 		}
 		if err == nil && done {
@@ -248,7 +244,7 @@ func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
 			return nil
 		}
 		if u.swarm != nil {
-			if ours, err := u.swarm.ReleasePool(ctx, &r); ours || err != nil {
+			if ours, err := u.swarm.ReleaseShared(ctx, &r); ours || err != nil {
 				return err
 			}
 		}
@@ -256,7 +252,7 @@ func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
 	case "ReleaseAddress":
 		var r api.ReleaseAddressRequest
 		if u.swarm != nil && api.Decode(c.Body, &r) == nil {
-			if ours, err := u.swarm.ReleaseAddress(ctx, &r); ours || err != nil {
+			if ours, err := u.swarm.ReleaseSharedAddress(ctx, &r); ours || err != nil {
 				return err
 			}
 		}
@@ -278,13 +274,13 @@ func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, f
 		return none, false, nil
 	}
 	if c.Port != "" {
-		p, err := u.sdn.Port(ctx, c.Port)
+		p, err := u.SDN.Port(ctx, c.Port)
 		switch {
 		case sdn.IsNotFound(err):
 			return none, false, nil
 		case err != nil:
 			return none, false, err
-		case !u.names.Ours(p.Meta, identity.KindPort) && !identity.PeersPort(p), identity.Elsewhere(p, u.host):
+		case !u.Names.Ours(p.Meta, identity.KindPort) && !identity.PeersPort(p), identity.Elsewhere(p, u.Host):
 			return none, false, nil
 		case p.DeviceID != "" && !u.endpoints.IsDeleting(p.DeviceID):
 			return none, false, u.addresses.ImportPort(ctx, p)
@@ -294,17 +290,17 @@ func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, f
 	for _, q := range []sdn.SubnetQuery{
 		{Pools: []sdn.ID{r.PoolID.Pool}}, {Match: sdn.Match{Tags: []string{string(r.PoolID.Pool)}}},
 	} {
-		subnets, err := sdn.All(u.sdn.FindSubnets(ctx, q))
+		subnets, err := sdn.All(u.SDN.FindSubnets(ctx, q))
 		if err != nil {
 			return none, false, err
 		}
 		for _, s := range subnets {
 			at := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.Address}}
-			p, found, err := sdn.First(u.sdn.FindPorts(ctx, at))
+			p, found, err := sdn.First(u.SDN.FindPorts(ctx, at))
 			if err != nil {
 				return none, false, err
 			}
-			if found && u.names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" && !p.Created.After(c.At) {
+			if found && u.Names.Ours(p.Meta, identity.KindPort) && p.DeviceID == "" && !p.Created.After(c.At) {
 				return p.ID, true, nil
 			}
 		}
@@ -345,7 +341,7 @@ func (u *upgrade) unlessRefused(ctx context.Context, noun, id string, err error)
 	case err == nil, sdn.IsUnavailable(err):
 		return err
 	case refused, sdn.IsNotFound(err), sdn.IsInvalid(err), sdn.IsDenied(err), sdn.IsUnsupported(err):
-		u.log.WarnContext(ctx, "object not imported", "noun", noun, "id", id, "err", err)
+		u.Log.WarnContext(ctx, "object not imported", "noun", noun, "id", id, "err", err)
 		return nil
 	}
 	return err
@@ -374,19 +370,20 @@ func (f found) networkOf(endpoint string, p sdn.Port) string {
 
 // pools imports the pools of this host.
 func (u *upgrade) pools(ctx context.Context, f *found) error {
-	if !u.sdn.Capabilities().SubnetPools {
+	if !u.SDN.Capabilities().SubnetPools {
 		return nil
 	}
 	var errs []error
-	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindPool}
-	for p, err := range u.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	match := sdn.Match{Owner: u.Names.Owner, Kind: identity.KindPool}
+	for p, err := range u.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		name, _ := identity.ParsePoolName(p.Key.Name)
-		if u.names.OfThisHost(p.Meta, identity.KindPool) && name.Space != api.GlobalSpace {
+		if u.Names.OfThisHost(p.Meta, identity.KindPool) && name.Space != api.GlobalSpace {
 			f.pools[p.ID] = true
-			errs = append(errs, u.unlessRefused(ctx, "pool", string(p.ID), u.addresses.ImportPool(ctx, p)))
+			_, err := u.addresses.LookUpPool(ctx, p.ID)
+			errs = append(errs, u.unlessRefused(ctx, "pool", string(p.ID), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -394,16 +391,16 @@ func (u *upgrade) pools(ctx context.Context, f *found) error {
 
 // links finds the existing networks of this host's engine. Several of its networks can be one.
 func (u *upgrade) links(ctx context.Context, f *found) error {
-	if !u.sdn.Capabilities().SubnetPools {
+	if !u.SDN.Capabilities().SubnetPools {
 		return nil
 	}
-	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindLink}
-	for p, err := range u.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	match := sdn.Match{Owner: u.Names.Owner, Kind: identity.KindLink}
+	for p, err := range u.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return err
 		}
-		id, here := strings.CutPrefix(withoutIncarnation(p.Key), u.names.Host+"/")
-		if !here || !u.names.Ours(p.Meta, identity.KindLink) {
+		id, here := strings.CutPrefix(withoutIncarnation(p.Key), u.Names.Host+"/")
+		if !here || !u.Names.Ours(p.Meta, identity.KindLink) {
 			continue
 		}
 		f.ids[id] = true
@@ -422,14 +419,14 @@ func withoutIncarnation(key sdn.Key) string {
 
 // owners finds the networks that have a subnet of one of this host's pools.
 func (u *upgrade) owners(ctx context.Context, f *found) error {
-	match := sdn.Match{Owner: u.names.Owner, Kind: identity.KindSubnet}
-	for s, err := range u.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}) {
+	match := sdn.Match{Owner: u.Names.Owner, Kind: identity.KindSubnet}
+	for s, err := range u.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: match}) {
 		if err != nil {
 			return err
 		}
 		id, _, ok := strings.Cut(s.Key.Name, "/")
 		ofPool := func(p sdn.ID) bool { return f.pools[p] }
-		if !ok || !u.names.Ours(s.Meta, identity.KindSubnet) || slices.Contains(s.Tags, identity.TagSwarm) ||
+		if !ok || !u.Names.Ours(s.Meta, identity.KindSubnet) || slices.Contains(s.Tags, identity.TagSwarm) ||
 			!slices.ContainsFunc(append(identity.IDs(s.Tags), s.Pool), ofPool) {
 			continue
 		}
@@ -440,12 +437,12 @@ func (u *upgrade) owners(ctx context.Context, f *found) error {
 	}
 	for _, kind := range []string{identity.KindNetwork, identity.KindHidden} {
 		match.Kind = kind
-		for n, err := range u.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		for n, err := range u.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 			if err != nil {
 				return err
 			}
 			switch {
-			case !u.names.Ours(n.Meta, kind):
+			case !u.Names.Ours(n.Meta, kind):
 			case kind == identity.KindNetwork:
 				f.networks[n.ID] = []string{withoutIncarnation(n.Key)}
 			case f.pools[sdn.ID(n.Key.Name)]:
@@ -462,20 +459,20 @@ func (u *upgrade) owners(ctx context.Context, f *found) error {
 func (u *upgrade) ports(ctx context.Context, f found) error {
 	var errs []error
 	for _, q := range []sdn.PortQuery{
-		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindPort}, Hosts: []string{u.host}},
-		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindEndpoint}, Hosts: []string{u.host}},
-		{Match: sdn.Match{Owner: u.names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}}},
-		{Match: sdn.Match{Tags: []string{identity.TagExistingPort, identity.TagBorrower + u.names.Owner}}},
+		{Match: sdn.Match{Owner: u.Names.Owner, Kind: identity.KindPort}, Hosts: []string{u.Host}},
+		{Match: sdn.Match{Owner: u.Names.Owner, Kind: identity.KindEndpoint}, Hosts: []string{u.Host}},
+		{Match: sdn.Match{Owner: u.Names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}}},
+		{Match: sdn.Match{Tags: []string{identity.TagExistingPort, identity.TagBorrower + u.Names.Owner}}},
 	} {
-		for p, err := range u.sdn.FindPorts(ctx, q) {
+		for p, err := range u.SDN.FindPorts(ctx, q) {
 			if err != nil {
 				return errors.Join(append(errs, err)...)
 			}
-			ours := u.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+			ours := u.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
 			id := identity.EndpointOf(p)
 			network := f.networkOf(id, p)
 			switch {
-			case id != "" && network != "" && (ours && p.Host == u.host || u.names.Attached(p, u.host)):
+			case id != "" && network != "" && (ours && p.Host == u.Host || u.Names.Attached(p, u.Host)):
 				err = u.endpoints.ImportPort(ctx, network, p)
 			case id == "" && ours && f.own[p.Network]:
 				err = u.addresses.ImportPort(ctx, p)

@@ -74,8 +74,8 @@ func (i importedAddresses) ImportUnconfirmed(_ context.Context, network sdn.ID, 
 	return i.note("unconfirmed address on %s, key %s", network, key.Name)
 }
 
-func (i importedAddresses) ImportPool(_ context.Context, p sdn.SubnetPool) error {
-	return i.note("pool %s", p.ID)
+func (i importedAddresses) LookUpPool(_ context.Context, id sdn.ID) (bool, error) {
+	return true, i.note("pool %s", id)
 }
 
 func (i importedAddresses) ImportPort(_ context.Context, p sdn.Port) error {
@@ -98,10 +98,11 @@ func (i importedNetworks) Import(_ context.Context, id string) error { return i.
 func (b *box) upgrades() (*upgrade, *importing) {
 	i := &importing{}
 	return &upgrade{
-		sdn: b.provider, names: b.driver.names, host: testHost,
+		Daemon: identity.Daemon{
+			SDN: b.provider, Names: b.driver.daemon.Names, Host: testHost, Log: slog.New(slog.DiscardHandler),
+		},
 		stateDir: b.config.StateDir, runDir: b.config.RunDir,
 		endpoints: importedEndpoints{i}, addresses: importedAddresses{i}, networks: importedNetworks{i},
-		log: slog.New(slog.DiscardHandler),
 	}, i
 }
 

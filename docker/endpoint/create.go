@@ -147,7 +147,7 @@ func (s *Service) refuse(p sdn.Port, r *api.CreateEndpointRequest, refusal error
 func (s *Service) requested(ctx context.Context, n network.View, r *api.CreateEndpointRequest) ([]ipam.Held, error) {
 	o := r.Options
 	if o.Port == "" {
-		return s.Addresses.At(ctx, n, r.Addresses)
+		return s.Addresses.At(ctx, n.Subnets, r.Addresses)
 	}
 	port, err := s.SDN.Port(ctx, o.Port)
 	switch {
@@ -164,14 +164,7 @@ func (s *Service) requested(ctx context.Context, n network.View, r *api.CreateEn
 				"--ip and --ip6", o.PortOption, port.ID, identity.Addresses(port), a.Addr())
 		}
 	}
-	return []ipam.Held{{Port: port, Existing: !s.isOwn(port)}}, nil
-}
-
-// isOwn reports whether a port is of this installation, or of kuryr-libnetwork on this host or on
-// none.
-func (s *Service) isOwn(p sdn.Port) bool {
-	return s.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) ||
-		identity.PeersPort(p) && !identity.Elsewhere(p, s.Host)
+	return []ipam.Held{{Port: port, Existing: !s.IsOwn(port)}}, nil
 }
 
 // checkPorts refuses ports that the endpoint cannot have. It returns those of endpoints that may

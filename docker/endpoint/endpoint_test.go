@@ -30,8 +30,11 @@ func newService(t *testing.T) (*Service, *reconcile.Store) {
 	t.Cleanup(func() { _ = store.Close() })
 	proxy := portproxy.New(portproxy.Config{})
 	t.Cleanup(proxy.Close)
-	return New(store, Config{
-		Names: identity.NewNamer("owner", "box", store.ID(), true), Host: "box", Proxy: proxy, Log: slog.Default(),
+	return New(Config{
+		Daemon: identity.Daemon{
+			Names: identity.NewNamer("owner", "box", store.ID(), true), Host: "box", Store: store, Log: slog.Default(),
+		},
+		Proxy: proxy,
 	}), store
 }
 

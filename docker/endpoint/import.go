@@ -83,7 +83,7 @@ func (s *Service) keepRecords(folder string, all map[string]record) error {
 // addRecord adds the rows of a record.
 func (s *Service) addRecord(rows *imported, id string, r record) {
 	e := Spec{
-		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.isOwn(r.Port), MTU: r.MTU,
+		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.IsOwn(r.Port), MTU: r.MTU,
 		Internal: r.Internal, Subnets: lasting(r.Subnets), Started: r.Started.UTC().Round(0),
 	}
 	e.readTags(r.Port)

@@ -56,10 +56,7 @@ func (s *Service) find(ctx context.Context, id, networkID string) (endpointRow, 
 
 // again sets a row once more, for the answer.
 func (s *Service) again(ctx context.Context, row endpointRow) (endpointRow, error) {
-	last, err := s.endpoints.Set(ctx, reconcile.Request[Spec]{
-		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners, Engine: row.Engine,
-	})
-	row.Last = last
+	row, err := identity.Again(ctx, s.endpoints, row)
 	return row, explain(row.Key, err)
 }
 
@@ -74,7 +71,7 @@ func (s *Service) LookUp(ctx context.Context, id string) (sdn.Port, bool, error)
 			if err != nil {
 				return sdn.Port{}, false, err
 			}
-			if s.isOwn(p) && p.DeviceID == id || s.Names.Attached(p, s.Host) && identity.IsExistingOf(p, id) {
+			if s.IsOwn(p) && p.DeviceID == id || s.Names.Attached(p, s.Host) && identity.IsExistingOf(p, id) {
 				return p, true, nil
 			}
 		}
@@ -129,7 +126,7 @@ func (s *Service) importFound(
 	ctx context.Context, id, networkID string, n network.View, port sdn.Port,
 ) error {
 	e := Spec{
-		Network: networkID, SDNNetwork: n.ID, Existing: !s.isOwn(port),
+		Network: networkID, SDNNetwork: n.ID, Existing: !s.IsOwn(port),
 		Subnets: lasting(n.Subnets), MTU: n.MTU, Internal: !n.Options.Routed(),
 	}
 	e.readTags(port)

@@ -11,7 +11,6 @@ package endpoint
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -44,8 +43,8 @@ type Networks interface {
 
 // Addresses finds the ports that were requested with addresses.
 type Addresses interface {
-	// At returns the ports of a network that have the addresses, as they are now.
-	At(ctx context.Context, n network.View, addresses []netip.Prefix) ([]ipam.Held, error)
+	// At returns the ports of a network that have the addresses, as they are now, by its subnets.
+	At(ctx context.Context, subnets []sdn.Subnet, addresses []netip.Prefix) ([]ipam.Held, error)
 	// Merge makes one port of several, and deletes the others.
 	Merge(ctx context.Context, held []ipam.Held) (ipam.Held, error)
 	// Deleting reports whether the row of a port is being deleted.
@@ -54,9 +53,7 @@ type Addresses interface {
 
 // Config is what a Service needs.
 type Config struct {
-	SDN       sdn.Provider
-	Names     identity.Namer
-	Host      string // the name that ports are bound to
+	identity.Daemon
 	Binder    Binder
 	Networks  Networks
 	Addresses Addresses
@@ -67,18 +64,14 @@ type Config struct {
 	WaitActive time.Duration
 	// ExposedGroups opens exposed ports by a security group of the endpoint.
 	ExposedGroups bool
-	Timeout       time.Duration // of an attempt that no caller waits for
 	// YieldMAC takes a MAC from a port that no endpoint uses, and reports whether there was one;
 	// nil: none has.
 	YieldMAC func(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error)
 	// Refused is told of a CreateEndpoint that was refused because another endpoint has the port.
 	// The engine releases the addresses of the request next; nil is not told.
 	Refused func(port sdn.ID, addresses []netip.Prefix)
-	// Engine lists what the engine has; nil: no row is an orphan.
-	Engine reconcile.Engine
 	// Records is the folder of the records that the previous version reads; "": none.
 	Records string
-	Log     *slog.Logger
 }
 
 // Service answers the calls about endpoints.
@@ -100,7 +93,8 @@ type (
 )
 
 // New registers the kinds of a store that is not started yet.
-func New(store *reconcile.Store, c Config) *Service {
+func New(c Config) *Service {
+	store := c.Store
 	s := &Service{Config: c, boot: store.Boot()}
 	endpoints := partOptions[Spec, Last](s)
 	endpoints.InUse, endpoints.Stale, endpoints.StaleAfter = s.isUsed, s.isStale, -1

@@ -228,7 +228,7 @@ func (t endpointTarget) Delete(ctx context.Context, o reconcile.Object, e Spec, 
 	switch {
 	case t.Names.Attached(port, t.Host) && identity.IsExistingOf(port, o.Key):
 		return t.detach(ctx, o.Key, port, last.Undo)
-	case !t.isOwn(port) || identity.Elsewhere(port, t.Host):
+	case !t.IsOwn(port) || identity.Elsewhere(port, t.Host):
 		return nil // another has it
 	case port.Key.Kind == identity.KindEndpoint && len(held(port)) == 0:
 		return t.SDN.DeletePorts(ctx, []sdn.ID{port.ID})

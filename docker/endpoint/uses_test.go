@@ -22,7 +22,8 @@ func TestUses(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = store.Close() })
 		names := identity.NewNamer("owner", "box", store.ID(), true)
-		return New(store, Config{Names: names, Host: "box", Binder: wires{"used": true}}), store
+		daemon := identity.Daemon{Names: names, Host: "box", Store: store}
+		return New(Config{Daemon: daemon, Binder: wires{"used": true}}), store
 	}
 	s, store := open()
 	var rows []reconcile.Row[Spec, Last]

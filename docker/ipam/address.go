@@ -162,22 +162,19 @@ func (s *Service) RequestAddress(
 	}
 	defer release()
 	sub, ok, err := s.subnetOf(ctx, p, r.Address)
-	switch {
-	case err != nil:
-		return none, err
-	case ok:
-		return s.inSubnet(ctx, p, sub, r)
+	if err == nil && !ok { // a network may be made of the pool now
+		unlock, err := s.lockRange(ctx, p.Spec)
+		if err != nil {
+			return none, err
+		}
+		defer unlock()
+		if p, err = s.wantedPool(ctx, r.PoolID); err != nil {
+			return none, err
+		}
+		if sub, ok, err = s.subnetOf(ctx, p, r.Address); err != nil {
+			return none, err
+		}
 	}
-	// A network may be made of the pool now.
-	unlock, err := s.lockRange(ctx, p.Spec)
-	if err != nil {
-		return none, err
-	}
-	defer unlock()
-	if p, err = s.wantedPool(ctx, r.PoolID); err != nil {
-		return none, err
-	}
-	sub, ok, err = s.subnetOf(ctx, p, r.Address)
 	switch {
 	case err != nil:
 		return none, err
@@ -201,20 +198,28 @@ func (s *Service) inSubnet(
 	ctx context.Context, p poolRow, sub sdn.Subnet, r *api.RequestAddressRequest,
 ) (none api.RequestAddressResponse, err error) {
 	if r.Gateway {
-		return gatewayOf(sub, r.Address)
+		return GatewayOf(sub, r.Address)
 	}
-	switch {
-	case r.Address.IsValid() && !sub.CIDR.Contains(r.Address):
-		return none, api.Refuse("%s is not in %s", r.Address, sub.CIDR)
-	case r.Address.IsValid() && r.Address == sub.Gateway:
-		return none, api.Refuse("address %s is in use: it is the gateway", r.Address)
+	if err := CheckAddress(sub, r.Address); err != nil {
+		return none, err
 	}
 	q := Asked{Pool: p.Key, Subnet: sub.ID, Addr: r.Address, Unmanaged: !s.isOurs(sub)}
 	return s.takeAddress(ctx, p, sub, q, r.MAC)
 }
 
-// gatewayOf answers for the gateway of a subnet that exists.
-func gatewayOf(sub sdn.Subnet, asked netip.Addr) (none api.RequestAddressResponse, err error) {
+// CheckAddress refuses an address that an endpoint cannot have on a subnet. An invalid one is any.
+func CheckAddress(sub sdn.Subnet, a netip.Addr) error {
+	switch {
+	case a.IsValid() && !sub.CIDR.Contains(a):
+		return api.Refuse("%s is not in %s", a, sub.CIDR)
+	case a.IsValid() && a == sub.Gateway:
+		return api.Refuse("address %s is in use: it is the gateway", a)
+	}
+	return nil
+}
+
+// GatewayOf answers for the gateway of a subnet that exists.
+func GatewayOf(sub sdn.Subnet, asked netip.Addr) (none api.RequestAddressResponse, err error) {
 	gateway := sub.Gateway
 	if !gateway.IsValid() {
 		if gateway = asked; !asked.IsValid() {
@@ -269,7 +274,7 @@ func (s *Service) takeAddress(
 
 // setAddress sets the row of a port with one more address.
 func (s *Service) setAddress(ctx context.Context, sub sdn.Subnet, mac string, q Asked) (none AddressState, err error) {
-	key, spec, again := s.names.Nonce(), AddressSpec{Network: sub.Network, MAC: mac, Asked: []Asked{q}}, false
+	key, spec, again := s.Names.Nonce(), AddressSpec{Network: sub.Network, MAC: mac, Asked: []Asked{q}}, false
 	row, ok, err := s.rowFor(ctx, sub, mac, q.Addr)
 	if err != nil {
 		return none, err
@@ -345,13 +350,7 @@ func (s *Service) remade(ctx context.Context, row addressRow) (addressRow, error
 	if row.Last.Port.ID != "" {
 		return row, nil
 	}
-	_, err := s.addresses.Set(ctx, reconcile.Request[AddressSpec]{
-		Key: row.Key, Spec: row.Spec, Claims: row.Claims, Owners: row.Owners,
-	})
-	if now, ok := s.addresses.Get(row.Key); ok {
-		row = now
-	}
-	return row, err
+	return identity.Again(ctx, s.addresses, row)
 }
 
 // owners returns the rows that outlive that of a port.
@@ -435,19 +434,10 @@ func (s *Service) At(
 			if !sub.CIDR.Contains(a.Addr()) || has(a.Addr()) {
 				continue
 			}
-			row, ok := s.addresses.Holder(addressClaim(sub.ID, a.Addr()))
-			if ok && row.Phase == reconcile.Wanted {
-				if row, err = s.remade(ctx, row); err != nil {
-					return nil, err
-				}
-				h, err := s.held(ctx, row)
-				if err != nil {
-					return nil, err
-				}
-				held = append(held, h)
-				continue
+			h, ok, err := s.HeldAt(ctx, sub.ID, a.Addr())
+			if !ok && err == nil {
+				h, ok, err = s.lookUpAddress(ctx, sub, a.Addr())
 			}
-			h, ok, err := s.lookUpAddress(ctx, sub, a.Addr())
 			if err != nil {
 				return nil, err
 			}
@@ -459,12 +449,24 @@ func (s *Service) At(
 	return held, nil
 }
 
+// HeldAt returns the port of a row that has an address of a subnet.
+func (s *Service) HeldAt(ctx context.Context, subnet sdn.ID, addr netip.Addr) (h Held, found bool, err error) {
+	row, ok := s.addresses.Holder(addressClaim(subnet, addr))
+	if !ok || row.Phase != reconcile.Wanted {
+		return h, false, nil
+	}
+	if row, err = s.remade(ctx, row); err == nil {
+		h, err = s.held(ctx, row)
+	}
+	return h, err == nil, err
+}
+
 // held returns the port of a row. The user of an existing one may have changed it. Others only this
 // process changes, and the revision that the row has may be old.
 func (s *Service) held(ctx context.Context, row addressRow) (h Held, err error) {
 	h = Held{Ref: s.addresses.Ref(row.Key), Port: row.Last.Port, Existing: row.Last.Existing}
 	if h.Port.Revision = 0; h.Existing {
-		h.Port, err = s.sdn.Port(ctx, h.Port.ID)
+		h.Port, err = s.SDN.Port(ctx, h.Port.ID)
 	}
 	return h, err
 }

@@ -131,7 +131,7 @@ func TestWithoutMAC(t *testing.T) {
 	a4, a6 := netip.MustParsePrefix(e.take(v4, "", "")), netip.MustParsePrefix(e.take(v6, "", ""))
 	var subnets []sdn.Subnet
 	for _, id := range []sdn.ID{v4, v6} {
-		subnets = append(subnets, e.s.boundTo(e.row(id).Key)...)
+		subnets = append(subnets, e.Subnets(e.row(id).Key)...)
 	}
 	held, err := e.s.At(t.Context(), subnets, []netip.Prefix{a4, a6})
 	e.must(err)

@@ -38,7 +38,7 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 	if err != nil {
 		return p, err
 	}
-	routes, err := s.cfg.HostRoutes(ctx)
+	routes, err := s.HostRoutes(ctx)
 	if err != nil {
 		return p, api.RefuseFor(err, "the host's routes could not be read: name a subnet")
 	}
@@ -67,9 +67,9 @@ func (s *Service) automaticPool(ctx context.Context, r *api.RequestPoolRequest) 
 // poolsFor returns the automatic pools of a request: those of its family that hold a range of the
 // length that it asks for, if it asks for one.
 func (s *Service) poolsFor(r *api.RequestPoolRequest) ([]AutoPool, error) {
-	all, setting := s.cfg.Pools4, "docker.default_pools"
+	all, setting := s.Pools4, "docker.default_pools"
 	if r.V6 {
-		all, setting = s.cfg.Pools6, "docker.default_pools_v6"
+		all, setting = s.Pools6, "docker.default_pools_v6"
 	}
 	if !r.AnyOfLength.IsValid() {
 		return all, nil
@@ -109,8 +109,8 @@ func (s *Service) nextPrefix(
 	if s.overlapsPool(cidr) {
 		return cidr, false, nil
 	}
-	_, taken, err := sdn.First(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{
-		Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},
+	_, taken, err := sdn.First(s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{
+		Match:    sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPool},
 		Overlaps: []netip.Prefix{cidr},
 	}))
 	return cidr, !taken, err
@@ -167,10 +167,10 @@ func (s search) between(ctx context.Context, pool AutoPool, begin, end netip.Add
 	if !asked {
 		taken = slices.Clone(s.known)
 		query := sdn.SubnetPoolQuery{
-			Match:    sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool},
+			Match:    sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPool},
 			Overlaps: []netip.Prefix{pool.Prefix},
 		}
-		for p, err := range s.sdn.FindSubnetPools(ctx, query) {
+		for p, err := range s.SDN.FindSubnetPools(ctx, query) {
 			if err != nil {
 				return candidate, false, err
 			}

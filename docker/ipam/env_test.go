@@ -156,7 +156,8 @@ type env struct {
 
 	// What the services of networks and endpoints would say.
 	networks  map[string]string // the engine's networks by pool
-	endpoints map[string]bool   // by address row: whether it is in use
+	subnets   map[string][]sdn.Subnet
+	endpoints map[string]bool // by address row: whether it is in use
 	routes    []netip.Prefix
 	pools4    []AutoPool
 	ttl       time.Duration // of unconfirmed objects
@@ -171,7 +172,19 @@ func (e *env) Emptied(context.Context, string) {
 
 func (e *env) Of(pool string) (id, ref string) { return e.networks[pool], "" }
 
-func (*env) Subnets(string) []sdn.Subnet { return nil }
+func (e *env) Subnets(pool string) []sdn.Subnet { return e.subnets[pool] }
+
+func (e *env) PoolAt(subnet sdn.ID) string {
+	for pool, subnets := range e.subnets {
+		if slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.ID == subnet }) {
+			return pool
+		}
+	}
+	return ""
+}
+
+// bind says which subnets a pool has by the row of its network.
+func (e *env) bind(pool string, subnets []sdn.Subnet) { e.subnets[pool] = subnets }
 
 type endpointsOf struct{ e *env }
 
@@ -203,7 +216,7 @@ func newEnv(t testing.TB) *env {
 	t.Cleanup(func() { _ = p.Close() })
 	e := &env{
 		t: t, sdn: &faultyProvider{Provider: p}, path: filepath.Join(t.TempDir(), "docker.db"),
-		networks: map[string]string{}, endpoints: map[string]bool{},
+		networks: map[string]string{}, subnets: map[string][]sdn.Subnet{}, endpoints: map[string]bool{},
 		pools4: []AutoPool{{netip.MustParsePrefix("10.0.0.0/22"), 24}}, ttl: 10 * time.Millisecond,
 	}
 	e.open()
@@ -221,11 +234,13 @@ func (e *env) open() {
 	e.must(err)
 	e.t.Cleanup(func() { _ = store.Close() })
 	e.store = store
-	e.s = New(store, Config{
-		Provider: e.sdn, Namer: identity.NewNamer(e.sdn.Installation(), testHost, store.ID(), true), Host: testHost,
+	e.s = New(Config{
+		Daemon: identity.Daemon{
+			SDN: e.sdn, Names: identity.NewNamer(e.sdn.Installation(), testHost, store.ID(), true), Host: testHost,
+			Store: store, Timeout: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		},
 		Pools4: e.pools4, Pools6: []AutoPool{{netip.MustParsePrefix("fd00::/48"), 64}},
 		HostRoutes: func(context.Context) ([]netip.Prefix, error) { return e.routes, nil },
-		Timeout:    time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	e.s.Attach(e, endpointsOf{e})
 	e.must(store.Start(e.t.Context()))
@@ -234,21 +249,15 @@ func (e *env) open() {
 // restart kills the process: what is not committed is lost.
 func (e *env) restart() {
 	e.t.Helper()
-	bound := e.s.bound
 	e.path = dockertest.CopyDatabase(e.t, e.path)
 	e.open()
-	for pool, subnets := range bound { // the rows of networks say so
-		if e.networks[pool] != "" {
-			e.s.Bind(pool, subnets)
-		}
-	}
 }
 
 // lose is restart without the database.
 func (e *env) lose() {
 	e.t.Helper()
 	e.path = filepath.Join(e.t.TempDir(), "docker.db")
-	e.networks = map[string]string{}
+	e.networks, e.subnets = map[string]string{}, map[string][]sdn.Subnet{}
 	e.open()
 }
 
@@ -435,13 +444,13 @@ func (e *env) releasePool(id sdn.ID) {
 func (e *env) network(ids ...sdn.ID) sdn.Network {
 	e.t.Helper()
 	ctx, name := e.t.Context(), fmt.Sprint("n", ids[0])
-	spec := sdn.NetworkSpec{Base: sdn.Base{Key: e.s.names.Key(identity.KindNetwork, name, reconcile.Object{})}}
+	spec := sdn.NetworkSpec{Base: sdn.Base{Key: e.s.Names.Key(identity.KindNetwork, name, reconcile.Object{})}}
 	var rows []poolRow
 	for i, id := range ids {
 		p := e.row(id)
 		rows = append(rows, p)
 		data := &api.IPAMData{Pool: p.Spec.CIDR, Gateway: p.Spec.gateway(), AuxAddresses: p.Spec.Aux}
-		key := e.s.names.Key(identity.KindSubnet, fmt.Sprint(name, "/", i), reconcile.Object{})
+		key := e.s.Names.Key(identity.KindSubnet, fmt.Sprint(name, "/", i), reconcile.Object{})
 		spec.Subnets = append(spec.Subnets, SubnetSpec(key, data, e.s.poolOf(p), false))
 	}
 	n, err := e.sdn.Provider.EnsureNetwork(ctx, spec)
@@ -450,7 +459,7 @@ func (e *env) network(ids ...sdn.ID) sdn.Network {
 		sub, err := e.sdn.Provider.Subnet(ctx, n.Subnets[i])
 		e.must(err)
 		e.networks[p.Key] = name
-		e.s.Bind(p.Key, []sdn.Subnet{sub})
+		e.bind(p.Key, []sdn.Subnet{sub})
 	}
 	return n
 }
@@ -472,6 +481,7 @@ func (e *env) removeNetwork(n sdn.Network, ids ...sdn.ID) {
 	e.must(e.sdn.Provider.DeleteNetwork(e.t.Context(), n.ID))
 	for _, nonce := range nonces {
 		delete(e.networks, nonce)
+		delete(e.subnets, nonce)
 	}
 	e.must(e.s.NetworkGone(e.t.Context(), nonces))
 }

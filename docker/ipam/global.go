@@ -17,7 +17,7 @@ import (
 // the addresses of this host's endpoints on a swarm's networks that no manager holds.
 
 // isGlobal reports whether a pool is for a swarm's network.
-func (s *Service) isGlobal(p PoolSpec) bool { return s.cfg.Global && p.Space == api.GlobalSpace }
+func (s *Service) isGlobal(p PoolSpec) bool { return s.Global && p.Space == api.GlobalSpace }
 
 // globalClaim is the claim on a range of the global space.
 func globalClaim(cidr netip.Prefix) string { return "range/global/" + cidr.String() }
@@ -26,12 +26,12 @@ func globalClaim(cidr netip.Prefix) string { return "range/global/" + cidr.Strin
 // has: a manager that had no answer asks again.
 func (s *Service) globalPool(ctx context.Context, spec PoolSpec) (p poolRow, err error) {
 	p, found, err := s.bare(ctx, spec.CIDR, func(poolRow) bool { return true })
-	if err != nil {
+	switch {
+	case err != nil:
 		return p, err
-	}
-	if found {
+	case found:
 		p, err = s.setPool(ctx, p.Key, spec)
-	} else {
+	default:
 		p, err = s.makePool(ctx, spec)
 	}
 	if reconcile.IsConflict(err) && !reconcile.IsPending(err) {
@@ -46,33 +46,20 @@ func (s *Service) globalPool(ctx context.Context, spec PoolSpec) (p poolRow, err
 func (s *Service) bare(
 	ctx context.Context, cidr netip.Prefix, fits func(poolRow) bool,
 ) (best poolRow, found bool, err error) {
-	if best, found = s.newestBare(cidr, fits); found {
-		return best, true, nil
-	}
-	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
-	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
-		if err != nil {
+	for looked := false; ; looked = true {
+		for p := range s.ofRange(cidr) {
+			if p.Phase == reconcile.Wanted && s.isBare(p) && fits(p) &&
+				(!found || p.Incarnation > best.Incarnation) {
+				best, found = p, true
+			}
+		}
+		if found || looked {
+			return best, found, nil
+		}
+		if err := s.lookUpPools(ctx, cidr); err != nil {
 			return best, false, err
 		}
-		if f, ok := s.foundPool(p); !ok || !s.isGlobal(f.Spec) || f.Spec.CIDR != cidr {
-			continue
-		}
-		if _, err := s.findPool(ctx, p.ID); err != nil && !isRefusal(err) {
-			return best, false, err
-		}
 	}
-	best, found = s.newestBare(cidr, fits)
-	return best, found, nil
-}
-
-func (s *Service) newestBare(cidr netip.Prefix, fits func(poolRow) bool) (best poolRow, found bool) {
-	for p := range s.ofRange(cidr) {
-		if p.Phase == reconcile.Wanted && s.isBare(p) && fits(p) &&
-			(!found || p.Incarnation > best.Incarnation) {
-			best, found = p, true
-		}
-	}
-	return best, found
 }
 
 // isBare reports whether no network of this host has a pool of the global space.
@@ -146,7 +133,7 @@ func (s *Service) HandOver(ctx context.Context, pool sdn.ID) error {
 
 // ofSwarm reports whether a manager allocates addresses from a pool.
 func (s *Service) ofSwarm(ctx context.Context, pool sdn.ID) (bool, error) {
-	for sub, err := range s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}) {
+	for sub, err := range s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}) {
 		if err != nil || slices.Contains(sub.Tags, identity.TagSwarm) {
 			return err == nil, err
 		}
@@ -172,27 +159,10 @@ func (s *Service) ReleaseIn(ctx context.Context, pool, subnet sdn.ID, addr netip
 			return false, nil
 		}
 	}
-	unlock, err := s.lockAddress(ctx, row)
-	if err != nil {
-		return true, err
-	}
-	defer unlock()
-	return true, pending(s.release(ctx, row.Key, addr))
+	return true, s.release(ctx, row, addr)
 }
 
 // isManagers reports whether a swarm's manager made a port, whose Key has no host.
 func (s *Service) isManagers(p sdn.Port) bool {
-	return s.cfg.Global && p.Key.Kind == identity.KindPort && strings.Count(p.Key.Name, "/") == 1
-}
-
-// HeldAt returns the port of a row that has an address of a subnet.
-func (s *Service) HeldAt(ctx context.Context, subnet sdn.ID, addr netip.Addr) (h Held, found bool, err error) {
-	row, ok := s.addresses.Holder(addressClaim(subnet, addr))
-	if !ok || row.Phase != reconcile.Wanted {
-		return h, false, nil
-	}
-	if row, err = s.remade(ctx, row); err == nil {
-		h, err = s.held(ctx, row)
-	}
-	return h, err == nil, err
+	return s.Global && p.Key.Kind == identity.KindPort && strings.Count(p.Key.Name, "/") == 1
 }

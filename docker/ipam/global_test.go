@@ -14,7 +14,7 @@ import (
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.s.cfg.Global = true
+	e.s.Global = true
 	r := poolRequest("10.50.0.0/24")
 	r.AddressSpace = api.GlobalSpace
 	a, err := e.s.RequestPool(t.Context(), r)

@@ -25,8 +25,6 @@ type HiddenState struct {
 	Key     sdn.Key    `json:"key"`
 }
 
-type hiddenRow = reconcile.Row[HiddenSpec, HiddenState]
-
 // hiddenSubnet makes the hidden network of a pool, whose range is locked.
 func (s *Service) hiddenSubnet(ctx context.Context, p poolRow) (sdn.Subnet, error) {
 	state, err := s.hidden.Set(ctx, reconcile.Request[HiddenSpec]{
@@ -35,7 +33,7 @@ func (s *Service) hiddenSubnet(ctx context.Context, p poolRow) (sdn.Subnet, erro
 	if err != nil {
 		return sdn.Subnet{}, err
 	}
-	return state.Subnet, s.tagLater(ctx, p.Key)
+	return state.Subnet, s.TagLater(ctx, p.Key)
 }
 
 func (s *Service) hiddenSpec(p poolRow, gateway netip.Addr) HiddenSpec {
@@ -47,23 +45,27 @@ func (s *Service) hiddenSpec(p poolRow, gateway netip.Addr) HiddenSpec {
 // hiddenTarget makes hidden networks.
 type hiddenTarget struct{ *Service }
 
+func (t hiddenTarget) key(o reconcile.Object, spec HiddenSpec, last HiddenState) sdn.Key {
+	if !last.Key.IsZero() {
+		return last.Key
+	}
+	return t.Names.Key(identity.KindHidden, string(spec.Pool), o)
+}
+
 // Ensure implements reconcile.Target.
 func (t hiddenTarget) Ensure(
 	ctx context.Context, o reconcile.Object, spec HiddenSpec, last HiddenState,
 ) (HiddenState, error) {
-	key := last.Key
-	if key.IsZero() {
-		key = t.names.Key(identity.KindHidden, string(spec.Pool), o)
-	}
+	key := t.key(o, spec, last)
 	state := HiddenState{Key: key}
 	data := &api.IPAMData{Pool: spec.CIDR, Gateway: spec.Gateway, AuxAddresses: spec.Aux}
-	subnetKey := t.names.Key(identity.KindHiddenSubnet, string(spec.Pool), o)
+	subnetKey := t.Names.Key(identity.KindHiddenSubnet, string(spec.Pool), o)
 	subnet := SubnetSpec(subnetKey, data, Pool{ID: spec.Pool, PoolSpec: spec.PoolSpec}, !spec.Gateway.IsValid())
-	tags := []string{t.names.HostTag()}
+	tags := []string{t.Names.HostTag()}
 	if spec.Swarm { // any host may delete it
 		subnet.Tags, tags = append(subnet.Tags, identity.TagSwarm), nil
 	}
-	network, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
+	network, err := t.SDN.EnsureNetwork(ctx, sdn.NetworkSpec{
 		Base:    sdn.Base{Key: key, Name: identity.HiddenTitle(spec.CIDR), Tags: tags},
 		Subnets: []sdn.SubnetSpec{subnet},
 	})
@@ -86,12 +88,9 @@ func (t hiddenTarget) Ensure(
 func (t hiddenTarget) Delete(ctx context.Context, o reconcile.Object, spec HiddenSpec, last HiddenState) error {
 	id := last.Network
 	if id == "" {
-		key := last.Key
-		if key.IsZero() {
-			key = t.names.Key(identity.KindHidden, string(spec.Pool), o)
-		}
-		match := sdn.Match{Keys: []sdn.Key{key}, Names: []string{identity.HiddenTitle(spec.CIDR)}}
-		n, found, err := sdn.First(t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+		match := identity.ByKey(t.key(o, spec, last))
+		match.Names = []string{identity.HiddenTitle(spec.CIDR)}
+		n, found, err := sdn.First(t.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 		if err != nil {
 			return err
 		}
@@ -100,31 +99,14 @@ func (t hiddenTarget) Delete(ctx context.Context, o reconcile.Object, spec Hidde
 		}
 		id = n.ID
 	}
-	err := t.sdn.DeleteNetwork(ctx, id)
+	err := t.SDN.DeleteNetwork(ctx, id)
 	if sdn.ReasonOf(err) == sdn.InUse {
-		if err = t.dropPorts(ctx, id); err == nil {
-			err = t.sdn.DeleteNetwork(ctx, id)
+		if _, _, err = t.DropPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{id}}); err == nil {
+			err = t.SDN.DeleteNetwork(ctx, id)
 		}
 	}
 	if sdn.IsNotFound(err) {
 		return reconcile.ErrAbsent
 	}
 	return err
-}
-
-// dropPorts deletes the ports of a hidden network that hold addresses.
-func (t hiddenTarget) dropPorts(ctx context.Context, network sdn.ID) error {
-	var ids []sdn.ID
-	for p, err := range t.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
-		if err != nil {
-			return err
-		}
-		if t.names.Ours(p.Meta, identity.KindPort) {
-			ids = append(ids, p.ID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return t.sdn.DeletePorts(ctx, ids)
 }

@@ -18,13 +18,6 @@ func (s *Service) poolListed(p poolRow, content any) bool {
 	return p.Spec.Space == api.GlobalSpace || len(s.users(p, content.(*engine.Content))) > 0
 }
 
-// poolUsed reports that a pool which no engine has listed was not used: an engine that has a gateway of
-// it can have been killed before it created the network. A network of it is a row of its own.
-func poolUsed(poolRow) bool { return false }
-
-// hiddenUsed reports that a hidden network without addresses was not used.
-func hiddenUsed(hiddenRow) bool { return false }
-
 // hiddenListed reports whether the engine has a network of a hidden network's pool.
 func (s *Service) hiddenListed(h hiddenRow, content any) bool {
 	p, ok := s.pools.Get(h.Key)

@@ -132,12 +132,12 @@ func portsOn(e *env, n sdn.Network) (ids []sdn.ID) {
 func forget(e *env) {
 	e.t.Helper()
 	for p := range e.s.pools.Rows() {
-		if err := pending(e.s.pools.RemoveTree(e.t.Context(), p.Key)); err != nil {
+		if err := e.s.Queued(e.t.Context(), e.s.pools.RemoveTree(e.t.Context(), p.Key)); err != nil {
 			e.t.Error(err)
 		}
 	}
 	for a := range e.s.addresses.Rows() {
-		if err := pending(e.s.addresses.RemoveTree(e.t.Context(), a.Key)); err != nil {
+		if err := e.s.Queued(e.t.Context(), e.s.addresses.RemoveTree(e.t.Context(), a.Key)); err != nil {
 			e.t.Error(err)
 		}
 	}

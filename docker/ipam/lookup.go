@@ -45,7 +45,7 @@ func (s *Service) findPool(ctx context.Context, id sdn.ID) (poolRow, error) {
 	if p, ok := s.pools.Holder(poolClaim(id)); ok {
 		return p, nil
 	}
-	found, err := s.sdn.SubnetPool(ctx, id)
+	found, err := s.SDN.SubnetPool(ctx, id)
 	if sdn.IsNotFound(err) {
 		return poolRow{}, noPool(id)
 	}
@@ -63,11 +63,9 @@ func (s *Service) findPool(ctx context.Context, id sdn.ID) (poolRow, error) {
 func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow, err error) {
 	f, ok := s.foundPool(p)
 	if !ok {
-		var subnets []sdn.Subnet
-		if f, subnets, err = s.peersPool(ctx, p); err != nil {
+		if f, err = s.peersPool(ctx, p); err != nil {
 			return row, err
 		}
-		s.Bind(f.Key, subnets)
 	}
 	if s.isGlobal(f.Spec) {
 		swarm, err := s.ofSwarm(ctx, p.ID)
@@ -79,7 +77,7 @@ func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow
 		}
 	}
 	if row, err = importFound(ctx, s.pools, f); err == nil {
-		s.log.InfoContext(ctx, "pool imported", "pool", p.ID, "range", f.Spec.CIDR)
+		s.Log.InfoContext(ctx, "pool imported", "pool", p.ID, "range", f.Spec.CIDR)
 	}
 	return row, err
 }
@@ -100,9 +98,9 @@ func importFound[S, T any](
 	return row, err
 }
 
-// lookUpPool makes the rows of a pool, and of the hidden network that it may have, unless they are
+// LookUpPool makes the rows of a pool, and of the hidden network that it may have, unless they are
 // there. It reports whether there is such a pool.
-func (s *Service) lookUpPool(ctx context.Context, id sdn.ID) (found bool, err error) {
+func (s *Service) LookUpPool(ctx context.Context, id sdn.ID) (found bool, err error) {
 	p, err := s.findPool(ctx, id)
 	if err == nil {
 		_, _, err = s.subnetOf(ctx, p, netip.Addr{})
@@ -116,7 +114,7 @@ func (s *Service) lookUpPool(ctx context.Context, id sdn.ID) (found bool, err er
 // foundPool describes a pool that this host made.
 func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolState], ok bool) {
 	name, ok := identity.ParsePoolName(p.Key.Name)
-	if !ok || !s.names.OfThisHost(p.Meta, identity.KindPool) {
+	if !ok || !s.Names.OfThisHost(p.Meta, identity.KindPool) {
 		return f, false
 	}
 	f.Key = name.Nonce
@@ -161,99 +159,96 @@ func (s *Service) stateOf(p sdn.SubnetPool, spec PoolSpec) PoolState {
 	return state
 }
 
-// peersPool describes a pool whose id kuryr-libnetwork gave the engine, with its subnets. What that
-// program made for a network of its own gets a Key, and is Kuryr's from then on. A pool of an existing
-// network is deleted with the last use of that, on whichever host. Those of operators stay.
+// peersPool describes a pool whose id kuryr-libnetwork gave the engine. What that program made for a
+// network of its own gets a Key, and is Kuryr's from then on. A pool of an existing network is deleted
+// with the last use of that, on whichever host. Those of operators stay.
 func (s *Service) peersPool(
 	ctx context.Context, p sdn.SubnetPool,
-) (f reconcile.Found[PoolSpec, PoolState], subnets []sdn.Subnet, err error) {
+) (f reconcile.Found[PoolSpec, PoolState], err error) {
 	isPeers := identity.PeersPool(p)
 	if !isPeers && !slices.Contains(p.Tags, identity.TagExistingPool) {
-		return f, nil, api.Refuse("pool %s was not made for the engine", p.ID)
+		return f, api.Refuse("pool %s was not made for the engine", p.ID)
 	}
-	f.Key = s.names.Nonce()
+	f.Key = s.Names.Nonce()
 	f.Spec = PoolSpec{Space: api.LocalSpace, CIDR: p.Prefixes[0]}
 	f.Last = PoolState{ID: p.ID, Peer: true}
-	match := sdn.Match{Tags: []string{string(p.ID)}}
-	subnets, err = sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}))
+	if isPeers {
+		isPeers, err = s.adopts(ctx, p)
+	}
 	if err != nil || !isPeers {
-		return f, subnets, err
+		return f, err
 	}
-	adopts, err := s.adopts(ctx, p, subnets)
-	if err != nil || !adopts {
-		return f, subnets, err
-	}
-	key := s.names.PoolKey(poolTarget{s}.name(f.Key, f.Spec))
+	key := s.poolKey(f.Key, f.Spec)
 	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Key: &key}}
-	adopted, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	adopted, err := s.SDN.UpdateSubnetPool(ctx, p.ID, patch)
 	f.Last = s.stateOf(adopted, f.Spec)
-	return f, subnets, err
+	return f, err
 }
 
 // adopts reports whether kuryr-libnetwork made a pool for a network of its own, or for none.
-func (s *Service) adopts(ctx context.Context, p sdn.SubnetPool, subnets []sdn.Subnet) (bool, error) {
-	if len(subnets) == 0 {
+func (s *Service) adopts(ctx context.Context, p sdn.SubnetPool) (bool, error) {
+	sub, found, err := sdn.First(s.SDN.FindSubnets(ctx, taggedBy(p.ID)))
+	switch {
+	case err != nil:
+		return false, err
+	case !found:
 		return len(identity.IDs(p.Tags)) == 0, nil
-	}
-	if subnets[0].Pool != p.ID || subnets[0].Name != identity.SubnetTitle(subnets[0].CIDR) {
+	case sub.Pool != p.ID || sub.Name != identity.SubnetTitle(sub.CIDR):
 		return false, nil
 	}
-	n, err := s.sdn.Network(ctx, subnets[0].Network)
-	if err != nil {
-		return false, err
-	}
-	return len(identity.WithPrefix(n.Tags, identity.TagExisting)) == 0 && identity.IsNetworkTitle(n.Name), nil
+	n, err := s.SDN.Network(ctx, sub.Network)
+	return len(identity.WithPrefix(n.Tags, identity.TagExisting)) == 0 && identity.IsNetworkTitle(n.Name), err
 }
 
-// AdoptPool returns the pool of a subnet that kuryr-libnetwork made, by its id.
-func (s *Service) AdoptPool(ctx context.Context, id sdn.ID) (Pool, error) {
-	p, err := s.findPool(ctx, id)
-	return s.poolOf(p), err
+// taggedBy finds the subnets that kuryr-libnetwork used with a pool.
+func taggedBy(pool sdn.ID) sdn.SubnetQuery {
+	return sdn.SubnetQuery{Match: sdn.Match{Tags: []string{string(pool)}}}
+}
+
+// AdoptPool makes the row of the pool of a subnet that kuryr-libnetwork made.
+func (s *Service) AdoptPool(ctx context.Context, id sdn.ID) error {
+	_, err := s.findPool(ctx, id)
+	return err
 }
 
 // Unmark removes kuryr-libnetwork's tag from an operator's pool that it used, unless a subnet is of
 // it; those of the network that goes do not count. The engine has one id for the pool however many
 // networks are of it, so a release does not tell which of them goes.
 func (s *Service) Unmark(ctx context.Context, pool, going sdn.ID) error {
-	p, err := s.sdn.SubnetPool(ctx, pool)
+	p, err := s.SDN.SubnetPool(ctx, pool)
 	if sdn.IsNotFound(err) || err == nil && !slices.Contains(p.Tags, identity.TagExistingPool) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	match := sdn.Match{Tags: []string{string(pool)}}
-	for sub, err := range s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: match}) {
+	for sub, err := range s.SDN.FindSubnets(ctx, taggedBy(pool)) {
 		if err != nil || sub.Network != going {
 			return err
 		}
 	}
-	tags := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == identity.TagExistingPool })
-	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-	_, err = s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	err = s.TagPool(ctx, p, identity.Without(p.Tags, identity.TagExistingPool))
 	if sdn.IsDenied(err) || sdn.IsNotFound(err) {
-		s.log.WarnContext(ctx, "existing pool keeps its tag", "pool", p.ID, "err", err)
+		s.Log.WarnContext(ctx, "existing pool keeps its tag", "pool", p.ID, "err", err)
 		return nil
 	}
 	return err
 }
 
-// lookUpPools makes rows of the pools of ranges that have none.
-func (s *Service) lookUpPools(ctx context.Context, ranges []Range) error {
-	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool}
-	for _, r := range ranges {
-		if r.isOurs() {
-			match.Names = append(match.Names, identity.PoolTitle(r.Pool))
-		}
+// lookUpPools makes rows of this host's pools of ranges that have none.
+func (s *Service) lookUpPools(ctx context.Context, ranges ...netip.Prefix) error {
+	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPool}
+	for _, cidr := range ranges {
+		match.Names = append(match.Names, identity.PoolTitle(cidr))
 	}
-	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	for p, err := range s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return err
 		}
-		if !s.names.OfThisHost(p.Meta, identity.KindPool) {
+		if !s.Names.OfThisHost(p.Meta, identity.KindPool) {
 			continue
 		}
-		if _, err := s.lookUpPool(ctx, p.ID); err != nil {
+		if _, err := s.LookUpPool(ctx, p.ID); err != nil {
 			return err
 		}
 	}
@@ -263,14 +258,14 @@ func (s *Service) lookUpPools(ctx context.Context, ranges []Range) error {
 // subnetOf returns the subnet of a pool that an address is of, and whether there is one. In the SDN
 // it is looked for only if an earlier process made the pool and there is no row of a network.
 func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn.Subnet, bool, error) {
-	if subnets := s.boundTo(p.Key); len(subnets) > 0 {
+	if subnets := s.networks.Subnets(p.Key); len(subnets) > 0 {
 		return pick(subnets, p, addr), true, nil
 	}
 	if h, ok := s.hidden.Get(p.Key); ok && h.Phase == reconcile.Wanted {
 		return h.Last.Subnet, h.Done, nil // the next RequestAddress finishes what was not answered
 	}
 	if id := p.Spec.Standing(); id != "" {
-		sub, err := s.sdn.Subnet(ctx, id)
+		sub, err := s.SDN.Subnet(ctx, id)
 		if sdn.IsNotFound(err) {
 			return sub, false, nil
 		}
@@ -285,27 +280,24 @@ func (s *Service) subnetOf(ctx context.Context, p poolRow, addr netip.Addr) (sdn
 func (s *Service) lookUpSubnet(
 	ctx context.Context, p poolRow, addr netip.Addr,
 ) (none sdn.Subnet, ok bool, err error) {
-	s.mu.Lock()
-	began := s.gone
-	s.mu.Unlock()
 	query := sdn.SubnetQuery{Pools: []sdn.ID{s.poolOf(p).CutFrom()}}
 	if p.Spec.OfPool != "" {
 		query.CIDRs = []netip.Prefix{p.Spec.CIDR} // subnets of one pool never overlap
 	}
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, query))
+	if p.Last.Peer {
+		query = taggedBy(p.Last.ID)
+	}
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, query))
 	if err != nil || len(subnets) == 0 {
 		return none, false, err
 	}
-	if sub := subnets[0]; s.names.Ours(sub.Meta, identity.KindHiddenSubnet) {
-		n, err := s.sdn.Network(ctx, sub.Network)
-		if err != nil {
-			return none, false, err
+	if sub := subnets[0]; s.Names.Ours(sub.Meta, identity.KindHiddenSubnet) {
+		n, err := s.SDN.Network(ctx, sub.Network)
+		if err == nil {
+			_, err = importFound(ctx, s.hidden, s.foundHidden(p, n, sub))
 		}
-		row := s.hiddenRow(p, n, sub)
-		row.Done = true
-		return sub, true, s.hidden.Import(ctx, []hiddenRow{row})
+		return sub, err == nil, err
 	}
-	s.bindFound(p.Key, subnets, began)
 	return pick(subnets, p, addr), true, nil
 }
 
@@ -323,21 +315,24 @@ func pick(subnets []sdn.Subnet, p poolRow, addr netip.Addr) sdn.Subnet {
 	return subnets[0]
 }
 
-// hiddenRow describes a hidden network that exists.
-func (s *Service) hiddenRow(p poolRow, n sdn.Network, sub sdn.Subnet) hiddenRow {
-	return hiddenRow{
-		Object: reconcile.Object{Key: p.Key}, Phase: reconcile.Wanted, Owners: []string{s.pools.Ref(p.Key)},
-		Spec: s.hiddenSpec(p, sub.Gateway),
-		Last: HiddenState{Network: n.ID, Subnet: sub, Key: n.Key},
+// foundHidden describes the hidden network of a pool.
+func (s *Service) foundHidden(
+	p poolRow, n sdn.Network, sub sdn.Subnet,
+) (f reconcile.Found[HiddenSpec, HiddenState]) {
+	f.Key = p.Key
+	if row, ok := s.hidden.Get(p.Key); ok {
+		f.Object = row.Object
 	}
+	f.Owners, f.Spec = []string{s.pools.Ref(p.Key)}, s.hiddenSpec(p, sub.Gateway)
+	f.Last = HiddenState{Network: n.ID, Subnet: sub, Key: n.Key}
+	return f
 }
 
 // lookUpAddress returns the port that has an address and no row, or makes a row of it.
 func (s *Service) lookUpAddress(
 	ctx context.Context, sub sdn.Subnet, addr netip.Addr,
 ) (h Held, found bool, err error) {
-	q := sdn.PortQuery{Subnets: []sdn.ID{sub.ID}, Addresses: []netip.Addr{addr}}
-	p, found, err := sdn.First(s.sdn.FindPorts(ctx, q))
+	p, found, err := s.PortAt(ctx, sub.ID, addr)
 	if err != nil || !found {
 		return h, false, err
 	}
@@ -348,18 +343,18 @@ func (s *Service) lookUpAddress(
 		}
 		return h, err == nil, err
 	}
-	return Held{Port: p, Existing: !s.isOwn(p)}, true, nil
+	return Held{Port: p, Existing: !s.IsOwn(p)}, true, nil
 }
 
 // mayImport reports whether a port of an address is this host's, as far as its Key has the host.
 // kuryr-libnetwork's has no Key: it is one that no endpoint has.
 func (s *Service) mayImport(p sdn.Port) bool {
 	if p.Key.IsZero() {
-		return s.isOwn(p) && p.DeviceID == ""
+		return s.IsOwn(p) && p.DeviceID == ""
 	}
 	host, _ := portNonce(p.Key)
-	return s.names.Ours(p.Meta, identity.KindPort) && !s.isManagers(p) && !identity.Elsewhere(p, s.cfg.Host) &&
-		(host == s.names.Host || host == "")
+	return s.Names.Ours(p.Meta, identity.KindPort) && !s.isManagers(p) && !identity.Elsewhere(p, s.Host) &&
+		(host == s.Names.Host || host == "")
 }
 
 // importPort makes a row of a port.
@@ -373,7 +368,7 @@ func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error
 // foundPort describes a port that has addresses.
 func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressState]) {
 	if _, f.Key = portNonce(p.Key); f.Key == "" {
-		f.Key = s.names.Nonce()
+		f.Key = s.Names.Nonce()
 	}
 	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {
 		f.Object = row.Object
@@ -396,7 +391,7 @@ func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressS
 
 // poolAt returns the pool that has a subnet, "" if it is unknown.
 func (s *Service) poolAt(subnet sdn.ID) string {
-	if pool := s.boundAt(subnet); pool != "" {
+	if pool := s.networks.PoolAt(subnet); pool != "" {
 		return pool
 	}
 	for h := range s.hidden.Rows() {
@@ -404,22 +399,17 @@ func (s *Service) poolAt(subnet sdn.ID) string {
 			return h.Key
 		}
 	}
-	for p := range s.pools.Rows() {
-		if slices.ContainsFunc(s.boundTo(p.Key), func(sub sdn.Subnet) bool { return sub.ID == subnet }) {
-			return p.Key
-		}
-	}
 	return ""
 }
 
 // List implements reconcile.Lister.
 func (t poolTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[PoolSpec, PoolState], error] {
-	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindPool, Tags: []string{t.names.HostTag()}}
+	match := sdn.Match{Owner: t.Names.Owner, Kind: identity.KindPool, Tags: []string{t.Names.HostTag()}}
 	return func(yield func(reconcile.Found[PoolSpec, PoolState], error) bool) {
-		if !t.sdn.Capabilities().SubnetPools {
+		if !t.SDN.Capabilities().SubnetPools {
 			return
 		}
-		for p, err := range t.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		for p, err := range t.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 			f, ok := t.foundPool(p)
 			if (ok || err != nil) && !yield(f, err) {
 				return
@@ -430,59 +420,54 @@ func (t poolTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[PoolSpec
 
 // List implements reconcile.Lister. The network of a pool without a row is left for the next time.
 func (t hiddenTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[HiddenSpec, HiddenState], error] {
-	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindHidden, Tags: []string{t.names.HostTag()}}
+	match := sdn.Match{Owner: t.Names.Owner, Kind: identity.KindHidden, Tags: []string{t.Names.HostTag()}}
 	return func(yield func(reconcile.Found[HiddenSpec, HiddenState], error) bool) {
-		for n, err := range t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
-			f, ok := reconcile.Found[HiddenSpec, HiddenState]{}, false
+		for n, err := range t.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+			var f reconcile.Found[HiddenSpec, HiddenState]
 			if err == nil {
-				f, ok, err = t.found(ctx, n)
+				f, err = t.found(ctx, n)
 			}
-			if (ok || err != nil) && !yield(f, err) {
+			if (f.Key != "" || err != nil) && !yield(f, err) {
 				return
 			}
 		}
 	}
 }
 
-// found describes a hidden network.
+// found describes a hidden network. It has no Key if its pool is unknown.
 func (t hiddenTarget) found(
 	ctx context.Context, n sdn.Network,
-) (f reconcile.Found[HiddenSpec, HiddenState], ok bool, err error) {
-	for sub, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}) {
+) (f reconcile.Found[HiddenSpec, HiddenState], err error) {
+	for sub, err := range t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}) {
 		if err != nil {
-			return f, false, err
+			return f, err
 		}
 		for _, id := range append(identity.IDs(sub.Tags), sub.Pool) {
-			p, ok := t.pools.Holder(poolClaim(id))
-			if !ok {
-				continue
+			if p, ok := t.pools.Holder(poolClaim(id)); ok {
+				f = t.foundHidden(p, n, sub)
+				f.Phase = p.Phase
+				return f, nil
 			}
-			row := t.hiddenRow(p, n, sub)
-			f = reconcile.Found[HiddenSpec, HiddenState]{
-				Object: row.Object, Phase: p.Phase, Spec: row.Spec, Last: row.Last, Owners: row.Owners,
-			}
-			if is, ok := t.hidden.Get(p.Key); ok {
-				f.Object = is.Object
-			}
-			return f, true, nil
 		}
 	}
-	return f, false, nil
+	return f, nil
 }
 
 // List implements reconcile.Lister. A port that no endpoint has has no tags yet.
 func (t addressTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[AddressSpec, AddressState], error] {
 	return func(yield func(reconcile.Found[AddressSpec, AddressState], error) bool) {
 		for _, match := range []sdn.Match{
-			{Owner: t.names.Owner, Kind: identity.KindPort, Tags: []string{t.names.HostTag()}},
-			{Owner: t.names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}},
+			{Owner: t.Names.Owner, Kind: identity.KindPort, Tags: []string{t.Names.HostTag()}},
+			{Owner: t.Names.Owner, Kind: identity.KindPort, Names: []string{identity.UnboundPort}},
 		} {
-			for p, err := range t.sdn.FindPorts(ctx, sdn.PortQuery{Match: match}) {
-				if err == nil && (!t.names.OfThisHost(p.Meta, identity.KindPort) || t.isManagers(p)) {
+			for p, err := range t.SDN.FindPorts(ctx, sdn.PortQuery{Match: match}) {
+				if err == nil && (!t.Names.OfThisHost(p.Meta, identity.KindPort) || t.isManagers(p)) {
 					continue
 				}
-				f := reconcile.Found[AddressSpec, AddressState]{}
-				if err == nil {
+				var f reconcile.Found[AddressSpec, AddressState]
+				if row, ok := t.addresses.Holder(portClaim(p.ID)); ok && row.Done {
+					f.Object = row.Object
+				} else if err == nil {
 					f = t.foundPort(p)
 				}
 				if !yield(f, err) {

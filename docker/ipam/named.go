@@ -45,7 +45,7 @@ func (s *Service) ofSubnet(
 		return spec, err
 	}
 	switch {
-	case s.cfg.Global:
+	case s.Global:
 		err = api.Refuse("option %s: a swarm's networks cannot be made of existing ones", named.Option)
 	case sub.CIDR.Addr().Is6() != r.V6:
 		err = api.Refuse("option %s: the range of subnet %s is %s, of the other family",
@@ -93,16 +93,16 @@ func (s *Service) Project(ctx context.Context) (string, error) {
 			return p.Last.Project, nil
 		}
 	}
-	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool}
-	if s.sdn.Capabilities().SubnetPools {
-		for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPool}
+	if s.SDN.Capabilities().SubnetPools {
+		for p, err := range s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 			if err != nil || !p.Foreign {
 				return p.Project, err
 			}
 		}
 	}
 	match.Kind = identity.KindNetwork
-	for n, err := range s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+	for n, err := range s.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 		if err != nil || !n.Foreign {
 			return n.Project, err
 		}
@@ -139,9 +139,9 @@ func resolve[T any](
 
 // FindNetwork returns the network that options name, which must be shared or not as they say.
 func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (sdn.Network, error) {
-	n, err := resolve(ctx, s, e.Network, "network", func(n sdn.Network) sdn.Meta { return n.Meta }, s.sdn.Network,
+	n, err := resolve(ctx, s, e.Network, "network", func(n sdn.Network) sdn.Meta { return n.Meta }, s.SDN.Network,
 		func(m sdn.Match) iter.Seq2[sdn.Network, error] {
-			return s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: m})
+			return s.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: m})
 		})
 	if err == nil && e.Shared != nil && *e.Shared != n.Shared {
 		err = api.Refuse("option %s: network %s has the shared flag %t, not %t",
@@ -152,9 +152,9 @@ func (s *Service) FindNetwork(ctx context.Context, e api.Existing) (sdn.Network,
 
 // FindSubnet returns the subnet that a reference names, of one of the networks if some are given.
 func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.ID) (sdn.Subnet, error) {
-	sub, err := resolve(ctx, s, named, "subnet", func(v sdn.Subnet) sdn.Meta { return v.Meta }, s.sdn.Subnet,
+	sub, err := resolve(ctx, s, named, "subnet", func(v sdn.Subnet) sdn.Meta { return v.Meta }, s.SDN.Subnet,
 		func(m sdn.Match) iter.Seq2[sdn.Subnet, error] {
-			return s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: m, Networks: in})
+			return s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: m, Networks: in})
 		})
 	if err == nil && len(in) > 0 && !slices.Contains(in, sub.Network) {
 		err = api.Refuse("option %s: subnet %s is not in network %s", named.Option, sub.ID, in[0])
@@ -164,8 +164,8 @@ func (s *Service) FindSubnet(ctx context.Context, named api.Reference, in []sdn.
 
 // FindPool returns the subnet pool that a reference names.
 func (s *Service) FindPool(ctx context.Context, named api.Reference) (sdn.SubnetPool, error) {
-	return resolve(ctx, s, named, "subnet pool", func(p sdn.SubnetPool) sdn.Meta { return p.Meta }, s.sdn.SubnetPool,
+	return resolve(ctx, s, named, "subnet pool", func(p sdn.SubnetPool) sdn.Meta { return p.Meta }, s.SDN.SubnetPool,
 		func(m sdn.Match) iter.Seq2[sdn.SubnetPool, error] {
-			return s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m})
+			return s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m})
 		})
 }

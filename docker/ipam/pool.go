@@ -123,7 +123,7 @@ const creation = time.Minute
 func (s *Service) RequestPool(
 	ctx context.Context, r *api.RequestPoolRequest,
 ) (none api.RequestPoolResponse, err error) {
-	if !s.sdn.Capabilities().SubnetPools {
+	if !s.SDN.Capabilities().SubnetPools {
 		return none, api.Refuse("this SDN has no subnet pools: " +
 			"use the kuryr network driver with another IPAM driver")
 	}
@@ -141,7 +141,7 @@ func (s *Service) RequestPool(
 		return none, err
 	}
 	if len(r.Foreign) > 0 {
-		s.log.WarnContext(ctx, "IPAM options ignored", "range", p.Spec.CIDR,
+		s.Log.WarnContext(ctx, "IPAM options ignored", "range", p.Spec.CIDR,
 			"options", api.Line(strings.Join(r.Foreign[:min(len(r.Foreign), 20)], " ")))
 	}
 	return api.RequestPoolResponse{
@@ -175,7 +175,7 @@ func (s *Service) namedPool(ctx context.Context, spec PoolSpec) (p poolRow, err 
 }
 
 func (s *Service) makePool(ctx context.Context, spec PoolSpec) (poolRow, error) {
-	return s.setPool(withNew(ctx), s.names.Nonce(), spec)
+	return s.setPool(withNew(ctx), s.Names.Nonce(), spec)
 }
 
 // setPool sets the row of a pool that this process tells the engine of.
@@ -203,12 +203,7 @@ func (s *Service) setPool(ctx context.Context, key string, spec PoolSpec) (p poo
 // NoteHeard notes whether the engine has got the answer of the call that made something of pools.
 func (s *Service) NoteHeard(heard bool, pools ...string) {
 	for _, pool := range pools {
-		s.mu.Lock()
-		if i, ok := s.issued[pool]; ok {
-			i.unheard = !heard
-			s.issued[pool] = i
-		}
-		s.mu.Unlock()
+		s.note(pool, func(i *issued) { i.unheard = !heard })
 		s.pools.NoteHeard(pool, heard)
 	}
 }
@@ -229,13 +224,31 @@ func (s *Service) issue(pool string) {
 	s.issued[pool] = i
 }
 
+// note changes what is noted of a pool that this process told the engine of.
+func (s *Service) note(pool string, change func(*issued)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.issued[pool]; ok {
+		change(&i)
+		s.issued[pool] = i
+	}
+}
+
+// has reports whether there are rows.
+func has[T any](rows iter.Seq[T]) bool {
+	for range rows {
+		return true
+	}
+	return false
+}
+
 // ofRange yields the rows of the pools of a range.
 func (s *Service) ofRange(cidr netip.Prefix) iter.Seq[poolRow] { return s.pools.ByIndex(cidr.String()) }
 
 // overlapsPool reports whether the row of a pool has a range that overlaps another.
 func (s *Service) overlapsPool(cidr netip.Prefix) bool {
 	for bits := range cidr.Bits() + 1 {
-		for range s.ofRange(netip.PrefixFrom(cidr.Addr(), bits).Masked()) {
+		if has(s.ofRange(netip.PrefixFrom(cidr.Addr(), bits).Masked())) {
 			return true
 		}
 	}
@@ -287,9 +300,8 @@ func (s *Service) remake(ctx context.Context, p poolRow) (poolRow, error) {
 	if p.Last.ID != "" {
 		return p, nil
 	}
-	key := s.names.PoolKey(poolTarget{s}.name(p.Key, p.Spec))
-	query := sdn.SubnetPoolQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
-	made, found, err := sdn.First(s.sdn.FindSubnetPools(ctx, query))
+	query := sdn.SubnetPoolQuery{Match: identity.ByKey(s.poolKey(p.Key, p.Spec))}
+	made, found, err := sdn.First(s.SDN.FindSubnetPools(ctx, query))
 	switch {
 	case err != nil:
 		return p, err
@@ -303,7 +315,7 @@ func (s *Service) remake(ctx context.Context, p poolRow) (poolRow, error) {
 func (s *Service) isUsed(pool string) bool {
 	_, hidden := s.hidden.Get(pool)
 	network, _ := s.networks.Of(pool)
-	return hidden || network != "" || len(s.boundTo(pool)) > 0
+	return hidden || network != ""
 }
 
 // issued is what this process told the engine of a pool, which had no subnet then.
@@ -340,7 +352,6 @@ func (s *Service) isRecent(spec PoolSpec) bool {
 func (s *Service) forgetPool(p poolRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unbindLocked(p.Key)
 	delete(s.issued, p.Key)
 }
 
@@ -453,15 +464,13 @@ func (r Range) isOurs() bool {
 // The engine does not tell which these are: they have the range, and no other network uses them.
 func (s *Service) ForRanges(ctx context.Context, ranges []Range, network string) ([]Pool, error) {
 	pools := make([]Pool, len(ranges))
-	looked := false
 	for i, r := range ranges {
 		if !r.isOurs() {
 			continue
 		}
 		p, ok := s.bestPool(r, pools, network)
-		if !ok && !looked {
-			looked = true
-			if err := s.lookUpPools(ctx, ranges); err != nil {
+		if !ok {
+			if err := s.lookUpPools(ctx, r.Pool); err != nil {
 				return nil, err
 			}
 			p, ok = s.bestPool(r, pools, network)
@@ -541,37 +550,32 @@ func (s *Service) IsReleased(nonce string) bool {
 
 // TagLater writes the tags of pools that a network was made of, whose ranges are locked, and stores
 // which existing subnets stand for ranges. CreateNetwork does not wait for the tags.
-func (s *Service) TagLater(ctx context.Context, nonces ...string) error {
+func (s *Service) TagLater(ctx context.Context, nonces ...string) (err error) {
 	for _, nonce := range nonces {
-		if err := s.tagLater(ctx, nonce); err != nil {
+		s.note(nonce, func(i *issued) { i.used = true })
+		p, ok := s.pools.Get(nonce)
+		if !ok || p.Phase != reconcile.Wanted {
+			continue
+		}
+		subnets := s.networks.Subnets(nonce)
+		if p.Spec.Standing() == "" && len(subnets) > 0 && !s.isOurs(subnets[0]) {
+			p.Spec.Stands = subnets[0].ID
+			if err = s.setPoolLater(ctx, p, p.Spec); errors.Is(err, reconcile.ErrAbsent) {
+				err = nil // the network is about to be deleted too
+			}
+		} else if !(poolTarget{s}).isTagged(p.Spec, p.Last) {
+			err = s.pools.Repeat(ctx, nonce, 0, nil)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (s *Service) tagLater(ctx context.Context, nonce string) error {
-	p, ok := s.pools.Get(nonce)
-	if !ok || p.Phase != reconcile.Wanted {
-		return nil
-	}
-	spec := p.Spec
-	if subnets := s.boundTo(nonce); spec.Standing() == "" && len(subnets) > 0 && !s.isOurs(subnets[0]) {
-		spec.Stands = subnets[0].ID
-		if err := s.setPoolLater(ctx, p, spec); !errors.Is(err, reconcile.ErrAbsent) {
-			return err
-		}
-		return nil // the network is about to be deleted too
-	}
-	if !(poolTarget{s}).isTagged(spec, p.Last) {
-		return s.pools.Repeat(ctx, nonce, 0, nil)
 	}
 	return nil
 }
 
 // isOurs reports whether a subnet is Kuryr's, and not an existing one.
 func (s *Service) isOurs(sub sdn.Subnet) bool {
-	return s.names.Ours(sub.Meta, identity.KindSubnet, identity.KindHiddenSubnet)
+	return s.Names.Ours(sub.Meta, identity.KindSubnet, identity.KindHiddenSubnet)
 }
 
 // SubnetSpec returns the subnet of a range of a network. The zero Pool is that of a range of

@@ -35,7 +35,7 @@ func TestNamedPool(t *testing.T) {
 	if a.Pool != "10.50.0.0/16" || a.Data == nil || p.Name != "kuryrPool-10.50.0.0/16" || p.DefaultLen != 16 {
 		t.Errorf("answer %+v, pool %+v", a, p)
 	}
-	if !slices.Contains(p.Tags, e.s.names.HostTag()) {
+	if !slices.Contains(p.Tags, e.s.Names.HostTag()) {
 		t.Errorf("tags %v, want that of the host", p.Tags)
 	}
 	n := e.network(p.ID)
@@ -62,7 +62,7 @@ func TestTagsLater(t *testing.T) {
 	e.idle()
 	p, err := e.sdn.SubnetPool(t.Context(), id)
 	e.must(err)
-	if !slices.Contains(p.Tags, e.s.names.HostTag()) || !(poolTarget{e.s}).isTagged(e.row(id).Spec, e.row(id).Last) {
+	if !slices.Contains(p.Tags, e.s.Names.HostTag()) || !(poolTarget{e.s}).isTagged(e.row(id).Spec, e.row(id).Last) {
 		t.Errorf("pool %+v, row %+v", p, e.row(id))
 	}
 	e.releasePool(id)
@@ -139,12 +139,12 @@ func TestExistingSubnetGone(t *testing.T) {
 	r.Existing.Subnet = map[bool]api.Reference{false: {Option: "neutron.subnet.uuid", ID: sub.ID}}
 	a, err := e.s.RequestPool(t.Context(), r)
 	e.must(err)
-	e.s.Bind(e.row(sdn.ID(a.PoolID)).Key, []sdn.Subnet{sub})
+	e.bind(e.row(sdn.ID(a.PoolID)).Key, []sdn.Subnet{sub})
 	e.must(e.sdn.Provider.DeleteNetwork(t.Context(), theirs.ID))
 	for range 2 {
 		_, err = e.request(sdn.ID(a.PoolID), "", mac1, false)
 		e.refuses(err, string(sub.ID), a.PoolID, "is gone")
-		e.s.Bind(e.row(sdn.ID(a.PoolID)).Key, nil)
+		e.bind(e.row(sdn.ID(a.PoolID)).Key, nil)
 	}
 	e.releasePool(sdn.ID(a.PoolID))
 	e.clean()
@@ -283,7 +283,7 @@ func TestGatewayInTags(t *testing.T) {
 		e.idle()
 		p, err := e.sdn.SubnetPool(t.Context(), id)
 		e.must(err)
-		want := []string{e.s.names.HostTag(), identity.TagGateway + "10.1.0.6", identity.TagAux + "10.1.0.1"}
+		want := []string{e.s.Names.HostTag(), identity.TagGateway + "10.1.0.6", identity.TagAux + "10.1.0.1"}
 		if !identity.HasAll(p.Tags, want) || len(p.Tags) != len(want) {
 			t.Errorf("tags %v, want %v", p.Tags, want)
 		}
@@ -514,7 +514,7 @@ func TestPeersPool(t *testing.T) {
 func TestGlobalRange(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.s.cfg.Global = true
+	e.s.Global = true
 	spec := PoolSpec{Space: api.GlobalSpace, CIDR: prefix("10.50.0.0/24")}
 	_, err := e.s.makePool(t.Context(), spec)
 	e.must(err)
@@ -558,28 +558,6 @@ func TestChangeOfReleasedPool(t *testing.T) {
 	}
 	e.removeNetwork(n, id)
 	e.clean()
-}
-
-// Several networks of the engine can be one existing subnet: what is bound to it is found until the last
-// goes.
-func TestBind(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	shared, own := sdn.Subnet{Meta: sdn.Meta{ID: "shared"}}, sdn.Subnet{Meta: sdn.Meta{ID: "own"}}
-	e.s.Bind("a", []sdn.Subnet{shared, own})
-	e.s.Bind("b", []sdn.Subnet{shared})
-	e.s.Bind("a", []sdn.Subnet{own})
-	if at := e.s.poolAt("shared"); at != "b" {
-		t.Errorf("pool %q has the subnet, want b", at)
-	}
-	if at := e.s.poolAt("own"); at != "a" {
-		t.Errorf("pool %q has the subnet, want a", at)
-	}
-	e.s.Bind("a", nil)
-	e.s.Bind("b", nil)
-	if len(e.s.poolOn)+len(e.s.bound) > 0 {
-		t.Errorf("left: %v, %v", e.s.poolOn, e.s.bound)
-	}
 }
 
 // BenchmarkRequestPool requests a range beside many others.

@@ -12,14 +12,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// pending is the outcome of a Remove for the engine: a deletion that is committed is a success.
-func pending(err error) error {
-	if reconcile.IsPending(err) {
-		return nil
-	}
-	return err
-}
-
 // ReleaseAddress deletes the port of an address, with the last one that it has. Gateways and
 // auxiliary addresses have no port.
 func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (none api.Empty, err error) {
@@ -34,7 +26,7 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 		return none, nil // it has no port
 	}
 	sub, ok, err := s.subnetOf(ctx, p, r.Address)
-	if sdn.IsUnavailable(err) && !s.hasAddresses(p.Key) {
+	if sdn.IsUnavailable(err) && !has(s.addresses.ByIndex(p.Key)) {
 		return none, nil // a port without a row is looked for in the background
 	}
 	if err != nil || !ok || r.Address == sub.Gateway {
@@ -53,13 +45,8 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 			return none, nil // an endpoint has it that has no row yet
 		}
 	}
-	unlock, err := s.lockAddress(ctx, row)
-	if err != nil {
-		return none, err
-	}
-	err = pending(s.release(ctx, row.Key, r.Address))
-	unlock() // Emptied waits for a lock that RequestAddress has while it waits for this one
-	if err != nil {
+	// Emptied waits for a lock that RequestAddress has while it waits for that of release.
+	if err := s.release(ctx, row, r.Address); err != nil {
 		return none, err
 	}
 	if _, left := s.addresses.Get(row.Key); left {
@@ -90,31 +77,24 @@ func (s *Service) Refused(port sdn.ID, addresses []netip.Prefix) {
 	})
 }
 
-// hasAddresses reports whether a pool has addresses with rows.
-func (s *Service) hasAddresses(pool string) bool {
-	for range s.addresses.ByIndex(pool) {
-		return true
-	}
-	return false
-}
-
-// lockAddress keeps other calls from changing the addresses of a port.
-func (s *Service) lockAddress(ctx context.Context, a addressRow) (unlock func(), err error) {
-	if a.Spec.MAC != "" {
-		return s.locks.Lock(ctx, macClaim(a.Spec.Network, a.Spec.MAC))
-	}
-	return s.locks.Lock(ctx, kindAddress+"/"+a.Key)
-}
-
 // release notes that an address of a port is released. The port keeps its addresses until the
 // last is, which follows, and stores the others. A port of which a kill loses that is an orphan.
-func (s *Service) release(ctx context.Context, key string, addr netip.Addr) error {
+func (s *Service) release(ctx context.Context, row addressRow, addr netip.Addr) error {
+	key, lock := row.Key, kindAddress+"/"+row.Key
+	if row.Spec.MAC != "" {
+		lock = macClaim(row.Spec.Network, row.Spec.MAC)
+	}
+	unlock, err := s.locks.Lock(ctx, lock)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	row, ok := s.addresses.Get(key)
 	if !ok {
 		return nil
 	}
 	if row.Phase == reconcile.Deleting {
-		return s.addresses.Remove(ctx, key)
+		return s.Queued(ctx, s.addresses.Remove(ctx, key))
 	}
 	endpoint, inUse := s.endpoints.Of(key)
 	if inUse && row.Last.Existing {
@@ -144,7 +124,7 @@ func (s *Service) release(ctx context.Context, key string, addr netip.Addr) erro
 			return nil
 		}
 	}
-	return s.addresses.RemoveTree(ctx, key)
+	return s.Queued(ctx, s.addresses.RemoveTree(ctx, key))
 }
 
 // ReleasePool deletes the subnet pool of a range. Engines call it before DeleteNetwork: the pool is
@@ -165,11 +145,11 @@ func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (n
 	}
 	defer unlock()
 	if _, ok := s.hidden.Get(p.Key); ok {
-		if err := pending(s.hidden.RemoveTree(ctx, p.Key)); err != nil {
+		if err := s.Queued(ctx, s.hidden.RemoveTree(ctx, p.Key)); err != nil {
 			return none, err
 		}
 	}
-	return none, pending(s.pools.Remove(ctx, p.Key))
+	return none, s.Queued(ctx, s.pools.Remove(ctx, p.Key))
 }
 
 // NetworkGone deletes what is left on the pools of a deleted network: the addresses, and those of
@@ -177,15 +157,14 @@ func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (n
 func (s *Service) NetworkGone(ctx context.Context, nonces []string) error {
 	for _, nonce := range nonces {
 		for a := range s.addresses.ByIndex(nonce) {
-			if err := pending(s.addresses.RemoveTree(ctx, a.Key)); err != nil {
+			if err := s.Queued(ctx, s.addresses.RemoveTree(ctx, a.Key)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, nonce := range nonces {
-		s.Bind(nonce, nil)
 		if p, ok := s.pools.Get(nonce); ok && p.Phase == reconcile.Deleting {
-			if err := pending(s.pools.Remove(ctx, nonce)); err != nil {
+			if err := s.Queued(ctx, s.pools.Remove(ctx, nonce)); err != nil {
 				return err
 			}
 		}
@@ -196,7 +175,7 @@ func (s *Service) NetworkGone(ctx context.Context, nonces []string) error {
 // releaseUnknownPool stores the release of a pool that has no row.
 func (s *Service) releaseUnknownPool(ctx context.Context, id sdn.ID) error {
 	row := poolRow{
-		Object: reconcile.Object{Key: s.names.Nonce()}, Phase: reconcile.Deleting, Done: true,
+		Object: reconcile.Object{Key: s.Names.Nonce()}, Phase: reconcile.Deleting, Done: true,
 		Spec: PoolSpec{Unknown: true}, Last: PoolState{ID: id},
 	}
 	return s.pools.Import(ctx, []poolRow{row})
@@ -204,7 +183,7 @@ func (s *Service) releaseUnknownPool(ctx context.Context, id sdn.ID) error {
 
 // deleteUnknown deletes a pool of which only the id is known, with the hidden network that it may have.
 func (t poolTarget) deleteUnknown(ctx context.Context, o reconcile.Object, id sdn.ID) error {
-	p, err := t.sdn.SubnetPool(ctx, id)
+	p, err := t.SDN.SubnetPool(ctx, id)
 	if sdn.IsNotFound(err) {
 		return nil
 	}
@@ -213,7 +192,7 @@ func (t poolTarget) deleteUnknown(ctx context.Context, o reconcile.Object, id sd
 	}
 	f, ok := t.foundPool(p)
 	if !ok {
-		f, _, err = t.peersPool(ctx, p)
+		f, err = t.peersPool(ctx, p)
 	}
 	if isRefusal(err) {
 		return nil
@@ -226,9 +205,9 @@ func (t poolTarget) deleteUnknown(ctx context.Context, o reconcile.Object, id sd
 			return err
 		}
 	}
-	match := sdn.Match{Owner: t.names.Owner, Kind: identity.KindHiddenSubnet}
+	match := sdn.Match{Owner: t.Names.Owner, Kind: identity.KindHiddenSubnet}
 	hidden := sdn.SubnetQuery{Match: match, Pools: []sdn.ID{id}}
-	for sub, err := range t.sdn.FindSubnets(ctx, hidden) {
+	for sub, err := range t.SDN.FindSubnets(ctx, hidden) {
 		if err != nil {
 			return err
 		}

@@ -5,16 +5,14 @@
 // network driver uses, and the port of an address. The SDN is called by their targets, and by
 // look-ups of what has no row.
 //
-// The package must not know how a network or an endpoint is made. Their services say which subnet
-// a pool has (Service.Bind), and which address an endpoint has (Endpoints).
+// The package must not know how a network or an endpoint is made. Their services say which subnets
+// a pool has (Networks), and which address an endpoint has (Endpoints).
 package ipam
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/keymutex"
@@ -37,9 +35,7 @@ type AutoPool struct {
 
 // Config is what a Service needs.
 type Config struct {
-	Provider sdn.Provider
-	Namer    identity.Namer
-	Host     string // that ports are bound to
+	identity.Daemon
 	// Global is set if the daemon serves a swarm: each range of the global address space is
 	// requested once.
 	Global bool
@@ -47,11 +43,6 @@ type Config struct {
 	Pools4, Pools6 []AutoPool
 	// HostRoutes returns the routes of the host, which no automatic range overlaps.
 	HostRoutes func(ctx context.Context) ([]netip.Prefix, error)
-	// Timeout bounds the calls of the SDN that no caller waits for.
-	Timeout time.Duration
-	Logger  *slog.Logger
-	// Engine lists what the engine has, an engine.Lister; nil if no row is judged.
-	Engine reconcile.Engine
 }
 
 // Networks is what ipam asks of the service of networks.
@@ -63,8 +54,11 @@ type Networks interface {
 	// Of returns the engine's id of the network that uses a pool, and the name of its row; "" if
 	// there is none.
 	Of(pool string) (id, ref string)
-	// Subnets returns the subnets of a pool, as far as the row of its network has them.
+	// Subnets returns the subnets of a pool, as far as the row of its network has them. An existing
+	// subnet stands for the range.
 	Subnets(pool string) []sdn.Subnet
+	// PoolAt returns a pool that has a subnet by the row of its network, "" if none has.
+	PoolAt(subnet sdn.ID) string
 }
 
 // Endpoints is what ipam asks of the service of endpoints.
@@ -79,17 +73,13 @@ type Endpoints interface {
 
 type (
 	poolRow    = reconcile.Row[PoolSpec, PoolState]
+	hiddenRow  = reconcile.Row[HiddenSpec, HiddenState]
 	addressRow = reconcile.Row[AddressSpec, AddressState]
 )
 
 // Service answers the engine's IPAM calls. Its methods may be called concurrently.
 type Service struct {
-	cfg   Config
-	sdn   sdn.Provider
-	names identity.Namer
-	log   *slog.Logger
-	store *reconcile.Store
-
+	Config
 	networks  Networks
 	endpoints Endpoints
 
@@ -104,128 +94,42 @@ type Service struct {
 	locks keymutex.Mutex
 
 	mu     sync.Mutex
-	bound  map[string][]sdn.Subnet    // by pool
-	poolOn map[sdn.ID]map[string]bool // the same, by subnet
-	gone   uint64                     // how often a pool has lost its subnets
-	issued map[string]issued          // by pool
+	issued map[string]issued // by pool
 	// next is where the search for an automatic range begins, by whether it is of IPv6.
 	next map[bool]netip.Addr
 }
 
 // New registers the kinds of ranges at a store that is not started yet. Attach follows.
-func New(store *reconcile.Store, c Config) *Service {
-	s := &Service{
-		cfg: c, sdn: c.Provider, names: c.Namer, log: c.Logger, store: store,
-		bound: map[string][]sdn.Subnet{}, poolOn: map[sdn.ID]map[string]bool{},
-		issued: map[string]issued{}, next: map[bool]netip.Addr{},
-	}
-	s.pools = reconcile.Register(store, kindPool, poolTarget{s}, reconcile.Options[PoolSpec, PoolState]{
-		Timeout: c.Timeout, Answered: poolClaims, Removed: s.forgetPool,
-		Engine: c.Engine, Listed: s.poolListed, Used: poolUsed,
+func New(c Config) *Service {
+	s := &Service{Config: c, issued: map[string]issued{}, next: map[bool]netip.Addr{}}
+	s.pools = reconcile.Register(c.Store, kindPool, poolTarget{s}, reconcile.Options[PoolSpec, PoolState]{
+		Timeout: c.Timeout, Answered: poolClaims, Removed: s.forgetPool, Engine: c.Engine, Listed: s.poolListed,
+		// An engine that has a gateway of a pool can have been killed before it created the network,
+		// which is a row of its own.
+		Used: func(poolRow) bool { return false },
 	})
-	s.hidden = reconcile.Register(store, kindHidden, hiddenTarget{s}, reconcile.Options[HiddenSpec, HiddenState]{
-		Timeout: c.Timeout, Engine: c.Engine, Listed: s.hiddenListed, Used: hiddenUsed,
+	s.hidden = reconcile.Register(c.Store, kindHidden, hiddenTarget{s}, reconcile.Options[HiddenSpec, HiddenState]{
+		Timeout: c.Timeout, Engine: c.Engine, Listed: s.hiddenListed,
+		Used: func(hiddenRow) bool { return false }, // its addresses are rows
 	})
 	return s
 }
 
-// Attach sets what ipam asks, before the store is started; without endpoints e is nil. It registers
-// the kind of addresses after that of networks: an address that is imported needs to know its pool,
-// which the row of its network tells.
+// Attach sets what ipam asks, before the store is started. It registers the kind of addresses after
+// that of networks: an address that is imported needs to know its pool, which the row of its
+// network tells.
 func (s *Service) Attach(n Networks, e Endpoints) {
-	if s.networks, s.endpoints = n, e; e == nil {
-		s.endpoints = noEndpoints{}
-	}
-	options := reconcile.Options[AddressSpec, AddressState]{
-		Timeout: s.cfg.Timeout, Answered: addressClaims, Stale: never, InUse: s.addressInUse,
-		Engine: s.cfg.Engine, Listed: s.addressListed,
-	}
-	s.addresses = reconcile.Register(s.store, kindAddress, addressTarget{s}, options)
-}
-
-// Bind says which subnets a pool has by a network, also by one of an earlier process; none if no
-// network uses the pool any longer. An existing subnet stands for the range. Only an operator's
-// pool that kuryr-libnetwork used can have several.
-func (s *Service) Bind(pool string, subnets []sdn.Subnet) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bindLocked(pool, subnets)
-}
-
-// bindFound is Bind of subnets that were found in the SDN, unless a network is gone since the
-// search began, with s.gone at that time: they may have been its.
-func (s *Service) bindFound(pool string, subnets []sdn.Subnet, began uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gone == began {
-		s.bindLocked(pool, subnets)
-	}
-}
-
-func (s *Service) bindLocked(pool string, subnets []sdn.Subnet) {
-	s.unbindLocked(pool)
-	if len(subnets) == 0 {
-		s.gone++
-		return
-	}
-	s.bound[pool] = subnets
-	for _, sub := range subnets {
-		if s.poolOn[sub.ID] == nil {
-			s.poolOn[sub.ID] = map[string]bool{}
-		}
-		s.poolOn[sub.ID][pool] = true
-	}
-	if i, ok := s.issued[pool]; ok {
-		i.used = true
-		s.issued[pool] = i
-	}
-}
-
-func (s *Service) unbindLocked(pool string) {
-	for _, sub := range s.bound[pool] {
-		if delete(s.poolOn[sub.ID], pool); len(s.poolOn[sub.ID]) == 0 {
-			delete(s.poolOn, sub.ID)
-		}
-	}
-	delete(s.bound, pool)
-}
-
-// boundTo returns the subnets of a pool. A network that the store has imported does not tell them,
-// but its row has them. They are not bound: the network may be gone when that is done.
-func (s *Service) boundTo(pool string) []sdn.Subnet {
-	s.mu.Lock()
-	subnets := s.bound[pool]
-	s.mu.Unlock()
-	if len(subnets) == 0 {
-		return s.networks.Subnets(pool)
-	}
-	return subnets
-}
-
-// boundAt returns a pool that is bound to a subnet, "" if none is.
-func (s *Service) boundAt(subnet sdn.ID) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for pool := range s.poolOn[subnet] {
-		return pool
-	}
-	return ""
+	s.networks, s.endpoints = n, e
+	s.addresses = reconcile.Register(s.Store, kindAddress, addressTarget{s},
+		reconcile.Options[AddressSpec, AddressState]{
+			Timeout: s.Timeout, Answered: addressClaims, InUse: s.addressInUse,
+			Engine: s.Engine, Listed: s.addressListed,
+			// A plugin call must not wait for the engine, which may have forgotten an address.
+			Stale: func(context.Context, addressRow) (bool, error) { return false, nil },
+		})
 }
 
 func (s *Service) addressInUse(a addressRow) bool {
 	_, inUse := s.endpoints.Of(a.Key)
 	return inUse
 }
-
-// never is the answer to whether an address can be taken from a row whose engine may have forgotten
-// it: a plugin call must not wait for the engine.
-func never(context.Context, addressRow) (bool, error) { return false, nil }
-
-// noEndpoints stands for a service that is not attached.
-type noEndpoints struct{}
-
-// Of implements Endpoints.
-func (noEndpoints) Of(string) (id string, inUse bool) { return "", false }
-
-// DropUnused implements Endpoints.
-func (noEndpoints) DropUnused(context.Context, string) (inUse bool, err error) { return false, nil }

@@ -17,23 +17,22 @@ import (
 // poolTarget makes subnet pools.
 type poolTarget struct{ *Service }
 
-// name returns the name in the Key of a pool.
-func (t poolTarget) name(nonce string, spec PoolSpec) identity.PoolName {
-	return identity.PoolName{
-		Host: t.names.Host, Space: spec.Space, Nonce: nonce, CIDR: spec.CIDR, Sub: spec.Sub,
+func (s *Service) poolKey(nonce string, spec PoolSpec) sdn.Key {
+	return s.Names.PoolKey(identity.PoolName{
+		Host: s.Names.Host, Space: spec.Space, Nonce: nonce, CIDR: spec.CIDR, Sub: spec.Sub,
 		OfSubnet: spec.OfSubnet, OfPool: spec.OfPool,
-	}
+	})
 }
 
 // tags returns the tags of a pool: that of its host, its gateway and its auxiliary addresses, which
 // the previous version and an import know it by, and for the same the id of the subnet that stands for
 // it, as kuryr-libnetwork has it. The default gateway needs no tag, which may cost a request.
 func (t poolTarget) tags(spec PoolSpec) (tags []string) {
-	if !t.sdn.Capabilities().HasTags() {
+	if !t.SDN.Capabilities().HasTags() {
 		return nil
 	}
 	if !t.isGlobal(spec) {
-		tags = append(tags, t.names.HostTag())
+		tags = append(tags, t.Names.HostTag())
 	}
 	if spec.gateway() != identity.FirstHost(spec.CIDR) {
 		tags = append(tags, identity.TagGateway+spec.Gateway.String())
@@ -41,7 +40,7 @@ func (t poolTarget) tags(spec PoolSpec) (tags []string) {
 	for _, a := range spec.Aux {
 		tags = append(tags, identity.TagAux+a.String())
 	}
-	if id := spec.Standing(); id != "" && !t.isGlobal(spec) && t.names.Compat {
+	if id := spec.Standing(); id != "" && !t.isGlobal(spec) && t.Names.Compat {
 		tags = append(tags, string(id))
 	}
 	return tags
@@ -73,12 +72,12 @@ func (t poolTarget) Ensure(
 		return last, nil
 	}
 	var tags []string
-	if t.sdn.Capabilities().TagsAtCreate {
+	if t.SDN.Capabilities().TagsAtCreate {
 		tags = t.tags(spec)
 	}
-	key := t.names.PoolKey(t.name(o.Key, spec))
+	key := t.poolKey(o.Key, spec)
 	isNew, _ := ctx.Value(newKey{}).(bool)
-	p, err := t.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
+	p, err := t.SDN.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
 		Base:       sdn.Base{Key: key, Name: identity.PoolTitle(spec.CIDR), Tags: tags},
 		Prefixes:   []netip.Prefix{spec.CIDR},
 		DefaultLen: spec.CIDR.Bits(),
@@ -99,25 +98,18 @@ func withNew(ctx context.Context) context.Context { return context.WithValue(ctx
 
 // tag writes the tags that a pool lacks, and deletes stale ones.
 func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (PoolState, error) {
-	p, err := t.sdn.SubnetPool(ctx, last.ID)
+	p, err := t.SDN.SubnetPool(ctx, last.ID)
 	if sdn.IsNotFound(err) {
 		return last, nil // its deletion will find that
 	}
 	if err != nil {
 		return last, err
 	}
-	tags := slices.DeleteFunc(slices.Clone(p.Tags), func(tag string) bool { return isStaleTag(spec, tag) })
-	for _, tag := range t.tags(spec) {
-		tags, _ = identity.With(tags, tag)
+	fresh := slices.DeleteFunc(slices.Clone(p.Tags), func(tag string) bool { return isStaleTag(spec, tag) })
+	if err = t.TagPool(ctx, p, identity.WithAll(fresh, t.tags(spec)...)); err == nil {
+		last.Tags = t.tags(spec)
 	}
-	if !slices.Equal(tags, p.Tags) {
-		patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-		if _, err := t.sdn.UpdateSubnetPool(ctx, p.ID, patch); err != nil {
-			return last, err
-		}
-	}
-	last.Tags = t.tags(spec)
-	return last, nil
+	return last, err
 }
 
 // Delete implements reconcile.Target.
@@ -129,21 +121,21 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec PoolSpe
 		return t.Unmark(ctx, last.ID, "")
 	}
 	if last.ID != "" {
-		return t.sdn.DeleteSubnetPool(ctx, last.ID)
+		return t.SDN.DeleteSubnetPool(ctx, last.ID)
 	}
-	key := last.Key
-	if key.IsZero() {
-		key = t.names.PoolKey(t.name(o.Key, spec))
+	match := identity.ByKey(last.Key)
+	if last.Key.IsZero() {
+		match = identity.ByKey(t.poolKey(o.Key, spec))
 	}
-	match := sdn.Match{Keys: []sdn.Key{key}, Names: []string{identity.PoolTitle(spec.CIDR)}}
-	p, found, err := sdn.First(t.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	match.Names = []string{identity.PoolTitle(spec.CIDR)}
+	p, found, err := sdn.First(t.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return reconcile.ErrAbsent
 	}
-	return t.sdn.DeleteSubnetPool(ctx, p.ID)
+	return t.SDN.DeleteSubnetPool(ctx, p.ID)
 }
 
 // addressTarget makes the ports that have addresses.
@@ -162,7 +154,7 @@ func (t addressTarget) Ensure(
 		return t.change(ctx, spec, last)
 	}
 	mac, _ := net.ParseMAC(spec.MAC)
-	key := t.names.PortKey(spec.Network, mac, o.Key)
+	key := t.Names.PortKey(spec.Network, mac, o.Key)
 	for _, q := range spec.Asked {
 		// The port of an address that a user chose on an existing subnet mostly exists.
 		if q.Addr.IsValid() && q.Unmanaged {
@@ -171,7 +163,7 @@ func (t addressTarget) Ensure(
 			}
 		}
 	}
-	ports, err := t.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
+	ports, err := t.SDN.EnsurePorts(ctx, []sdn.PortSpec{{
 		Base:        sdn.Base{Key: key, Name: identity.UnboundPort},
 		Network:     spec.Network,
 		MAC:         mac,
@@ -233,7 +225,7 @@ func (t addressTarget) change(ctx context.Context, spec AddressSpec, last Addres
 	if len(addresses) == len(last.Port.Addresses) && !slices.ContainsFunc(addresses, differs) {
 		return last, nil
 	}
-	p, err := t.sdn.UpdatePort(ctx, last.Port.ID, sdn.PortPatch{Addresses: &addresses})
+	p, err := t.SDN.UpdatePort(ctx, last.Port.ID, sdn.PortPatch{Addresses: &addresses})
 	if err != nil {
 		return last, identity.Outcome(err, false)
 	}
@@ -257,15 +249,15 @@ func checkAddresses(p sdn.Port, spec AddressSpec) error {
 func (t addressTarget) existing(
 	ctx context.Context, q sdn.PortQuery, spec AddressSpec, key sdn.Key,
 ) (state AddressState, found bool, err error) {
-	p, found, err := sdn.First(t.sdn.FindPorts(ctx, q))
+	p, found, err := sdn.First(t.SDN.FindPorts(ctx, q))
 	if err != nil {
 		return state, false, reconcile.Refused(err)
 	}
 	if !found {
 		return state, false, nil
 	}
-	if !t.isOwn(p) {
-		if err := identity.Usable(p, t.cfg.Host, ""); err != nil {
+	if !t.IsOwn(p) {
+		if err := identity.Usable(p, t.Host, ""); err != nil {
 			return state, true, reconcile.Refused(err)
 		}
 		state = stateOf(p, sdn.Key{})
@@ -277,12 +269,6 @@ func (t addressTarget) existing(
 	}
 	state, err = t.adopt(ctx, p, spec, key)
 	return state, true, err
-}
-
-// isOwn reports whether Kuryr or kuryr-libnetwork made a port, and not its user.
-func (s *Service) isOwn(p sdn.Port) bool {
-	return s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) ||
-		identity.PeersPort(p) && !identity.Elsewhere(p, s.cfg.Host)
 }
 
 // mayTake refuses a port of Kuryr's that is another endpoint's, or another host's.
@@ -299,7 +285,7 @@ func (t addressTarget) mayTake(p sdn.Port, spec AddressSpec) error {
 	switch {
 	case p.DeviceID != "" || t.isManagers(p):
 		return inUse(p, spec.MAC, spec.Asked[0].Addr)
-	case !p.Key.IsZero() && (spec.MAC != p.MAC.String() || host != "" && host != t.names.Host):
+	case !p.Key.IsZero() && (spec.MAC != p.MAC.String() || host != "" && host != t.Names.Host):
 		return api.Refuse("address %s is in use", identity.Addresses(p))
 	}
 	return nil
@@ -341,7 +327,7 @@ func (t addressTarget) adopt(ctx context.Context, p sdn.Port, spec AddressSpec, 
 	if patch.Key == nil && patch.Addresses == nil {
 		return stateOf(p, key), nil
 	}
-	adopted, err := t.sdn.UpdatePort(ctx, p.ID, patch)
+	adopted, err := t.SDN.UpdatePort(ctx, p.ID, patch)
 	if sdn.ReasonOf(err) == sdn.Stale {
 		return AddressState{}, reconcile.Refused(api.RefuseFor(err, "%s", identity.InUse(p)))
 	}
@@ -358,24 +344,24 @@ func (t addressTarget) Delete(ctx context.Context, o reconcile.Object, spec Addr
 		return nil
 	}
 	if last.Port.ID != "" && last.Key.IsZero() {
-		p, err := t.sdn.Port(ctx, last.Port.ID)
-		if sdn.IsNotFound(err) || err == nil && !t.isOwn(p) {
+		p, err := t.SDN.Port(ctx, last.Port.ID)
+		if sdn.IsNotFound(err) || err == nil && !t.IsOwn(p) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return t.sdn.DeletePort(ctx, p.ID, p.Revision)
+		return t.SDN.DeletePort(ctx, p.ID, p.Revision)
 	}
 	if last.Port.ID != "" {
-		return t.sdn.DeletePort(ctx, last.Port.ID, 0)
+		return t.SDN.DeletePort(ctx, last.Port.ID, 0)
 	}
-	key := last.Key
-	if key.IsZero() {
+	match := identity.ByKey(last.Key)
+	if last.Key.IsZero() {
 		mac, _ := net.ParseMAC(spec.MAC)
-		key = t.names.PortKey(spec.Network, mac, o.Key)
+		match = identity.ByKey(t.Names.PortKey(spec.Network, mac, o.Key))
 	}
-	p, found, err := sdn.First(t.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	p, found, err := sdn.First(t.SDN.FindPorts(ctx, sdn.PortQuery{Match: match}))
 	if err != nil {
 		return err
 	}
@@ -385,5 +371,5 @@ func (t addressTarget) Delete(ctx context.Context, o reconcile.Object, spec Addr
 	if row, ok := t.addresses.Holder(portClaim(p.ID)); ok && row.Key != o.Key || p.DeviceID != "" {
 		return nil // another row or an endpoint has it
 	}
-	return t.sdn.DeletePort(ctx, p.ID, p.Revision)
+	return t.SDN.DeletePort(ctx, p.ID, p.Revision)
 }

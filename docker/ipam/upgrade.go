@@ -15,10 +15,14 @@ func (s *Service) ImportRelease(ctx context.Context, port sdn.ID) error {
 	if _, ok := s.addresses.Holder(portClaim(port)); ok {
 		return nil
 	}
-	row := addressRow{
-		Object: reconcile.Object{Key: s.names.Nonce()}, Phase: reconcile.Deleting, Done: true,
+	return s.importDeletion(ctx, addressRow{
+		Object: reconcile.Object{Key: s.Names.Nonce()}, Done: true,
 		Last: AddressState{Port: sdn.Port{Meta: sdn.Meta{ID: port}}},
-	}
+	})
+}
+
+func (s *Service) importDeletion(ctx context.Context, row addressRow) error {
+	row.Phase = reconcile.Deleting
 	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
 		return err
 	}
@@ -28,32 +32,19 @@ func (s *Service) ImportRelease(ctx context.Context, port sdn.ID) error {
 // ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
 func (s *Service) ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn.Key) error {
 	_, nonce := portNonce(key)
-	row := addressRow{
-		Object: reconcile.Object{Key: nonce}, Phase: reconcile.Deleting, Unconfirmed: true,
+	return s.importDeletion(ctx, addressRow{
+		Object: reconcile.Object{Key: nonce}, Unconfirmed: true,
 		Spec: AddressSpec{Network: network}, Last: AddressState{Key: key},
-	}
-	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
-		return err
-	}
-	return s.addresses.RemoveLater(ctx, nonce)
+	})
 }
 
 // ImportPoolRelease is ReleasePool of a pool that has no row, with the hidden network that it may
 // have.
 func (s *Service) ImportPoolRelease(ctx context.Context, id api.PoolID) error {
-	found, err := s.lookUpPool(ctx, id.Pool)
+	found, err := s.LookUpPool(ctx, id.Pool)
 	if found {
 		_, err = s.ReleasePool(ctx, &api.ReleasePoolRequest{PoolID: id})
 	}
-	return err
-}
-
-// ImportPool makes the row of a pool of this host, and of the hidden network that it may have.
-func (s *Service) ImportPool(ctx context.Context, p sdn.SubnetPool) error {
-	if _, ok := s.foundPool(p); !ok {
-		return nil
-	}
-	_, err := s.lookUpPool(ctx, p.ID)
 	return err
 }
 
@@ -69,7 +60,7 @@ func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
 		return err
 	}
 	defer unlock()
-	p, err = s.sdn.Port(ctx, p.ID)
+	p, err = s.SDN.Port(ctx, p.ID)
 	if sdn.IsNotFound(err) || err == nil && !s.mayImport(p) {
 		return nil
 	}

@@ -1,9 +1,6 @@
 package ipam
 
 import (
-	"context"
-	"iter"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -55,7 +52,9 @@ func TestUpgrade(t *testing.T) {
 	e.releasePool(v4)
 	e.removeNetwork(n, v4, v6)
 	e.lose()
-	e.must(e.s.ImportPool(t.Context(), pool)) // which is gone
+	if found, err := e.s.LookUpPool(t.Context(), pool.ID); found || err != nil {
+		t.Errorf("a pool that is gone: found %v, %v", found, err)
+	}
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: hidden}))
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: v6}))
 	e.must(e.s.ImportPoolRelease(t.Context(), api.PoolID{Pool: "none"}))
@@ -89,14 +88,14 @@ func TestReleaseWithoutRow(t *testing.T) {
 	id := e.pool("10.50.0.0/24")
 	n := e.network(id)
 	got := e.take(id, "10.50.0.9", mac1)
-	subnets := e.s.boundTo(e.row(id).Key)
+	subnets := e.Subnets(e.row(id).Key)
 	e.lose()
 	e.sdn.down = true
 	e.release(id, got)
 	e.sdn.down = false
 	pool := e.row(id).Key
 	e.networks[pool] = "network" // whose row is imported before the addresses
-	e.s.Bind(pool, subnets)
+	e.bind(pool, subnets)
 	e.idle()
 	lister := engine.NewLister(&fakeEngine{networks: []engine.Network{
 		{ID: "network", Driver: "kuryr", OurIPAM: true, Subnets: []engine.Subnet{{Range: prefix("10.50.0.0/24")}}},
@@ -109,63 +108,5 @@ func TestReleaseWithoutRow(t *testing.T) {
 		e.s.addressListed(rows[0], list.Content) {
 		t.Errorf("rows %+v, want one that is an orphan", rows)
 	}
-	end(e, n, id)
-}
-
-// racing is an SDN and a service of networks, of which a network is deleted after it was looked for.
-type racing struct {
-	sdn.Provider
-	Networks
-	subnets []sdn.Subnet // by its row
-	gone    func()
-}
-
-func (r *racing) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	found, err := sdn.All(r.Provider.FindSubnets(ctx, q))
-	r.gone()
-	return func(yield func(sdn.Subnet, error) bool) {
-		for _, s := range found {
-			if !yield(s, nil) {
-				return
-			}
-		}
-		if err != nil {
-			yield(sdn.Subnet{}, err)
-		}
-	}
-}
-
-func (r *racing) Subnets(string) []sdn.Subnet {
-	found := r.subnets
-	r.subnets = nil
-	r.gone()
-	return found
-}
-
-// A pool has no subnets of a network that was deleted while they were looked for.
-func TestNetworkGoneDuringLookUp(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	id := e.pool("10.50.0.0/24")
-	n := e.network(id)
-	subnets := e.s.boundTo(e.row(id).Key)
-	e.lose()
-	p := e.row(id)
-	r := &racing{Provider: e.sdn, Networks: e, gone: func() { e.s.Bind(p.Key, nil) }}
-	e.s.sdn, e.s.networks = r, r
-	if _, found, err := e.s.subnetOf(t.Context(), p, netip.Addr{}); !found || err != nil {
-		t.Errorf("found %v, %v", found, err)
-	}
-	if left := e.s.boundTo(p.Key); len(left) > 0 {
-		t.Errorf("found in the SDN: %v are left", left)
-	}
-	r.subnets = subnets
-	if got := e.s.boundTo(p.Key); len(got) != 1 {
-		t.Errorf("of the row: %v", got)
-	}
-	if left := e.s.boundTo(p.Key); len(left) > 0 {
-		t.Errorf("of the row: %v are left", left)
-	}
-	e.s.sdn, e.s.networks = e.sdn, e
 	end(e, n, id)
 }

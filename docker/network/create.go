@@ -31,7 +31,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 		return err
 	}
 	defer unlock()
-	unlockRanges, err := s.pools.LockRanges(ctx, r.Ranges...)
+	unlockRanges, err := s.Pools.LockRanges(ctx, r.Ranges...)
 	if err != nil {
 		return err
 	}
@@ -41,27 +41,26 @@ func (s *Service) Create(ctx context.Context, r *api.CreateNetworkRequest) error
 	if err != nil {
 		return err
 	}
-	last, err := s.set(ctx, r.NetworkID, p)
+	err = s.set(ctx, r.NetworkID, p)
 	if (sdn.IsConflict(err) || reconcile.IsConflict(err)) && !reconcile.IsPending(err) {
 		// A network whose DeleteNetwork was lost may be in the way. Docker has released its pools.
 		if err := s.dropReleased(ctx, r.NetworkID); err != nil {
-			s.log.WarnContext(ctx, "released networks not all deleted", "err", err)
+			s.Log.WarnContext(ctx, "released networks not all deleted", "err", err)
 		}
-		last, err = s.set(ctx, r.NetworkID, p)
+		err = s.set(ctx, r.NetworkID, p)
 	}
 	if err != nil {
 		return s.explain(err, p.spec)
 	}
-	s.bind(p.spec, last)
-	s.pools.NoteHeard(true, p.spec.pools()...)
-	if err := s.pools.TagLater(ctx, p.spec.pools()...); err != nil {
-		s.log.WarnContext(ctx, "pools not tagged", "network", r.NetworkID, "err", err)
+	s.Pools.NoteHeard(true, p.spec.pools()...)
+	if err := s.Pools.TagLater(ctx, p.spec.pools()...); err != nil {
+		s.Log.WarnContext(ctx, "pools not tagged", "network", r.NetworkID, "err", err)
 	}
 	if existed && old.Phase == reconcile.Wanted {
 		return nil
 	}
 	if len(r.Options.Foreign) > 0 {
-		s.log.WarnContext(ctx, "network options without effect", "network", r.NetworkID,
+		s.Log.WarnContext(ctx, "network options without effect", "network", r.NetworkID,
 			"options", api.Line(foreignOptions(r.Options.Foreign)))
 	}
 	return nil
@@ -76,7 +75,7 @@ func (s *Service) explain(err error, spec Spec) error {
 	}
 	for _, r := range spec.Ranges {
 		switch {
-		case isGone && gone.Owner == s.pools.RefOf(r.Pool):
+		case isGone && gone.Owner == s.Pools.RefOf(r.Pool):
 			return api.RefuseFor(err, "the range %s is being deleted", r.CIDR)
 		case isGone:
 		case r.Pool != "" && held.Resource == claimPool+r.Pool:
@@ -103,7 +102,7 @@ func (s *Service) NoteUnheard(id string) {
 
 func (s *Service) noteHeard(id string, spec Spec, heard bool) {
 	s.networks.NoteHeard(id, heard)
-	s.pools.NoteHeard(heard, spec.pools()...)
+	s.Pools.NoteHeard(heard, spec.pools()...)
 }
 
 // foreignOptions lists the first names of options.
@@ -116,13 +115,13 @@ func foreignOptions(names []string) string {
 }
 
 // set stores the network and its tags.
-func (s *Service) set(ctx context.Context, id string, p plan) (Last, error) {
+func (s *Service) set(ctx context.Context, id string, p plan) error {
 	if p.fresh {
 		ctx = withNew(ctx, p.existing)
 	}
 	last, err := s.networks.Set(ctx, s.request(id, p.spec))
 	if err != nil || p.existing == nil {
-		return last, err
+		return err
 	}
 	var standing []sdn.Subnet
 	for _, subnet := range p.existing.standing {
@@ -132,14 +131,13 @@ func (s *Service) set(ctx context.Context, id string, p plan) (Last, error) {
 		// kuryr-libnetwork deletes a network that no tag says is in use.
 		s.tagFirst(ctx, id, p.spec.Existing)
 	}
-	of := last
 	for _, pool := range p.pools {
 		if pool.Nonce != "" && !pool.Peer {
-			of.Home = cmp.Or(of.Home, pool.Project)
+			last.Home = cmp.Or(last.Home, pool.Project)
 		}
 	}
-	s.setTags(ctx, id, p.spec, of)
-	return last, nil
+	s.setTags(ctx, id, p.spec, last)
+	return nil
 }
 
 // request returns the row of a network. A pool is of one network only.
@@ -147,7 +145,7 @@ func (s *Service) request(id string, spec Spec) reconcile.Request[Spec] {
 	q := reconcile.Request[Spec]{Key: id, Spec: spec}
 	for _, r := range spec.Ranges {
 		if r.Pool != "" {
-			q.Owners = append(q.Owners, s.pools.RefOf(r.Pool))
+			q.Owners = append(q.Owners, s.Pools.RefOf(r.Pool))
 			q.Claims = append(q.Claims, claimPool+r.Pool)
 		}
 		if spec.Router != "" && spec.Routed {
@@ -201,7 +199,7 @@ func (s *Service) planRanges(ctx context.Context, r *api.CreateNetworkRequest) (
 			ranges[i].Standing = p.existing.standing[data].ID
 		}
 	}
-	if p.pools, err = s.pools.ForRanges(ctx, ranges, r.NetworkID); err != nil {
+	if p.pools, err = s.Pools.ForRanges(ctx, ranges, r.NetworkID); err != nil {
 		return p, err
 	}
 	p.fresh = true
@@ -278,7 +276,7 @@ func (s *Service) planOptions(
 		}
 		p.spec.Ranges = append(p.spec.Ranges, g)
 	}
-	if p.spec.Form == formCompat && !s.sdn.Capabilities().HasTags() {
+	if p.spec.Form == formCompat && !s.SDN.Capabilities().HasTags() {
 		return identity.CheckStored(identity.NetworkOptionTags(p.spec.options()), nil)
 	}
 	return nil
@@ -289,7 +287,7 @@ func (s *Service) form(old row, known bool) uint8 {
 	switch {
 	case known:
 		return old.Spec.Form
-	case s.namer.Compat:
+	case s.Names.Compat:
 		return formCompat
 	}
 	return formOwn
@@ -315,13 +313,13 @@ func (s *Service) checkGroups(ctx context.Context, o api.NetworkOptions, p *plan
 // the project of the network is.
 func (s *Service) CheckGroups(ctx context.Context, o api.NetworkOptions, project string, known bool) error {
 	option := "option " + api.OptGroups
-	if known || !s.sdn.Capabilities().SecurityGroups {
-		_, err := Groups(ctx, s.sdn, o.Groups, project, option)
+	if known || !s.SDN.Capabilities().SecurityGroups {
+		_, err := Groups(ctx, s.SDN, o.Groups, project, option)
 		return err
 	}
 	for _, name := range o.Groups {
 		query := sdn.SecurityGroupQuery{Match: NameOrID(name)}
-		_, found, err := sdn.First(s.sdn.FindSecurityGroups(ctx, query))
+		_, found, err := sdn.First(s.SDN.FindSecurityGroups(ctx, query))
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ func (l lister) existing(
 		}
 		last.Added = append(last.Added, s.ID)
 		if at := strings.LastIndexByte(s.Key.Name, '/'); spec.Form == formOwn {
-			last.Key = l.namer.GlobalKey(identity.KindNetwork, s.Key.Name[:at])
+			last.Key = l.Names.GlobalKey(identity.KindNetwork, s.Key.Name[:at])
 			o, _ = l.object(last.Key)
 		}
 	}
@@ -98,7 +98,7 @@ func (l lister) found(o reconcile.Object, spec Spec, last Last, tags []string) f
 		},
 		deleted: slices.Contains(tags, identity.TagDeleted) || slices.Contains(tags, identity.TagCreating),
 		// An object of this version can have been used: only its row tells.
-		used: slices.Contains(tags, identity.TagUsed) || slices.Contains(tags, l.namer.HostTag()),
+		used: slices.Contains(tags, identity.TagUsed) || slices.Contains(tags, l.Names.HostTag()),
 	}
 	for _, engine := range identity.Values(tags, identity.TagEngine) {
 		f.Engine = engine
@@ -110,7 +110,7 @@ func (l lister) found(o reconcile.Object, spec Spec, last Last, tags []string) f
 // incarnations of the previous version's names have the incarnation.
 func (l lister) object(k sdn.Key) (o reconcile.Object, form uint8) {
 	var text string
-	if parts := strings.Split(k.Name, "/"); len(parts) == 4 && parts[0] == l.namer.Host {
+	if parts := strings.Split(k.Name, "/"); len(parts) == 4 && parts[0] == l.Names.Host {
 		o.Key, text, form = parts[2], parts[3], formOwn
 	} else {
 		form = formCompat
@@ -153,7 +153,7 @@ func (l lister) addRanges(
 func (l lister) setPool(r *Range, p sdn.SubnetPool) {
 	r.PoolID = p.ID
 	name, ok := identity.ParsePoolName(p.Key.Name)
-	if !ok || !l.namer.Ours(p.Meta, identity.KindPool) {
+	if !ok || !l.Names.Ours(p.Meta, identity.KindPool) {
 		return // an operator's, or kuryr-libnetwork's of an existing network
 	}
 	r.Pool, r.Sub = name.Nonce, name.Sub
@@ -242,7 +242,7 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 		return nil
 	}
 	asked := spec.Router != "" || spec.External != ""
-	spec.Routed = !spec.Internal && !spec.NoGateway && (l.routed || asked)
+	spec.Routed = !spec.Internal && !spec.NoGateway && (l.Routed || asked)
 	if len(last.Subnets) == 0 || !spec.Routed && spec.Form == formCompat {
 		return nil
 	}
@@ -254,7 +254,7 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 		switch {
 		case err != nil:
 			return err
-		case l.namer.Ours(r.Meta, identity.KindSharedRouter): // the option is not in a tag
+		case l.Names.Ours(r.Meta, identity.KindSharedRouter): // the option is not in a tag
 			spec.Routed, spec.Router, last.Router, last.RouterOurs = true, r.Key.Name, r.ID, true
 		case r.Key == l.routerKey(o, *spec, *last):
 			spec.Routed, last.Router, last.RouterOurs = true, r.ID, true

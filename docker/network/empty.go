@@ -42,11 +42,11 @@ func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, 
 			tags = append(tags, identity.TagAux+a.String())
 		}
 	}
-	room := t.sdn.Capabilities().MaxTagLen
+	room := t.SDN.Capabilities().MaxTagLen
 	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > room }) {
 		return nil
 	}
-	return t.tagPool(ctx, r.PoolID, tags...)
+	return t.tagEmptied(ctx, r.PoolID, tags...)
 }
 
 // forgetEmptied removes the tags of noteEmptied from the pools whose ranges have their
@@ -59,7 +59,7 @@ func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, 
 		if r.Absent || at < 0 {
 			continue
 		}
-		err := t.tagPool(ctx, r.PoolID)
+		err := t.tagEmptied(ctx, r.PoolID)
 		switch {
 		case sdn.ReasonOf(err) == sdn.Stale:
 			continue
@@ -72,23 +72,17 @@ func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, 
 	return last, nil
 }
 
-// tagPool makes the tags those of noteEmptied on a pool. It reads past caches: the pool's
+// tagEmptied makes the tags those of noteEmptied on a pool. It reads past caches: the pool's
 // other tags are written by docker/ipam.
-func (t target) tagPool(ctx context.Context, id sdn.ID, emptied ...string) error {
-	p, err := t.sdn.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{})
+func (t target) tagEmptied(ctx context.Context, id sdn.ID, emptied ...string) error {
+	p, err := t.SDN.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{})
 	if err != nil {
 		return err
 	}
 	others := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool {
 		return strings.HasPrefix(t, tagEmptied) || strings.HasPrefix(t, tagRoute)
 	})
-	tags := identity.WithAll(others, emptied...)
-	if slices.Equal(tags, p.Tags) {
-		return nil
-	}
-	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-	_, err = t.sdn.UpdateSubnetPool(ctx, id, patch)
-	return err
+	return t.TagPool(ctx, p, identity.WithAll(others, emptied...))
 }
 
 // hold is how many callers need the subnet of a pool.
@@ -104,7 +98,7 @@ func (s *Service) Hold(ctx context.Context, pool string) (release func(), err er
 	if !ok || r.Phase != reconcile.Wanted {
 		return func() {}, nil
 	}
-	if !s.deleteEmpty && !r.Spec.Ranges[at].Absent {
+	if !s.DeleteEmpty && !r.Spec.Ranges[at].Absent {
 		_, err := s.known(ctx, r)
 		return func() {}, err
 	}
@@ -161,11 +155,11 @@ func (s *Service) isHeld(pool string) bool {
 // Emptied deletes the subnet of a pool if no port has an address of it. The addresses are
 // free in any case, so a failure is only logged.
 func (s *Service) Emptied(ctx context.Context, pool string) {
-	if !s.deleteEmpty {
+	if !s.DeleteEmpty {
 		return
 	}
 	if err := s.tidy(ctx, pool); err != nil && !sdn.IsNotFound(err) {
-		s.log.WarnContext(ctx, "empty subnet not deleted", "pool", pool, "err", err)
+		s.Log.WarnContext(ctx, "empty subnet not deleted", "pool", pool, "err", err)
 	}
 }
 
@@ -176,7 +170,7 @@ func (s *Service) tidy(ctx context.Context, pool string) error {
 	}
 	defer unlock()
 	r, at, ok := s.rangeOfPool(pool)
-	if !ok || r.Phase != reconcile.Wanted || s.pools.IsReleased(pool) {
+	if !ok || r.Phase != reconcile.Wanted || s.Pools.IsReleased(pool) {
 		return nil // the whole network is about to be deleted
 	}
 	if s.isHeld(pool) {
@@ -193,7 +187,7 @@ func (s *Service) tidy(ctx context.Context, pool string) error {
 	if i < 0 {
 		return nil
 	}
-	for p, err := range s.sdn.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{r.Last.Subnets[i].ID}}) {
+	for p, err := range s.SDN.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{r.Last.Subnets[i].ID}}) {
 		if err != nil {
 			return err
 		}
@@ -227,12 +221,8 @@ func (s *Service) setAbsent(ctx context.Context, pool string, absent bool) error
 	spec := r.Spec
 	spec.Ranges = slices.Clone(spec.Ranges)
 	spec.Ranges[at].Absent = absent
-	last, err := s.networks.Set(ctx, s.request(r.Key, spec))
-	if err != nil {
-		return err
-	}
-	s.bind(spec, last)
-	return nil
+	_, err = s.networks.Set(ctx, s.request(r.Key, spec))
+	return err
 }
 
 // restore makes a network agree with its spec again.
@@ -251,25 +241,19 @@ func (s *Service) restoreRow(ctx context.Context, id string) error {
 	if !ok || r.Phase != reconcile.Wanted {
 		return nil
 	}
-	last, err := s.networks.Set(ctx, s.request(id, r.Spec))
-	if err == nil {
-		s.bind(r.Spec, last)
-	}
+	_, err := s.networks.Set(ctx, s.request(id, r.Spec))
 	return err
 }
 
-// known returns a row with what the SDN has of its network, and tells the pools. A crash
-// may have lost that, though Docker has the network, or have interrupted a change.
+// known returns a row with what the SDN has of its network. A crash may have lost that, though Docker
+// has the network, or have interrupted a change.
 func (s *Service) known(ctx context.Context, r row) (row, error) {
-	var err error
-	if r.Last.ID == "" || r.Unconfirmed {
-		err = s.restore(ctx, r.Key)
-		if now, ok := s.networks.Get(r.Key); ok {
-			r = now
-		}
+	if r.Last.ID != "" && !r.Unconfirmed {
+		return r, nil
 	}
-	if err == nil {
-		s.bind(r.Spec, r.Last)
+	err := s.restore(ctx, r.Key)
+	if now, ok := s.networks.Get(r.Key); ok {
+		r = now
 	}
 	return r, err
 }
@@ -287,11 +271,27 @@ func (s *Service) rangeOfPool(pool string) (r row, at int, ok bool) {
 // Subnets returns the subnets of a pool, as far as the row of its network has them.
 func (s *Service) Subnets(pool string) []sdn.Subnet {
 	r, at, ok := s.rangeOfPool(pool)
-	if !ok || r.Phase != reconcile.Wanted || r.Spec.Ranges[at].Absent {
+	if !ok || r.Spec.Ranges[at].Absent {
 		return nil
 	}
 	others := func(s sdn.Subnet) bool { return s.CIDR != r.Spec.Ranges[at].CIDR }
 	return slices.DeleteFunc(slices.Clone(r.Last.Subnets), others)
+}
+
+// PoolAt returns a pool that has a subnet, "" if none has.
+func (s *Service) PoolAt(subnet sdn.ID) string {
+	for r := range s.networks.Rows() {
+		at := slices.IndexFunc(r.Last.Subnets, func(s sdn.Subnet) bool { return s.ID == subnet })
+		if at < 0 {
+			continue
+		}
+		for _, g := range r.Spec.Ranges {
+			if g.Pool != "" && g.CIDR == r.Last.Subnets[at].CIDR && !g.Absent {
+				return g.Pool
+			}
+		}
+	}
+	return ""
 }
 
 // tidyAll deletes the empty subnets that a kill, or a time without the setting, has left. Without
@@ -303,7 +303,7 @@ func (s *Service) tidyAll(ctx context.Context) error {
 			var err error
 			switch {
 			case g.Pool == "":
-			case s.deleteEmpty:
+			case s.DeleteEmpty:
 				err = identity.IgnoreAbsent(s.tidy(ctx, g.Pool))
 			case g.Absent:
 				err = s.setAbsent(ctx, g.Pool, false)

@@ -54,7 +54,9 @@ func newEnv(t *testing.T, change ...func(*network.Config)) *env {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	e := &env{t: t, sdn: p, path: filepath.Join(t.TempDir(), "docker.db")}
-	e.config = network.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	none := func(string) bool { return false }
+	e.config = network.Config{HasEndpoints: none, InUse: none}
+	e.config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if e.own = len(change) > 0 && change[0] == nil; e.own {
 		change = change[1:]
 	}
@@ -73,22 +75,21 @@ func (e *env) start() {
 	e.t.Helper()
 	store, err := reconcile.Open(reconcile.Config{
 		Path: e.path, Volatile: true, OrphanTTL: time.Millisecond, MinBackoff: time.Millisecond,
-		MaxBackoff: 20 * time.Millisecond, GracePeriod: time.Millisecond, Logger: e.config.Logger,
+		MaxBackoff: 20 * time.Millisecond, GracePeriod: time.Millisecond, Logger: e.config.Log,
 	})
 	e.must(err)
 	e.store = store
 	e.faults = &faults{}
 	e.namer = identity.NewNamer(e.sdn.Installation(), "box", store.ID(), !e.own)
 	c := e.config
-	c.Provider = &dockertest.Provider{Provider: e.sdn, Before: e.before, After: e.faults.answer}
-	e.ipam = ipam.New(store, ipam.Config{
-		Provider: c.Provider, Namer: e.namer, Host: "box", Timeout: 5 * time.Second,
-		HostRoutes: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
-		Logger:     c.Logger, Engine: c.Engine,
+	c.SDN = &dockertest.Provider{Provider: e.sdn, Before: e.before, After: e.faults.answer}
+	c.Store, c.Names, c.Host, c.Timeout = store, e.namer, "box", 5*time.Second
+	e.ipam = ipam.New(ipam.Config{
+		Daemon: c.Daemon, HostRoutes: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 	})
-	c.Store, c.Namer, c.Pools = store, e.namer, e.ipam
+	c.Pools = e.ipam
 	e.svc = network.New(c)
-	e.ipam.Attach(e.svc, nil)
+	e.ipam.Attach(e.svc, noEndpoints{})
 	e.must(store.Start(e.t.Context()))
 	e.svc.Start(e.t.Context())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,6 +101,13 @@ func (e *env) start() {
 		_ = store.Close()
 	}
 }
+
+// noEndpoints is a host without endpoints.
+type noEndpoints struct{}
+
+func (noEndpoints) Of(string) (string, bool) { return "", false }
+
+func (noEndpoints) DropUnused(context.Context, string) (bool, error) { return false, nil }
 
 func (e *env) before(c dockertest.Call) error {
 	if e.hook != nil {

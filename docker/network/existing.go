@@ -38,7 +38,7 @@ func linkName(spec Spec) string {
 
 func (t target) linkKey(o reconcile.Object, spec Spec) sdn.Key {
 	of := o
-	of.Key = t.namer.Host + "/" + o.Key
+	of.Key = t.Names.Host + "/" + o.Key
 	return t.key(identity.KindLink, "", of, spec, Last{})
 }
 
@@ -63,7 +63,7 @@ func (t target) ensureExisting(ctx context.Context, o reconcile.Object, spec Spe
 	}
 	for _, want := range t.subnetSpecs(o, spec, last) {
 		want.Network = n.ID
-		s, err := t.sdn.EnsureSubnet(ctx, want)
+		s, err := t.SDN.EnsureSubnet(ctx, want)
 		if err != nil {
 			return last, err
 		}
@@ -82,10 +82,10 @@ func byRange(a, b sdn.Subnet) int { return a.CIDR.Compare(b.CIDR) }
 
 func (t target) readExisting(ctx context.Context, id sdn.ID) (e *existing, err error) {
 	e = &existing{}
-	if e.network, err = t.sdn.Network(ctx, id); err != nil {
+	if e.network, err = t.SDN.Network(ctx, id); err != nil {
 		return nil, err
 	}
-	e.subnets, err = sdn.All(t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{id}}))
+	e.subnets, err = sdn.All(t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{id}}))
 	return e, err
 }
 
@@ -97,10 +97,10 @@ func (t target) ensureLink(
 		cidr = spec.Ranges[0].CIDR
 	}
 	name := linkName(spec)
-	link, err := t.sdn.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
+	link, err := t.SDN.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
 		Base: sdn.Base{
 			Key: t.linkKey(o, spec), Name: name,
-			Tags: append(identity.NetworkOptionTags(spec.options()), t.namer.HostTag()),
+			Tags: append(identity.NetworkOptionTags(spec.options()), t.Names.HostTag()),
 		},
 		Prefixes:   []netip.Prefix{cidr},
 		DefaultLen: cidr.Bits(),
@@ -125,7 +125,7 @@ func (t target) deleteExisting(ctx context.Context, o reconcile.Object, spec Spe
 	}
 	for _, id := range added {
 		err := t.deleteWithPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{id}}, func() error {
-			return t.sdn.DeleteSubnet(ctx, id)
+			return t.SDN.DeleteSubnet(ctx, id)
 		})
 		if err != nil {
 			return last, err
@@ -133,7 +133,7 @@ func (t target) deleteExisting(ctx context.Context, o reconcile.Object, spec Spe
 	}
 	if last.Link == "" && spec.Form == formCompat {
 		match := sdn.Match{Keys: []sdn.Key{t.linkKey(o, spec)}}
-		link, found, err := sdn.First(t.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+		link, found, err := sdn.First(t.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 		if err != nil {
 			return last, err
 		}
@@ -143,7 +143,7 @@ func (t target) deleteExisting(ctx context.Context, o reconcile.Object, spec Spe
 	}
 	switch {
 	case last.Link != "":
-		return last, t.sdn.DeleteSubnetPool(ctx, last.Link)
+		return last, t.SDN.DeleteSubnetPool(ctx, last.Link)
 	case len(added) > 0:
 		return last, nil
 	}
@@ -160,7 +160,7 @@ func (t target) added(ctx context.Context, o reconcile.Object, spec Spec, last L
 		return last.Added, nil // without a Key all subnets would match
 	}
 	var ids []sdn.ID
-	for s, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}) {
+	for s, err := range t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ type existing struct {
 // resolveExisting finds the network and its subnets, and refuses what it cannot be used
 // for.
 func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkRequest) (e existing, err error) {
-	if !s.sdn.Capabilities().SubnetPools {
+	if !s.SDN.Capabilities().SubnetPools {
 		return e, api.Refuse("this SDN has no subnet pools, which existing networks need")
 	}
 	named := r.Options.Existing
@@ -188,10 +188,10 @@ func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkReque
 			return e, err
 		}
 	}
-	if e.network, err = s.pools.FindNetwork(ctx, named); err != nil {
+	if e.network, err = s.Pools.FindNetwork(ctx, named); err != nil {
 		return e, err
 	}
-	if e.subnets, err = sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{e.network.ID}})); err != nil {
+	if e.subnets, err = sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{e.network.ID}})); err != nil {
 		return e, err
 	}
 	e.standing, err = s.standing(ctx, r, e)
@@ -203,7 +203,7 @@ func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkReque
 func (s *Service) networkOfSubnet(ctx context.Context, e api.Existing) (api.Reference, error) {
 	for _, v6 := range []bool{false, true} {
 		if named, ok := e.Subnet[v6]; ok {
-			subnet, err := s.pools.FindSubnet(ctx, named, nil)
+			subnet, err := s.Pools.FindSubnet(ctx, named, nil)
 			return api.Reference{Option: named.Option, ID: subnet.Network}, err
 		}
 	}
@@ -257,7 +257,7 @@ func (s *Service) namedSubnet(ctx context.Context, named api.Reference, e existi
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	return s.pools.FindSubnet(ctx, named, []sdn.ID{e.network.ID}) // it chooses, or says why there is none
+	return s.Pools.FindSubnet(ctx, named, []sdn.ID{e.network.ID}) // it chooses, or says why there is none
 }
 
 // addedFor reports whether a subnet was added for an engine's network.

@@ -13,7 +13,7 @@ import (
 
 // byID describes a network by the engine's id, as far as the SDN has it.
 func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err error) {
-	keys := []sdn.Key{l.namer.GlobalKey(identity.KindNetwork, id)}
+	keys := []sdn.Key{l.Names.GlobalKey(identity.KindNetwork, id)}
 	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
 	switch {
 	case err != nil:
@@ -30,7 +30,7 @@ func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err 
 	if !l.sdn.Capabilities().SubnetPools {
 		return f, false, nil
 	}
-	match := sdn.Match{Keys: []sdn.Key{l.namer.GlobalKey(identity.KindLink, l.namer.Host+"/"+id)}}
+	match := sdn.Match{Keys: []sdn.Key{l.Names.GlobalKey(identity.KindLink, l.Names.Host+"/"+id)}}
 	link, ok, err := sdn.First(l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	if err != nil || !ok {
 		return f, false, err
@@ -105,11 +105,10 @@ func (s *Service) importBy(
 
 // imported does what follows from a row that was stored.
 func (s *Service) imported(ctx context.Context, f found) error {
-	s.log.InfoContext(ctx, "network imported", "network", f.Key, "id", f.Last.ID)
+	s.Log.InfoContext(ctx, "network imported", "network", f.Key, "id", f.Last.ID)
 	if f.deleted {
 		return s.networks.RemoveLater(ctx, f.Key)
 	}
-	s.bind(f.Spec, f.Last)
 	if f.Spec.Existing == "" {
 		return nil
 	}

@@ -18,7 +18,7 @@ type lister struct {
 	sdn sdn.Provider // it reads from
 }
 
-func (s *Service) lister() lister { return lister{target{s}, s.sdn} }
+func (s *Service) lister() lister { return lister{target{s}, s.SDN} }
 
 // List implements reconcile.Lister. A network that cannot be described is left out: a
 // later call that names it finds it.
@@ -46,7 +46,7 @@ func (l lister) List(ctx context.Context) iter.Seq2[reconcile.Found[Spec, Last],
 				yield(f.Found, err)
 				return false
 			}
-			l.log.WarnContext(ctx, "network not imported", "id", id, "err", err)
+			l.Log.WarnContext(ctx, "network not imported", "id", id, "err", err)
 			return true
 		}
 		for _, n := range own {
@@ -75,7 +75,7 @@ func (l lister) made(
 		}
 		return ok
 	}
-	match := sdn.Match{Owner: l.namer.Owner, Kind: identity.KindNetwork, Tags: []string{l.namer.HostTag()}}
+	match := sdn.Match{Owner: l.Names.Owner, Kind: identity.KindNetwork, Tags: []string{l.Names.HostTag()}}
 	for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 		if err != nil {
 			return known, nil, nil, err
@@ -92,7 +92,7 @@ func (l lister) made(
 		if err != nil {
 			return known, nil, nil, err
 		}
-		if l.namer.Ours(p.Meta, identity.KindLink) && !isKnown(linkedKey(p)) {
+		if l.Names.Ours(p.Meta, identity.KindLink) && !isKnown(linkedKey(p)) {
 			links = append(links, p)
 		}
 	}
@@ -169,7 +169,7 @@ func (l lister) read(ctx context.Context, own []sdn.Network, links []sdn.SubnetP
 		}
 	}
 	if l.sdn.Capabilities().SubnetPools {
-		match := sdn.Match{Owner: l.namer.Owner, Kind: identity.KindPool}
+		match := sdn.Match{Owner: l.Names.Owner, Kind: identity.KindPool}
 		for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 			if err != nil {
 				return nil, err

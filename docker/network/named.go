@@ -77,13 +77,13 @@ func named[T any](
 
 // Routing finds the router and the external network that options name.
 func (s *Service) Routing(ctx context.Context, o api.NetworkOptions) (r Routing, err error) {
-	if !s.sdn.Capabilities().Routers {
+	if !s.SDN.Capabilities().Routers {
 		if o.AsksRouter() {
 			err = api.Refuse("this SDN has no routers: leave out %s and %s", api.OptRouter, api.OptExternal)
 		}
 		return r, err
 	}
-	r.Routed, r.Router = o.Routed() && (s.routed || o.AsksRouter()), o.Router
+	r.Routed, r.Router = o.Routed() && (s.Routed || o.AsksRouter()), o.Router
 	if r.External, err = s.externalNetwork(ctx, o.External); err == nil && r.Router != "" {
 		r.RouterID, err = s.namedRouter(ctx, o.Router)
 	}
@@ -96,7 +96,7 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 		return "", nil
 	}
 	if uuid.Validate(name) == nil {
-		n, err := s.sdn.Network(ctx, sdn.ID(name))
+		n, err := s.SDN.Network(ctx, sdn.ID(name))
 		if err == nil && n.External {
 			return n.ID, nil
 		}
@@ -106,7 +106,7 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 	}
 	external := true
 	query := sdn.NetworkQuery{Match: sdn.Match{Names: []string{name}}, External: &external}
-	found, err := sdn.All(s.sdn.FindNetworks(ctx, query))
+	found, err := sdn.All(s.SDN.FindNetworks(ctx, query))
 	if err != nil {
 		return "", err
 	}
@@ -119,28 +119,28 @@ func (s *Service) externalNetwork(ctx context.Context, name string) (sdn.ID, err
 // has made the router already, it returns "".
 func (s *Service) namedRouter(ctx context.Context, name string) (sdn.ID, error) {
 	if uuid.Validate(name) == nil {
-		r, err := s.sdn.Router(ctx, sdn.ID(name))
+		r, err := s.SDN.Router(ctx, sdn.ID(name))
 		if sdn.IsNotFound(err) {
 			err = api.Refuse("option %s: there is no router %s", api.OptRouter, name)
 		}
 		return r.ID, err
 	}
-	found, err := sdn.All(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{name}}}))
+	found, err := sdn.All(s.SDN.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{name}}}))
 	if err != nil || len(found) == 0 {
 		return "", err
 	}
-	keys := []sdn.Key{s.namer.GlobalKey(identity.KindSharedRouter, name)}
-	_, made, err := sdn.First(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Keys: keys}}))
+	keys := []sdn.Key{s.Names.GlobalKey(identity.KindSharedRouter, name)}
+	_, made, err := sdn.First(s.SDN.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Keys: keys}}))
 	if err != nil || made {
 		return "", err
 	}
-	project, err := s.pools.Project(ctx)
+	project, err := s.Pools.Project(ctx)
 	if err != nil {
 		return "", err
 	}
 	found = slices.DeleteFunc(found, func(r sdn.Router) bool { return r.Project != project })
 	if len(found) == 0 {
-		s.log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
+		s.Log.WarnContext(ctx, "router of another project not used: its id is needed", "router", name)
 		return "", nil
 	}
 	r, err := api.Only(found, api.Reference{Option: api.OptRouter, Name: name}, "router")

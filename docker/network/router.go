@@ -69,7 +69,7 @@ func (r Routing) ensure(ctx context.Context, p sdn.Provider, key sdn.Key, isNew 
 // routerKey returns the Key of a network's own router, or of the one that networks share.
 func (t target) routerKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
 	if spec.Router != "" {
-		return t.namer.GlobalKey(identity.KindSharedRouter, spec.Router)
+		return t.Names.GlobalKey(identity.KindSharedRouter, spec.Router)
 	}
 	return t.key(identity.KindRouter, "", o, spec, last)
 }
@@ -85,7 +85,7 @@ func (t target) route(
 			ids = append(ids, last.Subnets[at].ID)
 		}
 	}
-	router, err := spec.Attach(ctx, t.sdn, t.routerKey(o, spec, last), ids, isNew)
+	router, err := spec.Attach(ctx, t.SDN, t.routerKey(o, spec, last), ids, isNew)
 	if router.ID != "" {
 		last.Router, last.RouterOurs = router.ID, spec.RouterID == ""
 	}
@@ -105,7 +105,7 @@ func (t target) findRouter(ctx context.Context, o reconcile.Object, spec Spec, l
 		return nil
 	}
 	match := sdn.Match{Keys: []sdn.Key{t.routerKey(o, spec, *last)}}
-	r, found, err := sdn.First(t.sdn.FindRouters(ctx, sdn.RouterQuery{Match: match}))
+	r, found, err := sdn.First(t.SDN.FindRouters(ctx, sdn.RouterQuery{Match: match}))
 	if found {
 		last.Router, last.RouterOurs = r.ID, true
 	}
@@ -116,7 +116,7 @@ func (t target) detach(ctx context.Context, o reconcile.Object, spec Spec, last 
 	if err := t.findRouter(ctx, o, spec, last); err != nil || last.Router == "" {
 		return err
 	}
-	return identity.IgnoreAbsent(t.sdn.DetachSubnet(ctx, last.Router, subnet))
+	return identity.IgnoreAbsent(t.SDN.DetachSubnet(ctx, last.Router, subnet))
 }
 
 // unroute detaches a network from its router and deletes the router if Kuryr made it and
@@ -124,7 +124,7 @@ func (t target) detach(ctx context.Context, o reconcile.Object, spec Spec, last 
 func (t target) unroute(
 	ctx context.Context, o reconcile.Object, spec Spec, last Last,
 ) (_ Last, routed bool, err error) {
-	if !spec.Routed || !t.sdn.Capabilities().Routers {
+	if !spec.Routed || !t.SDN.Capabilities().Routers {
 		return last, false, nil
 	}
 	if err := t.findRouter(ctx, o, spec, &last); err != nil || last.Router == "" {
@@ -138,7 +138,7 @@ func (t target) unroute(
 	if !last.RouterOurs {
 		return last, false, nil
 	}
-	err = t.sdn.DeleteRouter(ctx, last.Router)
+	err = t.SDN.DeleteRouter(ctx, last.Router)
 	if sdn.ReasonOf(err) == sdn.InUse {
 		err = t.keepRouter(ctx, spec, last.Router, err)
 	}
@@ -151,7 +151,7 @@ func (t target) keepRouter(ctx context.Context, spec Spec, id sdn.ID, cause erro
 	if spec.Router != "" {
 		return nil
 	}
-	r, err := t.sdn.Router(ctx, id)
+	r, err := t.SDN.Router(ctx, id)
 	switch {
 	case sdn.IsNotFound(err):
 		return nil
@@ -165,12 +165,12 @@ func (t target) keepRouter(ctx context.Context, spec Spec, id sdn.ID, cause erro
 
 // warnUnreached logs the ranges that the host cannot reach: a network works without.
 func (t target) warnUnreached(ctx context.Context, router sdn.ID) error {
-	if !t.sdn.Capabilities().HostReached { // others do not tell
+	if !t.SDN.Capabilities().HostReached { // others do not tell
 		return nil
 	}
-	r, err := t.sdn.Router(ctx, router)
+	r, err := t.SDN.Router(ctx, router)
 	for _, u := range r.Unreached {
-		t.log.WarnContext(ctx, "range unreachable from the host", "range", u.Prefix, "reason", u.Reason)
+		t.Log.WarnContext(ctx, "range unreachable from the host", "range", u.Prefix, "reason", u.Reason)
 	}
 	return err
 }

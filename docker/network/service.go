@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -28,34 +27,21 @@ import (
 
 // Config is what a Service needs.
 type Config struct {
-	Provider sdn.Provider
-	Store    *reconcile.Store
-	Namer    identity.Namer
-	Pools    *ipam.Service
-	// HasEndpoints reports whether a network has endpoints. nil: none has.
+	identity.Daemon
+	Pools *ipam.Service
+	// HasEndpoints reports whether a network has endpoints.
 	HasEndpoints func(network string) bool
-	// InUse reports whether a container has an interface on a network, or will have. nil: none has.
+	// InUse reports whether a container has an interface on a network, or will have.
 	InUse func(network string) bool
-	// Engine lists what Docker has, with a *engine.Content. nil: no network is an orphan.
-	Engine reconcile.Engine
 	// Routed gives every network a router, unless an option says otherwise.
 	Routed bool
 	// DeleteEmpty deletes a subnet with its last address.
 	DeleteEmpty bool
-	Logger      *slog.Logger // nil: slog.Default
 }
 
 // Service keeps Docker's networks.
 type Service struct {
-	sdn          sdn.Provider
-	namer        identity.Namer
-	pools        *ipam.Service
-	hasEndpoints func(network string) bool
-	inUse        func(network string) bool
-	routed       bool
-	deleteEmpty  bool
-	log          *slog.Logger
-
+	Config
 	// locks are taken in the order pool, network. A lock of a pool is held while its subnet is
 	// deleted or made again; that of a network while its spec is changed. Package ipam locks
 	// ranges.
@@ -86,20 +72,7 @@ const (
 
 // New registers the kinds of networks. It calls neither the SDN nor Docker.
 func New(c Config) *Service {
-	s := &Service{
-		sdn: c.Provider, namer: c.Namer, pools: c.Pools, hasEndpoints: c.HasEndpoints, inUse: c.InUse,
-		routed: c.Routed, deleteEmpty: c.DeleteEmpty, log: c.Logger, holds: map[string]hold{},
-	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	none := func(string) bool { return false }
-	if s.hasEndpoints == nil {
-		s.hasEndpoints = none
-	}
-	if s.inUse == nil {
-		s.inUse = none
-	}
+	s := &Service{Config: c, holds: map[string]hold{}}
 	s.networks = reconcile.Register(c.Store, "network", s.lister(), reconcile.Options[Spec, Last]{
 		Timeout: callTimeout,
 		Start: func(r row, _ bool) reconcile.Action {
@@ -110,10 +83,10 @@ func New(c Config) *Service {
 		},
 		Engine: c.Engine,
 		Listed: func(r row, content any) bool { return listed(r.Key, content) },
-		Used:   func(r row) bool { return r.Acked || s.hasEndpoints(r.Key) },
+		Used:   func(r row) bool { return r.Acked || s.HasEndpoints(r.Key) },
 		// Docker waits for its plugins, so they must not list it because of a conflict.
 		Stale:   func(context.Context, row) (bool, error) { return false, nil },
-		InUse:   func(r row) bool { return s.inUse(r.Key) },
+		InUse:   func(r row) bool { return s.InUse(r.Key) },
 		Removed: s.forget,
 	})
 	s.tags = reconcile.Register(c.Store, "network-tags", tagTarget{s},
@@ -135,15 +108,11 @@ func listed(id string, content any) bool {
 	return has || c.IsShared(id)
 }
 
-// Start tells the pools of their subnets, after the store was started. It makes no call of the
-// SDN.
+// Start stores which tags existing networks must have, after the store was started. It makes no call
+// of the SDN.
 func (s *Service) Start(ctx context.Context) {
 	for r := range s.networks.Rows() {
-		if r.Phase != reconcile.Wanted {
-			continue
-		}
-		s.bind(r.Spec, r.Last)
-		if r.Spec.Existing == "" {
+		if r.Phase != reconcile.Wanted || r.Spec.Existing == "" {
 			continue
 		}
 		if t, ok := s.tags.Get(r.Key); !ok || t.Phase != reconcile.Wanted {
@@ -187,25 +156,8 @@ func (s *Service) finishTags(ctx context.Context) error {
 
 // forget is called when the row of a network is gone.
 func (s *Service) forget(r row) {
-	s.bind(r.Spec, Last{})
 	if _, ok := s.tags.Get(r.Key); ok {
 		go s.dropTags(r.Key) // after the call that holds the lock; Finish repeats it after a kill
-	}
-}
-
-// bind tells the pools of a network their subnets.
-func (s *Service) bind(spec Spec, last Last) {
-	for _, r := range spec.Ranges {
-		if r.Pool == "" {
-			continue
-		}
-		var subnets []sdn.Subnet
-		for _, subnet := range last.Subnets {
-			if subnet.CIDR == r.CIDR && !r.Absent {
-				subnets = append(subnets, subnet)
-			}
-		}
-		s.pools.Bind(r.Pool, subnets)
 	}
 }
 
@@ -230,7 +182,7 @@ func (s *Service) Find(ctx context.Context, id string) (View, error) {
 	}
 	// Routes and name servers of a subnet are its operator's, who changes them at any time.
 	query := sdn.SubnetQuery{Networks: []sdn.ID{r.Last.ID}}
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, query))
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, query))
 	if err != nil {
 		return View{}, err
 	}
@@ -244,9 +196,11 @@ func (s *Service) Find(ctx context.Context, id string) (View, error) {
 }
 
 // GwAllocCheck answers that a network without a way out needs no gateways.
-func (s *Service) GwAllocCheck(r *api.GwAllocCheckRequest) api.GwAllocCheckResponse {
+func (s *Service) GwAllocCheck(
+	_ context.Context, r *api.GwAllocCheckRequest,
+) (api.GwAllocCheckResponse, error) {
 	none := !r.Options.Routed()
-	return api.GwAllocCheckResponse{SkipIPv4: none, SkipIPv6: none}
+	return api.GwAllocCheckResponse{SkipIPv4: none, SkipIPv6: none}, nil
 }
 
 // Delete deletes a network, and the pools of it that Docker has released. While the SDN is
@@ -275,7 +229,7 @@ func (s *Service) delete(ctx context.Context, r row) error {
 	err := s.networks.RemoveTree(ctx, r.Key)
 	if r.Spec.Existing != "" && (err == nil || reconcile.IsPending(err)) {
 		if err := s.removeTags(ctx, r.Key, r.Spec, r.Last); err != nil && !reconcile.IsPending(err) {
-			s.log.WarnContext(ctx, "network tags not deleted", "network", r.Spec.Existing, "err", err)
+			s.Log.WarnContext(ctx, "network tags not deleted", "network", r.Spec.Existing, "err", err)
 		}
 	}
 	if err != nil {
@@ -283,12 +237,12 @@ func (s *Service) delete(ctx context.Context, r row) error {
 	}
 	for _, g := range r.Spec.Ranges {
 		if g.Pool == "" && g.PoolID != "" { // an operator's, which kuryr-libnetwork used
-			if err := s.pools.Unmark(ctx, g.PoolID, r.Last.ID); err != nil {
-				s.log.WarnContext(ctx, "existing subnet pool keeps its tag", "pool", g.PoolID, "err", err)
+			if err := s.Pools.Unmark(ctx, g.PoolID, r.Last.ID); err != nil {
+				s.Log.WarnContext(ctx, "existing subnet pool keeps its tag", "pool", g.PoolID, "err", err)
 			}
 		}
 	}
-	return s.pending(ctx, r.Key, s.pools.NetworkGone(ctx, r.Spec.pools()))
+	return s.pending(ctx, r.Key, s.Pools.NetworkGone(ctx, r.Spec.pools()))
 }
 
 // pending returns nil for a deletion that is stored and waits for the SDN, and otherwise what
@@ -306,7 +260,7 @@ func (s *Service) pending(ctx context.Context, id string, err error) error {
 	if !waits {
 		return cause
 	}
-	s.log.InfoContext(ctx, "cleanup queued", "network", id, "err", cause)
+	s.Log.InfoContext(ctx, "cleanup queued", "network", id, "err", cause)
 	return nil
 }
 
@@ -315,7 +269,7 @@ func (s *Service) pending(ctx context.Context, id string, err error) error {
 func (s *Service) dropReleased(ctx context.Context, but string) error {
 	var errs []error
 	for r := range s.networks.Rows() {
-		if r.Phase == reconcile.Wanted && r.Key != but && s.isReleased(r) && !s.hasEndpoints(r.Key) {
+		if r.Phase == reconcile.Wanted && r.Key != but && s.isReleased(r) && !s.HasEndpoints(r.Key) {
 			if err := s.dropLocked(ctx, r.Key); err != nil {
 				errs = append(errs, fmt.Errorf("delete released network %s: %w", r.Key, err))
 			}
@@ -332,7 +286,7 @@ func (s *Service) dropLocked(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	r, ok := s.networks.Get(id)
-	if !ok || r.Phase != reconcile.Wanted || !s.isReleased(r) || s.hasEndpoints(id) {
+	if !ok || r.Phase != reconcile.Wanted || !s.isReleased(r) || s.HasEndpoints(id) {
 		return nil
 	}
 	return s.delete(ctx, r)
@@ -342,7 +296,7 @@ func (s *Service) dropLocked(ctx context.Context, id string) error {
 func (s *Service) isReleased(r row) bool {
 	has := false
 	for _, g := range r.Spec.Ranges {
-		if g.Pool == "" || !s.pools.IsReleased(g.Pool) {
+		if g.Pool == "" || !s.Pools.IsReleased(g.Pool) {
 			return false
 		}
 		has = true

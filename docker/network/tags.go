@@ -57,7 +57,7 @@ func (s *Service) setTags(ctx context.Context, id string, spec Spec, last Last) 
 		}
 	}
 	if err := s.tags.SetLater(ctx, reconcile.Request[TagSpec]{Key: id, Spec: want}); err != nil {
-		s.log.WarnContext(ctx, "network tags not queued", "network", spec.Existing, "err", err)
+		s.Log.WarnContext(ctx, "network tags not queued", "network", spec.Existing, "err", err)
 	}
 }
 
@@ -75,18 +75,18 @@ func (s *Service) dropTags(id string) {
 		return
 	}
 	if err := s.tags.RemoveLater(ctx, id); err != nil && !errors.Is(err, reconcile.ErrClosed) {
-		s.log.WarnContext(ctx, "network tags not deleted", "network", id, "err", err)
+		s.Log.WarnContext(ctx, "network tags not deleted", "network", id, "err", err)
 	}
 }
 
 // tagFirst writes the tag by which kuryr-libnetwork knows that a network is in use.
 func (s *Service) tagFirst(ctx context.Context, id string, network sdn.ID) {
-	n, err := s.sdn.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // reads past caches
+	n, err := s.SDN.UpdateNetwork(ctx, network, sdn.NetworkPatch{}) // reads past caches
 	if err == nil {
-		err = tagTarget{s}.tagNetwork(ctx, n, identity.WithAll(n.Tags, identity.ExistingTag(id)))
+		_, err = s.TagNetwork(ctx, n, identity.WithAll(n.Tags, identity.ExistingTag(id)))
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "existing network not tagged", "network", network, "err", err)
+		s.Log.WarnContext(ctx, "existing network not tagged", "network", network, "err", err)
 	}
 }
 
@@ -103,7 +103,7 @@ func (s *Service) removeTags(ctx context.Context, id string, spec Spec, last Las
 }
 
 func (s *Service) peersWork(ctx context.Context, spec Spec, last Last) (bool, error) {
-	n, err := s.sdn.Network(ctx, spec.Existing)
+	n, err := s.SDN.Network(ctx, spec.Existing)
 	return err == nil && identity.PeersWork(n, last.Subnets), identity.IgnoreAbsent(err)
 }
 
@@ -115,20 +115,20 @@ func (t tagTarget) Ensure(
 }
 
 func (t tagTarget) write(ctx context.Context, id string, spec TagSpec) error {
-	n, err := t.sdn.Network(ctx, spec.Network)
+	n, err := t.SDN.Network(ctx, spec.Network)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}
-	if err := t.tagNetwork(ctx, n, identity.WithAll(n.Tags, useTags(id)...)); err != nil {
+	if _, err := t.TagNetwork(ctx, n, identity.WithAll(n.Tags, useTags(id)...)); err != nil {
 		return err
 	}
 	for i, id := range spec.Subnets {
 		if id == "" {
 			continue
 		}
-		subnet, err := t.sdn.Subnet(ctx, id)
+		subnet, err := t.SDN.Subnet(ctx, id)
 		if err == nil && subnet.Network == spec.Network {
-			_, err = t.tagSubnet(ctx, subnet, identity.WithAll(subnet.Tags, string(spec.Pools[i])))
+			_, err = t.TagSubnet(ctx, subnet, identity.WithAll(subnet.Tags, string(spec.Pools[i])))
 		}
 		if identity.IgnoreAbsent(err) != nil {
 			return err
@@ -144,11 +144,11 @@ func (t tagTarget) Delete(ctx context.Context, o reconcile.Object, spec TagSpec,
 }
 
 func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
-	n, err := t.sdn.Network(ctx, spec.Network)
+	n, err := t.SDN.Network(ctx, spec.Network)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}
-	if err := t.tagNetwork(ctx, n, identity.Without(n.Tags, useTags(id)...)); err != nil {
+	if _, err := t.TagNetwork(ctx, n, identity.Without(n.Tags, useTags(id)...)); err != nil {
 		return err
 	}
 	var pools []string
@@ -156,10 +156,10 @@ func (t tagTarget) remove(ctx context.Context, id string, spec TagSpec) error {
 		pools = append(pools, string(p))
 	}
 	var peers []peerUse
-	for s, err := range t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{spec.Network}}) {
+	for s, err := range t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{spec.Network}}) {
 		use := peerUse{pools: subnetPools(s)}
-		if err == nil && !t.namer.Ours(s.Meta, identity.KindSubnet) {
-			s, err = t.tagSubnet(ctx, s, identity.Without(s.Tags, pools...))
+		if err == nil && !t.Names.Ours(s.Meta, identity.KindSubnet) {
+			s, err = t.TagSubnet(ctx, s, identity.Without(s.Tags, pools...))
 		}
 		if err != nil {
 			return err
@@ -188,43 +188,19 @@ func (t tagTarget) unlessRefused(ctx context.Context, spec TagSpec, err error) e
 	if err == nil || sdn.IsUnavailable(err) || sdn.ReasonOf(err) == sdn.Stale || ctx.Err() != nil {
 		return err
 	}
-	t.log.WarnContext(ctx, "tags of existing network refused", "network", spec.Network, "err", err)
+	t.Log.WarnContext(ctx, "tags of existing network refused", "network", spec.Network, "err", err)
 	return nil
-}
-
-// tagNetwork makes the tags those of a network, unless another has changed it since it
-// was read.
-func (t tagTarget) tagNetwork(ctx context.Context, n sdn.Network, tags []string) error {
-	if slices.Equal(tags, n.Tags) {
-		return nil
-	}
-	patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
-	_, err := t.sdn.UpdateNetwork(ctx, n.ID, patch)
-	return err
-}
-
-// tagSubnet is tagNetwork for a subnet. It returns the changed subnet.
-func (t tagTarget) tagSubnet(ctx context.Context, s sdn.Subnet, tags []string) (sdn.Subnet, error) {
-	if slices.Equal(tags, s.Tags) {
-		return s, nil
-	}
-	patch := sdn.SubnetPatch{Patch: sdn.Patch{IfRevision: s.Revision, Tags: &tags}}
-	tagged, err := t.sdn.UpdateSubnet(ctx, s.ID, patch)
-	if err != nil {
-		return s, err
-	}
-	return tagged, nil
 }
 
 // dropPeersPools deletes what kuryr-libnetwork made for the use of an existing network,
 // if no other host uses the network.
 func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, peers []peerUse) error {
-	now, err := t.sdn.UpdateNetwork(ctx, spec.Network, sdn.NetworkPatch{}) // reads past caches
+	now, err := t.SDN.UpdateNetwork(ctx, spec.Network, sdn.NetworkPatch{}) // reads past caches
 	if err != nil || len(identity.Values(now.Tags, identity.TagExisting)) > 0 {
 		return err
 	}
 	for _, use := range peers {
-		pools, err := existingPools(ctx, t.sdn, use.pools)
+		pools, err := existingPools(ctx, t.SDN, use.pools)
 		if err != nil {
 			return err
 		}
@@ -248,17 +224,17 @@ func (t tagTarget) dropPeersPool(
 		return s, nil
 	}
 	if peers && s.Foreign && s.Name == identity.SubnetTitle(s.CIDR) && s.Pool == p.ID {
-		err = t.sdn.DeleteSubnet(ctx, s.ID)
+		err = t.SDN.DeleteSubnet(ctx, s.ID)
 	} else {
-		s, err = t.tagSubnet(ctx, s, identity.Without(s.Tags, string(p.ID)))
+		s, err = t.TagSubnet(ctx, s, identity.Without(s.Tags, string(p.ID)))
 	}
 	switch {
 	case err != nil:
 		return s, err
 	case peers:
-		return s, t.sdn.DeleteSubnetPool(ctx, p.ID)
+		return s, t.SDN.DeleteSubnetPool(ctx, p.ID)
 	}
-	return s, t.pools.Unmark(ctx, p.ID, "")
+	return s, t.Pools.Unmark(ctx, p.ID, "")
 }
 
 // isPeersPool reports whether kuryr-libnetwork made a pool for a subnet. The owner of the

@@ -23,7 +23,7 @@ func (l lister) byTags(ctx context.Context, id string) (f found, ok bool, err er
 	}
 	networks = slices.DeleteFunc(networks, func(n sdn.Network) bool { return !identity.HasID(n.Tags, id) })
 	for _, n := range networks {
-		if l.namer.Ours(n.Meta, identity.KindNetwork) { // its Key has the name of a lost store
+		if l.Names.Ours(n.Meta, identity.KindNetwork) { // its Key has the name of a lost store
 			f, err = l.own(ctx, n)
 			return f, err == nil, err
 		}
@@ -52,7 +52,7 @@ func (l lister) byTags(ctx context.Context, id string) (f found, ok bool, err er
 // adopt gives Keys to a network that kuryr-libnetwork made, its subnets and their pools.
 // The network's is the last: until then all of it is repeated.
 func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) (sdn.Network, error) {
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
 	if err != nil {
 		return n, err
 	}
@@ -69,16 +69,16 @@ func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) (sdn.Netw
 			return n, err
 		}
 	}
-	key := s.namer.GlobalKey(identity.KindNetwork, id)
-	adopted, err := s.sdn.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &key}})
+	key := s.Names.GlobalKey(identity.KindNetwork, id)
+	adopted, err := s.SDN.UpdateNetwork(ctx, n.ID, sdn.NetworkPatch{Patch: sdn.Patch{Key: &key}})
 	if err == nil {
-		s.log.InfoContext(ctx, "network of kuryr-libnetwork taken over", "network", id, "id", n.ID)
+		s.Log.InfoContext(ctx, "network of kuryr-libnetwork taken over", "network", id, "id", n.ID)
 	}
 	return adopted, err
 }
 
 func (s *Service) adoptSubnet(ctx context.Context, subnet sdn.Subnet, key sdn.Key) error {
-	pools, err := existingPools(ctx, s.sdn, subnetPools(subnet))
+	pools, err := existingPools(ctx, s.SDN, subnetPools(subnet))
 	if err != nil {
 		return err
 	}
@@ -86,10 +86,10 @@ func (s *Service) adoptSubnet(ctx context.Context, subnet sdn.Subnet, key sdn.Ke
 		if !identity.PeersPool(p) {
 			continue
 		}
-		if _, err := s.pools.AdoptPool(ctx, p.ID); err != nil {
+		if err := s.Pools.AdoptPool(ctx, p.ID); err != nil {
 			return err
 		}
 	}
-	_, err = s.sdn.UpdateSubnet(ctx, subnet.ID, sdn.SubnetPatch{Patch: sdn.Patch{Key: &key}})
+	_, err = s.SDN.UpdateSubnet(ctx, subnet.ID, sdn.SubnetPatch{Patch: sdn.Patch{Key: &key}})
 	return err
 }

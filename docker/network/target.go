@@ -33,7 +33,7 @@ func isNew(ctx context.Context, o reconcile.Object, last Last) (e *existing, isN
 // key returns the Key of an object of the network, in the form of its first Set. It has
 // the name of the network's own Key, which an earlier store may have given.
 func (t target) key(kind, part string, o reconcile.Object, spec Spec, last Last) sdn.Key {
-	n := t.namer
+	n := t.Names
 	n.Compat = spec.Form != formOwn
 	if last.Key.IsZero() {
 		return n.Key(kind, o.Key+part, o)
@@ -58,7 +58,7 @@ func (t target) subnetKey(o reconcile.Object, spec Spec, last Last, r Range) sdn
 func (t target) networkOf(s sdn.Subnet) string {
 	parts := strings.Split(s.Key.Name, "/")
 	switch {
-	case !t.namer.Ours(s.Meta, identity.KindSubnet):
+	case !t.Names.Ours(s.Meta, identity.KindSubnet):
 		return ""
 	case len(parts) == 5: // HOST/STORE/ID/INCARNATION/PLACE
 		return parts[2]
@@ -81,7 +81,7 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 	key := t.networkKey(o, spec, last)
 	_, first := isNew(ctx, o, last)
 	subnets := t.subnetSpecs(o, spec, last)
-	made, err := t.sdn.EnsureNetwork(ctx, sdn.NetworkSpec{
+	made, err := t.SDN.EnsureNetwork(ctx, sdn.NetworkSpec{
 		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(o.Key), Tags: t.networkTags(o.Key, spec)},
 		MTU:     spec.MTU,
 		Shared:  spec.Shared,
@@ -112,7 +112,7 @@ func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 // networkTags returns the tags of a network: those of kuryr-libnetwork, the host's, and
 // those that the previous version judges the network by.
 func (t target) networkTags(id string, spec Spec) []string {
-	tags := append(identity.IDTags(id), t.namer.HostTag())
+	tags := append(identity.IDTags(id), t.Names.HostTag())
 	if spec.Form == formCompat {
 		tags = append(tags, identity.NetworkOptionTags(spec.options())...)
 	}
@@ -142,7 +142,7 @@ func (t target) subnets(ctx context.Context, n sdn.Network) ([]sdn.Subnet, error
 	if len(n.Subnets) == 0 {
 		return nil, nil
 	}
-	list, err := sdn.All(t.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
+	list, err := sdn.All(t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
 	sortslice.Func(list, byRange)
 	return list, err
 }
@@ -194,7 +194,7 @@ func (t target) dropAbsent(ctx context.Context, o reconcile.Object, spec Spec, l
 				return last, err
 			}
 		}
-		if err := t.sdn.DeleteSubnet(ctx, id); err != nil {
+		if err := t.SDN.DeleteSubnet(ctx, id); err != nil {
 			return last, err
 		}
 		last.Subnets = slices.Delete(slices.Clone(last.Subnets), at, at+1)
@@ -234,14 +234,14 @@ func (t target) deleteOwn(ctx context.Context, o reconcile.Object, spec Spec, la
 		return last, reconcile.ErrAbsent
 	}
 	return last, t.deleteWithPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{last.ID}}, func() error {
-		return t.sdn.DeleteNetwork(ctx, last.ID)
+		return t.SDN.DeleteNetwork(ctx, last.ID)
 	})
 }
 
 // find looks for a network whose answer was lost.
 func (t target) find(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
 	match := sdn.Match{Keys: []sdn.Key{t.networkKey(o, spec, last)}}
-	n, found, err := sdn.First(t.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+	n, found, err := sdn.First(t.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 	if err != nil || !found {
 		return last, err
 	}
@@ -258,26 +258,19 @@ func (t target) deleteWithPorts(ctx context.Context, of sdn.PortQuery, del func(
 	if sdn.ReasonOf(err) != sdn.InUse {
 		return err
 	}
-	var ours []sdn.ID
-	var others []string
-	for p, err := range t.sdn.FindPorts(ctx, of) {
-		switch {
-		case err != nil:
-			return err
-		case t.namer.Ours(p.Meta, identity.KindPort, identity.KindEndpoint):
-			ours = append(ours, p.ID)
-		case len(others) < maxNamedPorts:
-			others = append(others, string(p.ID))
-		}
+	deleted, others, failed := t.DropPorts(ctx, of)
+	if failed != nil {
+		return failed
 	}
-	if len(ours) > 0 {
-		if err := t.sdn.DeletePorts(ctx, ours); err != nil {
-			return err
-		}
+	if deleted > 0 {
 		err = del()
 	}
 	if sdn.ReasonOf(err) == sdn.InUse && len(others) > 0 {
-		return fmt.Errorf("ports of others: %s: %w", strings.Join(others, " "), err)
+		var ids []string
+		for _, p := range others[:min(len(others), maxNamedPorts)] {
+			ids = append(ids, string(p.ID))
+		}
+		return fmt.Errorf("ports of others: %s: %w", strings.Join(ids, " "), err)
 	}
 	return err
 }

@@ -14,5 +14,4 @@ type View struct {
 	Subnets        []sdn.Subnet
 	NoPortSecurity bool
 	Options        api.NetworkOptions // what was asked for
-	Swarm          bool
 }

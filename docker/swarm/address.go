@@ -13,77 +13,49 @@ import (
 	"github.com/kuryr/kuryr/docker/api"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
-	"github.com/kuryr/kuryr/docker/network"
 	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // RequestAddress answers for a range of the swarm: a manager takes addresses for tasks
-// and as VIPs of services, and a node asks for those of its tasks again. It reports false
-// for the ranges of docker/ipam.
+// and as VIPs of services, and a node asks for those of its tasks again. Other ranges are left to
+// docker/ipam.
 func (s *Service) RequestAddress(
 	ctx context.Context, r *api.RequestAddressRequest,
-) (answer api.RequestAddressResponse, ours bool, err error) {
+) (answer api.RequestAddressResponse, err error) {
 	id := r.PoolID
-	known := s.ipam.Has(id.Pool)
 	auxiliary := r.MAC == nil && r.Address.IsValid() && !r.Serial
-	if known && (r.Gateway || auxiliary) {
-		return answer, false, nil
+	if (r.Gateway || auxiliary) && s.IPAM.Has(id.Pool) {
+		return s.IPAM.RequestAddress(ctx, r)
 	}
 	subnet, found, err := s.subnetOf(ctx, id.Pool)
 	switch {
 	case err != nil:
-		return answer, true, err
+		return answer, err
 	case found && !id.Node && !hasSwarm(subnet.Meta):
-		return answer, false, nil
-	case !found && s.ipam.IsBare(id.Pool):
-		if subnet, err = s.ipam.Hide(ctx, id.Pool); err != nil {
-			return answer, true, err
+		return s.IPAM.RequestAddress(ctx, r)
+	case !found && s.IPAM.IsBare(id.Pool):
+		if subnet, err = s.IPAM.Hide(ctx, id.Pool); err != nil {
+			return answer, err
 		}
-		if err := s.ipam.HandOver(ctx, id.Pool); err != nil {
-			return answer, true, err
+		if err := s.IPAM.HandOver(ctx, id.Pool); err != nil {
+			return answer, err
 		}
 	case !found && (id.Node || id.Life != ""):
-		return answer, true, api.Refuse("there is no pool %s", id)
+		return answer, api.Refuse("there is no pool %s", id)
 	case !found:
-		return answer, false, nil
+		return s.IPAM.RequestAddress(ctx, r)
 	}
-	switch {
-	case r.Gateway:
-		answer, err = gatewayOf(subnet, r.Address)
-	case r.Address.IsValid() && !subnet.CIDR.Contains(r.Address):
-		err = api.Refuse("%s is not in %s", r.Address, subnet.CIDR)
-	case r.Address.IsValid() && r.Address == subnet.Gateway:
-		err = api.Refuse("address %s is in use: it is the gateway", r.Address)
-	case id.Node:
-		answer, err = s.nodeAddress(ctx, subnet, r)
-	default:
-		answer, err = s.managerAddress(ctx, subnet, r)
+	if r.Gateway {
+		return ipam.GatewayOf(subnet, r.Address)
 	}
-	return answer, true, err
-}
-
-// gatewayOf answers for the gateway of a network that exists.
-func gatewayOf(subnet sdn.Subnet, asked netip.Addr) (answer api.RequestAddressResponse, err error) {
-	gateway := subnet.Gateway
-	if !gateway.IsValid() {
-		if gateway = asked; !asked.IsValid() {
-			gateway = identity.FirstHost(subnet.CIDR)
-		}
+	if err := ipam.CheckAddress(subnet, r.Address); err != nil {
+		return answer, err
 	}
-	switch {
-	case asked.IsValid() && asked != gateway:
-		return answer, api.Refuse("the gateway of %s is %s, not %s", subnet.CIDR, gateway, asked)
-	case !gateway.IsValid() || !subnet.CIDR.Contains(gateway):
-		return answer, api.Refuse("%s has no room for a gateway", subnet.CIDR)
+	if id.Node {
+		return s.nodeAddress(ctx, subnet, r)
 	}
-	return api.NewRequestAddressResponse(gateway, subnet.CIDR.Bits()), nil
-}
-
-// portAt returns the port that has an address.
-func (s *Service) portAt(ctx context.Context, subnet sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
-	query := sdn.PortQuery{Subnets: []sdn.ID{subnet}, Addresses: []netip.Addr{a}}
-	return sdn.First(s.sdn.FindPorts(ctx, query))
+	return s.managerAddress(ctx, subnet, r)
 }
 
 func inUse(a netip.Addr) error { return api.Refuse("address %s is in use", a) }
@@ -125,7 +97,7 @@ func (s *Service) managerAddress(
 	var last held
 	err = whileStale(ctx, func() (err error) {
 		last, err = once(ctx, s.hold, reconcile.Request[hold]{
-			Key: s.names.Nonce(), Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+			Key: s.Names.Nonce(), Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
 		})
 		return err
 	})
@@ -147,7 +119,7 @@ type holdTarget struct{ *Service }
 // Ensure implements reconcile.Target.
 func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _ held) (held, error) {
 	if spec.Addr.IsValid() {
-		p, found, err := t.portAt(ctx, spec.Subnet, spec.Addr)
+		p, found, err := t.PortAt(ctx, spec.Subnet, spec.Addr)
 		if err != nil {
 			return held{}, identity.Outcome(err, false)
 		}
@@ -155,7 +127,7 @@ func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _
 			return t.again(ctx, p, spec)
 		}
 	}
-	ports, err := t.sdn.EnsurePorts(ctx, []sdn.PortSpec{{
+	ports, err := t.SDN.EnsurePorts(ctx, []sdn.PortSpec{{
 		Base: sdn.Base{
 			Key: t.portKey(spec.Network, o.Key), Name: identity.UnboundPort,
 			Tags: []string{identity.TagHeld + spec.Life, identity.TagPort},
@@ -183,7 +155,7 @@ func (t holdTarget) Ensure(ctx context.Context, o reconcile.Object, spec hold, _
 
 // portKey returns the Key of a port that a manager has made. Any host can release it.
 func (s *Service) portKey(network sdn.ID, nonce string) sdn.Key {
-	return s.names.GlobalKey(identity.KindPort, string(network)+"/"+nonce)
+	return s.Names.GlobalKey(identity.KindPort, string(network)+"/"+nonce)
 }
 
 // isManagers reports whether a manager made a port, and not a node.
@@ -196,7 +168,7 @@ func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held
 	has := heldBy(p)
 	last = held{Port: p, Addr: spec.Addr, Tags: has}
 	switch {
-	case !t.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
+	case !t.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint),
 		len(has) == 0 && (p.DeviceID != "" || !isManagers(p)):
 		return last, reconcile.Refused(inUse(spec.Addr))
 	case slices.Equal(has, []string{mark}):
@@ -204,7 +176,7 @@ func (t holdTarget) again(ctx context.Context, p sdn.Port, spec hold) (last held
 	}
 	tags := append(identity.Without(p.Tags, has...), mark)
 	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-	_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+	_, err = t.SDN.UpdatePort(ctx, p.ID, patch)
 	return last, identity.Outcome(err, false)
 }
 
@@ -215,7 +187,7 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 	}
 	// What a manager was not answered. Of a port that it had before, it asks again.
 	keys := []sdn.Key{t.portKey(spec.Network, o.Key)}
-	p, found, err := sdn.First(t.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: keys}}))
+	p, found, err := sdn.First(t.SDN.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{Keys: keys}}))
 	if err != nil {
 		return err
 	}
@@ -226,7 +198,7 @@ func (t holdTarget) Delete(ctx context.Context, o reconcile.Object, spec hold, l
 	if p.DeviceID != "" || len(others) > 0 {
 		return nil
 	}
-	return identity.IgnoreAbsent(t.sdn.DeletePort(ctx, p.ID, p.Revision))
+	return identity.IgnoreAbsent(t.SDN.DeletePort(ctx, p.ID, p.Revision))
 }
 
 // release takes an address from a manager. The port goes unless an endpoint has it.
@@ -235,7 +207,7 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 	p, found, err := last.Port, true, error(nil)
 	switch {
 	case p.ID != "" && p.Revision == 0: // it is not known whether it has changed
-		p, err = t.sdn.Port(ctx, p.ID)
+		p, err = t.SDN.Port(ctx, p.ID)
 	case p.ID == "":
 		// The SDN was unavailable. Since then another life may have taken the address.
 		tags = []string{identity.TagHeld + spec.Life}
@@ -256,12 +228,12 @@ func (t holdTarget) release(ctx context.Context, spec hold, last held) error {
 		return nil // released already
 	case p.DeviceID != "" || len(identity.WithPrefix(left, identity.TagHeld)) > 0:
 		patch.Tags = &left
-		_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+		_, err = t.SDN.UpdatePort(ctx, p.ID, patch)
 	case len(others) > 0:
 		patch.Addresses = &others
-		_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+		_, err = t.SDN.UpdatePort(ctx, p.ID, patch)
 	default:
-		err = t.sdn.DeletePort(ctx, p.ID, p.Revision)
+		err = t.SDN.DeletePort(ctx, p.ID, p.Revision)
 	}
 	if sdn.ReasonOf(err) == sdn.Stale {
 		last.Port.Revision = 0 // the next attempt reads it
@@ -277,7 +249,7 @@ func (s *Service) lookUp(
 ) (subnet sdn.Subnet, p sdn.Port, err error) {
 	subnet, _, err = s.subnetOf(ctx, pool)
 	if err == nil && hasSwarm(subnet.Meta) && subnet.Gateway != a {
-		p, _, err = s.portAt(ctx, subnet.ID, a)
+		p, _, err = s.PortAt(ctx, subnet.ID, a)
 	}
 	return subnet, p, err
 }
@@ -285,21 +257,29 @@ func (s *Service) lookUp(
 // heldAt returns the port of ours that has an address of a pool.
 func (s *Service) heldAt(ctx context.Context, pool sdn.ID, a netip.Addr) (sdn.Port, bool, error) {
 	_, p, err := s.lookUp(ctx, pool, a)
-	return p, s.names.Ours(p.Meta, identity.KindPort), err
+	return p, s.Names.Ours(p.Meta, identity.KindPort), err
 }
 
-// ReleaseAddress takes an address from a manager or a node. The port goes when neither
-// has it. It reports false for the ranges of docker/ipam.
-func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (bool, error) {
+// ReleaseAddress takes an address from a manager or a node. Other ranges are left to docker/ipam.
+func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (none api.Empty, err error) {
+	if ours, err := s.ReleaseSharedAddress(ctx, r); ours || err != nil {
+		return none, err
+	}
+	return s.IPAM.ReleaseAddress(ctx, r)
+}
+
+// ReleaseSharedAddress is ReleaseAddress for the ranges of the swarm. It reports false for others. The port
+// goes when neither a manager nor a node has the address.
+func (s *Service) ReleaseSharedAddress(ctx context.Context, r *api.ReleaseAddressRequest) (ours bool, err error) {
 	switch {
 	case r.PoolID.Node:
 		return true, s.releaseByNode(ctx, r.PoolID.Pool, r.Address)
-	case r.PoolID.Life == "" && s.ipam.Has(r.PoolID.Pool):
+	case r.PoolID.Life == "" && s.IPAM.Has(r.PoolID.Pool):
 		return false, nil
 	}
 	spec := hold{Pool: r.PoolID.Pool, Addr: r.Address, Life: r.PoolID.Life, Released: time.Now()}
 	row := reconcile.Row[hold, held]{
-		Object: reconcile.Object{Key: s.names.Nonce()}, Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
+		Object: reconcile.Object{Key: s.Names.Nonce()}, Spec: spec, Claims: heldClaim(spec.Pool, spec.Addr),
 	}
 	look, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -310,7 +290,7 @@ func (s *Service) ReleaseAddress(ctx context.Context, r *api.ReleaseAddressReque
 		return true, err
 	case !hasSwarm(subnet.Meta):
 		return spec.Life != "", nil
-	case !s.names.Ours(p.Meta, identity.KindPort) || len(heldBy(p)) == 0:
+	case !s.Names.Ours(p.Meta, identity.KindPort) || len(heldBy(p)) == 0:
 		return true, nil // a gateway, or released already
 	default:
 		s.given.Delete(p.ID)
@@ -342,7 +322,7 @@ func (s *Service) nodeAddress(
 	ctx context.Context, subnet sdn.Subnet, r *api.RequestAddressRequest,
 ) (answer api.RequestAddressResponse, err error) {
 	if !r.Address.IsValid() {
-		return s.ipam.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
+		return s.IPAM.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
 	}
 	claims := []string{nodeClaim(r.PoolID.Pool, r.Address)}
 	has, known := s.address.Holder(claims[0])
@@ -352,12 +332,12 @@ func (s *Service) nodeAddress(
 		}
 		known = false
 	}
-	p, found, err := s.portAt(ctx, subnet.ID, r.Address)
+	p, found, err := s.PortAt(ctx, subnet.ID, r.Address)
 	switch {
 	case err != nil:
 		return answer, err
 	case !found || len(heldBy(p)) == 0:
-		return s.ipam.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
+		return s.IPAM.RequestIn(ctx, subnet, s.ownerOf(subnet.Network), r)
 	case p.DeviceID != "":
 		return answer, identity.InUse(p)
 	}
@@ -371,7 +351,7 @@ func (s *Service) nodeAddress(
 		}
 	}
 	q := reconcile.Request[address]{
-		Key: s.names.Nonce(), Spec: address{Port: p.ID, Claims: claims}, Claims: claims,
+		Key: s.Names.Nonce(), Spec: address{Port: p.ID, Claims: claims}, Claims: claims,
 	}
 	if owner := s.ownerOf(subnet.Network); owner != "" {
 		q.Owners = []string{owner}
@@ -391,20 +371,21 @@ func (s *Service) ownerOf(network sdn.ID) string {
 	return ""
 }
 
-// At returns the ports of a network whose addresses were requested for an endpoint.
+// At returns the ports of a network whose addresses were requested for an endpoint, by the subnets
+// of the network.
 func (s *Service) At(
-	ctx context.Context, n network.View, addresses []netip.Prefix,
+	ctx context.Context, subnets []sdn.Subnet, addresses []netip.Prefix,
 ) (ports []ipam.Held, err error) {
-	if !n.Swarm {
-		return s.ipam.At(ctx, n.Subnets, addresses)
+	if len(subnets) == 0 || s.ownerOf(subnets[0].Network) == "" {
+		return s.IPAM.At(ctx, subnets, addresses)
 	}
 	for _, a := range addresses {
-		at := slices.IndexFunc(n.Subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR.Contains(a.Addr()) })
+		at := slices.IndexFunc(subnets, func(subnet sdn.Subnet) bool { return subnet.CIDR.Contains(a.Addr()) })
 		has := func(h ipam.Held) bool { return identity.HasAddress(h.Port, a.Addr()) }
 		if at < 0 || slices.ContainsFunc(ports, has) {
 			continue
 		}
-		h, ok, err := s.ipam.HeldAt(ctx, n.Subnets[at].ID, a.Addr())
+		h, ok, err := s.IPAM.HeldAt(ctx, subnets[at].ID, a.Addr())
 		if err != nil {
 			return nil, err
 		}
@@ -412,15 +393,15 @@ func (s *Service) At(
 			ports = append(ports, h)
 			continue
 		}
-		p, found, err := s.portAt(ctx, n.Subnets[at].ID, a.Addr())
+		p, found, err := s.PortAt(ctx, subnets[at].ID, a.Addr())
 		if err != nil {
 			return nil, err
 		}
 		if !found {
 			continue
 		}
-		h = ipam.Held{Port: p, Existing: !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)}
-		r, ok := s.address.Holder(nodeClaim(n.Subnets[at].Pool, a.Addr()))
+		h = ipam.Held{Port: p, Existing: !s.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)}
+		r, ok := s.address.Holder(nodeClaim(subnets[at].Pool, a.Addr()))
 		if ok && r.Phase == reconcile.Wanted && r.Spec.Port == p.ID {
 			h.Ref, h.Shared = s.address.Ref(r.Key), true
 		}
@@ -433,7 +414,7 @@ func (s *Service) At(
 // first, since an address has one port. The manager goes on to hold all addresses.
 func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, error) {
 	if !slices.ContainsFunc(ports, func(h ipam.Held) bool { return s.isNodes(h.Ref) }) {
-		return s.ipam.Merge(ctx, ports)
+		return s.IPAM.Merge(ctx, ports)
 	}
 	var rows []reconcile.Row[address, none]
 	for _, h := range ports {
@@ -458,13 +439,13 @@ func (s *Service) Merge(ctx context.Context, ports []ipam.Held) (ipam.Held, erro
 	if _, err := s.address.Set(ctx, q); err != nil {
 		return ipam.Held{}, err
 	}
-	p, err := s.sdn.Port(ctx, q.Spec.Port)
+	p, err := s.SDN.Port(ctx, q.Spec.Port)
 	return ipam.Held{Ref: s.address.Ref(q.Key), Port: p, Shared: true}, err
 }
 
 // Deleting reports whether a row of docker/ipam is being deleted. A port that the manager
 // may hold is always given back by its endpoint.
-func (s *Service) Deleting(ref string) bool { return !s.isNodes(ref) && s.ipam.Deleting(ref) }
+func (s *Service) Deleting(ref string) bool { return !s.isNodes(ref) && s.IPAM.Deleting(ref) }
 
 // isNodes reports whether a row is of an address that a manager took for this node.
 func (s *Service) isNodes(ref string) bool { return strings.HasPrefix(ref, s.address.Ref("")) }
@@ -473,7 +454,7 @@ func (s *Service) isNodes(ref string) bool { return strings.HasPrefix(ref, s.add
 // MAC of an endpoint that is gone.
 func (s *Service) YieldMAC(ctx context.Context, network sdn.ID, mac net.HardwareAddr) (bool, error) {
 	query := sdn.PortQuery{Networks: []sdn.ID{network}, MACs: []net.HardwareAddr{mac}}
-	p, found, err := sdn.First(s.sdn.FindPorts(ctx, query))
+	p, found, err := sdn.First(s.SDN.FindPorts(ctx, query))
 	if err != nil || !found || p.DeviceID != "" || len(heldBy(p)) == 0 {
 		return false, err
 	}
@@ -481,7 +462,7 @@ func (s *Service) YieldMAC(ctx context.Context, network sdn.ID, mac net.Hardware
 	other := net.HardwareAddr(random[10:16])
 	other[0] = other[0]&^1 | 2 // unicast, locally administered
 	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision}, MAC: other}
-	_, err = s.sdn.UpdatePort(ctx, p.ID, patch)
+	_, err = s.SDN.UpdatePort(ctx, p.ID, patch)
 	return err == nil, err
 }
 
@@ -500,13 +481,13 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 			})
 			return err
 		}
-		return s.queued(ctx, s.address.RemoveTree(ctx, r.Key))
+		return s.Queued(ctx, s.address.RemoveTree(ctx, r.Key))
 	}
-	if ours, err := s.ipam.ReleaseIn(ctx, pool, "", a); ours || err != nil {
+	if ours, err := s.IPAM.ReleaseIn(ctx, pool, "", a); ours || err != nil {
 		return err
 	}
 	row := reconcile.Row[address, none]{
-		Object: reconcile.Object{Key: s.names.Nonce()}, Claims: []string{claim},
+		Object: reconcile.Object{Key: s.Names.Nonce()}, Claims: []string{claim},
 		Spec: address{Pool: pool, Addr: a, Claims: []string{claim}, Released: time.Now()},
 	}
 	look, cancel := context.WithTimeout(ctx, lookTime)
@@ -515,13 +496,13 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 	switch {
 	case unavailable(err):
 		return free(ctx, s, s.address, row)
-	case err != nil || p.ID == "" || p.Host != "" && p.Host != s.host:
+	case err != nil || p.ID == "" || p.Host != "" && p.Host != s.Host:
 		return err
 	case len(heldBy(p)) > 0 && p.DeviceID == "":
 		return nil
 	}
-	ours, err := s.ipam.ReleaseIn(ctx, pool, subnet.ID, a)
-	if ours || err != nil || !s.names.Ours(p.Meta, identity.KindPort) {
+	ours, err := s.IPAM.ReleaseIn(ctx, pool, subnet.ID, a)
+	if ours || err != nil || !s.Names.Ours(p.Meta, identity.KindPort) {
 		return err
 	}
 	row.Spec.Port = p.ID
@@ -536,13 +517,13 @@ func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec addr
 	if len(spec.Merge) == 0 {
 		return none{}, nil
 	}
-	p, err := t.sdn.Port(ctx, spec.Port)
+	p, err := t.SDN.Port(ctx, spec.Port)
 	if err != nil {
 		return none{}, identity.Outcome(err, false)
 	}
 	addresses, tags := slices.Clone(p.Addresses), p.Tags
 	for _, id := range spec.Merge {
-		other, err := t.sdn.Port(ctx, id)
+		other, err := t.SDN.Port(ctx, id)
 		if sdn.IsNotFound(err) {
 			continue // an earlier attempt has merged it
 		}
@@ -550,7 +531,7 @@ func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec addr
 			err = identity.InUse(other)
 		}
 		if err == nil {
-			err = t.sdn.DeletePort(ctx, id, other.Revision)
+			err = t.SDN.DeletePort(ctx, id, other.Revision)
 		}
 		if err != nil {
 			return none{}, identity.Outcome(err, true)
@@ -561,7 +542,7 @@ func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec addr
 		return none{}, nil
 	}
 	patch := sdn.PortPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}, Addresses: &addresses}
-	_, err = t.sdn.UpdatePort(ctx, p.ID, patch)
+	_, err = t.SDN.UpdatePort(ctx, p.ID, patch)
 	return none{}, identity.Outcome(err, true)
 }
 
@@ -569,7 +550,7 @@ func (t addressTarget) Ensure(ctx context.Context, _ reconcile.Object, spec addr
 func (t addressTarget) Delete(ctx context.Context, _ reconcile.Object, spec address, _ none) error {
 	p, found, err := sdn.Port{}, true, error(nil)
 	if spec.Port != "" {
-		p, err = t.sdn.Port(ctx, spec.Port)
+		p, err = t.SDN.Port(ctx, spec.Port)
 	} else {
 		// The SDN was unavailable. Since then the address may be another endpoint's.
 		p, found, err = t.heldAt(ctx, spec.Pool, spec.Addr)
@@ -578,7 +559,7 @@ func (t addressTarget) Delete(ctx context.Context, _ reconcile.Object, spec addr
 	if sdn.IsNotFound(err) || err == nil && !found {
 		return reconcile.ErrAbsent
 	}
-	if err != nil || p.Host != "" && p.Host != t.host {
+	if err != nil || p.Host != "" && p.Host != t.Host {
 		return err
 	}
 	return t.dropEndpoint(ctx, p)
@@ -588,19 +569,19 @@ func (t addressTarget) Delete(ctx context.Context, _ reconcile.Object, spec addr
 // manager holds that.
 func (s *Service) dropEndpoint(ctx context.Context, p sdn.Port) error {
 	if p.DeviceID != "" {
-		if err := s.binder.Unplug(ctx, p); err != nil {
+		if err := s.Binder.Unplug(ctx, p); err != nil {
 			return err
 		}
 	}
 	held := heldBy(p)
 	if len(held) == 0 {
-		return identity.IgnoreAbsent(s.sdn.DeletePort(ctx, p.ID, p.Revision))
+		return identity.IgnoreAbsent(s.SDN.DeletePort(ctx, p.ID, p.Revision))
 	}
 	if p.DeviceID == "" {
 		return nil
 	}
 	nobody, name, tags := "", identity.UnboundPort, append(held, identity.TagPort)
-	_, err := s.sdn.UpdatePort(ctx, p.ID, sdn.PortPatch{
+	_, err := s.SDN.UpdatePort(ctx, p.ID, sdn.PortPatch{
 		Patch:    sdn.Patch{IfRevision: p.Revision, Name: &name, Tags: &tags},
 		DeviceID: &nobody, Host: &nobody, AllowedPairs: &[]sdn.AllowedPair{},
 	})

@@ -158,22 +158,24 @@ func (e *env) start() {
 	e.store = store
 	names := identity.NewNamer(e.sdn.Installation(), e.host, store.ID(), true)
 	proxy := portproxy.New(portproxy.Config{Logger: quiet})
-	pools := ipam.New(store, ipam.Config{
-		Provider: e.sdn, Namer: names, Host: e.host, Global: true, Timeout: 5 * time.Second, Logger: quiet,
-	})
+	daemon := identity.Daemon{
+		SDN: e.sdn, Names: names, Host: e.host, Store: store, Timeout: 5 * time.Second, Log: quiet,
+	}
+	pools := ipam.New(ipam.Config{Daemon: daemon, Global: true})
 	networks := network.New(network.Config{
-		Provider: e.sdn, Store: store, Namer: names, Pools: pools, Routed: true, Logger: quiet,
+		Daemon: daemon, Pools: pools, Routed: true,
+		HasEndpoints: func(id string) bool { return e.endpoints.Has(id) },
+		InUse:        func(id string) bool { return e.endpoints.InUse(id) },
 	})
 	e.Service = New(Config{
-		SDN: e.sdn, Names: names, Host: e.host, Store: store, Timeout: 5 * time.Second, Log: quiet,
-		Binder: e.binder, Networks: networks, IPAM: pools,
+		Daemon: daemon, Binder: e.binder, Networks: networks, IPAM: pools,
 		DeleteEndpoint: func(ctx context.Context, id string) error { return e.endpoints.Delete(ctx, id) },
 	})
-	e.endpoints = endpoint.New(store, endpoint.Config{
-		SDN: e.sdn, Names: names, Host: e.host, Binder: e.binder, Networks: e.Service, Addresses: e.Service,
-		Proxy: proxy, Timeout: 5 * time.Second, YieldMAC: e.YieldMAC, Log: quiet,
+	e.endpoints = endpoint.New(endpoint.Config{
+		Daemon: daemon, Binder: e.binder, Networks: e.Service, Addresses: e.Service,
+		Proxy: proxy, YieldMAC: e.YieldMAC,
 	})
-	pools.Attach(networks, nil)
+	pools.Attach(networks, e.endpoints)
 	e.must(store.Start(context.Background()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -262,10 +264,7 @@ func parsePoolID(text string) api.PoolID {
 func (e *env) requestPool(p *pool, space string) error {
 	ctx := e.Context()
 	r := &api.RequestPoolRequest{AddressSpace: space, Pool: p.cidr, V6: p.cidr.Addr().Is6()}
-	a, ours, err := e.RequestPool(ctx, r)
-	if err == nil && !ours {
-		a, err = e.ipam.RequestPool(ctx, r)
-	}
+	a, err := e.RequestPool(ctx, r)
 	if err == nil {
 		p.id = parsePoolID(a.PoolID)
 	}
@@ -273,10 +272,7 @@ func (e *env) requestPool(p *pool, space string) error {
 }
 
 func (e *env) requestAddress(r *api.RequestAddressRequest) (netip.Addr, error) {
-	a, ours, err := e.RequestAddress(e.Context(), r)
-	if err == nil && !ours {
-		a, err = e.ipam.RequestAddress(e.Context(), r)
-	}
+	a, err := e.RequestAddress(e.Context(), r)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -285,19 +281,13 @@ func (e *env) requestAddress(r *api.RequestAddressRequest) (netip.Addr, error) {
 
 func (e *env) releaseAddress(id api.PoolID, a netip.Addr) error {
 	r := &api.ReleaseAddressRequest{PoolID: id, Address: a}
-	ours, err := e.ReleaseAddress(e.Context(), r)
-	if err == nil && !ours {
-		_, err = e.ipam.ReleaseAddress(e.Context(), r)
-	}
+	_, err := e.ReleaseAddress(e.Context(), r)
 	return err
 }
 
 func (e *env) releasePool(id api.PoolID) error {
 	r := &api.ReleasePoolRequest{PoolID: id}
-	ours, err := e.ReleasePool(e.Context(), r)
-	if err == nil && !ours {
-		_, err = e.ipam.ReleasePool(e.Context(), r)
-	}
+	_, err := e.ReleasePool(e.Context(), r)
 	return err
 }
 

@@ -83,14 +83,14 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 		return s.unissueAll(ranges, err)
 	}
 	if !exists {
-		if err := s.networks.CheckGroups(ctx, r.Options, projectOf(ranges), true); err != nil {
+		if err := s.Networks.CheckGroups(ctx, r.Options, projectOf(ranges), true); err != nil {
 			return err
 		}
 	}
 	// From here on the pools are the network's, which another manager may free. A manager
 	// that is refused the network releases them, or requests them again.
 	for _, has := range ranges {
-		if err := s.ipam.HandOver(ctx, has.ID); err != nil {
+		if err := s.IPAM.HandOver(ctx, has.ID); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (s *Service) requested(
 			ranges[data] = ipam.Pool{ID: subnets[at].Pool, Project: subnets[at].Project}
 			continue
 		}
-		bare, found, err := s.ipam.Bare(ctx, data.Pool, data.Gateway)
+		bare, found, err := s.IPAM.Bare(ctx, data.Pool, data.Gateway)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (s *Service) requested(
 // rangeTaken names the network that has a range: a swarm that has lost its manager may
 // not know it.
 func (s *Service) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) error {
-	n, err := s.sdn.Network(ctx, id)
+	n, err := s.SDN.Network(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *Service) allocationOf(
 
 // subnetSpec returns the subnet of a range. The zero Pool is that of another IPAM driver.
 func (s *Service) subnetSpec(networkID string, data *api.IPAMData, p ipam.Pool, noGateway bool) sdn.SubnetSpec {
-	key := s.names.GlobalKey(identity.KindSubnet, networkID+identity.SubnetPart(data.Pool, data.Place))
+	key := s.Names.GlobalKey(identity.KindSubnet, networkID+identity.SubnetPart(data.Pool, data.Place))
 	return ipam.SubnetSpec(key, data, p, noGateway)
 }
 
@@ -249,7 +249,7 @@ type allocationTarget struct{ *Service }
 // Ensure implements reconcile.Target. Until TagAllocating is gone, the manager was not
 // answered.
 func (t allocationTarget) Ensure(ctx context.Context, _ reconcile.Object, spec allocation, _ none) (none, error) {
-	n, err := t.sdn.EnsureNetwork(ctx, spec.Network)
+	n, err := t.SDN.EnsureNetwork(ctx, spec.Network)
 	if err != nil {
 		return none{}, identity.Outcome(err, true) // it may have made a part of the network
 	}
@@ -318,9 +318,9 @@ func (t allocationTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[al
 
 // tagged yields the networks of swarms that have a tag.
 func (s *Service) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, error] {
-	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindNetwork, Tags: []string{tag}}
+	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindNetwork, Tags: []string{tag}}
 	return func(yield func(sdn.Network, error) bool) {
-		for n, err := range s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		for n, err := range s.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 			if (err != nil || IsSwarm(n.Key.Name)) && !yield(n, err) {
 				return
 			}

@@ -38,11 +38,14 @@ type shareState struct {
 }
 
 // CreateNetwork makes a network of the swarm one of this node, and attaches it to its
-// router.
+// router. Other networks are left to docker/network.
 func (s *Service) CreateNetwork(ctx context.Context, r *api.CreateNetworkRequest) error {
 	if r.Options.Existing.Given() {
 		return api.Refuse("a swarm's networks cannot be made of existing ones: " +
 			"leave out the options that name them")
+	}
+	if !IsSwarm(r.NetworkID) {
+		return s.Networks.Create(ctx, r)
 	}
 	unlock, err := s.locks.LockAll(ctx, "network/"+r.NetworkID)
 	if err != nil {
@@ -72,7 +75,7 @@ func (s *Service) join(ctx context.Context, r *api.CreateNetworkRequest) error {
 	} else if err := s.makeByNode(ctx, r, found, &spec); err != nil {
 		return err
 	}
-	if spec.Routing, err = s.networks.Routing(ctx, r.Options); err != nil {
+	if spec.Routing, err = s.Networks.Routing(ctx, r.Options); err != nil {
 		return err
 	}
 	if found && slices.Contains(n.Tags, s.nodeTag()) {
@@ -92,7 +95,7 @@ func (s *Service) makeByNode(ctx context.Context, r *api.CreateNetworkRequest, f
 		}
 	}
 	if !found {
-		if err := s.networks.CheckGroups(ctx, r.Options, "", false); err != nil {
+		if err := s.Networks.CheckGroups(ctx, r.Options, "", false); err != nil {
 			return err
 		}
 	}
@@ -123,14 +126,14 @@ func (s *Service) createdAgain(ctx context.Context, id string, n sdn.Network) er
 		return err
 	}
 	for _, p := range ports {
-		connected, err := s.binder.Connected(ctx, p)
+		connected, err := s.Binder.Connected(ctx, p)
 		if err != nil {
 			return err
 		}
 		if connected {
 			continue
 		}
-		s.log.WarnContext(ctx, "deleting forgotten endpoint", "endpoint", p.DeviceID, "network", id)
+		s.Log.WarnContext(ctx, "deleting forgotten endpoint", "endpoint", p.DeviceID, "network", id)
 		if err := s.forgetEndpoint(ctx, p); err != nil {
 			return err
 		}
@@ -143,13 +146,13 @@ func (s *Service) createdAgain(ctx context.Context, id string, n sdn.Network) er
 func (s *Service) forgetEndpoint(ctx context.Context, p sdn.Port) error {
 	for r := range s.address.Rows() {
 		if r.Spec.Port == p.ID {
-			return s.queued(ctx, s.address.RemoveTree(ctx, r.Key))
+			return s.Queued(ctx, s.address.RemoveTree(ctx, r.Key))
 		}
 	}
-	if err := s.deleteEnd(ctx, p.DeviceID); err != nil || !isManagers(p) {
+	if err := s.DeleteEndpoint(ctx, p.DeviceID); err != nil || !isManagers(p) {
 		return err
 	}
-	p, err := s.sdn.Port(ctx, p.ID)
+	p, err := s.SDN.Port(ctx, p.ID)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}
@@ -158,16 +161,19 @@ func (s *Service) forgetEndpoint(ctx context.Context, p sdn.Port) error {
 
 // endpointPorts returns the ports of ours that endpoints of this host have on a network.
 func (s *Service) endpointPorts(ctx context.Context, network sdn.ID) ([]sdn.Port, error) {
-	query := sdn.PortQuery{Networks: []sdn.ID{network}, Hosts: []string{s.host}}
-	ports, err := sdn.All(s.sdn.FindPorts(ctx, query))
+	query := sdn.PortQuery{Networks: []sdn.ID{network}, Hosts: []string{s.Host}}
+	ports, err := sdn.All(s.SDN.FindPorts(ctx, query))
 	return slices.DeleteFunc(ports, func(p sdn.Port) bool {
-		return p.DeviceID == "" || !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
+		return p.DeviceID == "" || !s.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint)
 	}), err
 }
 
 // DeleteNetwork ends this node's part of a network. The network goes with the last one
 // that has it.
 func (s *Service) DeleteNetwork(ctx context.Context, id string) error {
+	if !IsSwarm(id) {
+		return s.Networks.Delete(ctx, id)
+	}
 	unlock, err := s.locks.LockAll(ctx, "network/"+id)
 	if err != nil {
 		return err
@@ -180,7 +186,7 @@ func (s *Service) leave(ctx context.Context, id string) error {
 	if _, ok := s.share.Get(id); !ok {
 		return free(ctx, s, s.share, reconcile.Row[share, shareState]{Object: reconcile.Object{Key: id}})
 	}
-	return s.queued(ctx, s.share.RemoveTree(ctx, id))
+	return s.Queued(ctx, s.share.RemoveTree(ctx, id))
 }
 
 // ImportDelete stores the end of this node's part of a network, which the previous
@@ -203,7 +209,7 @@ func (s *Service) releaseNodePool(ctx context.Context, pool sdn.ID) error {
 	if err != nil || !found {
 		return err
 	}
-	n, err := s.sdn.Network(ctx, subnet.Network)
+	n, err := s.SDN.Network(ctx, subnet.Network)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}
@@ -225,8 +231,11 @@ func (s *Service) releaseNodePool(ctx context.Context, pool sdn.ID) error {
 	return s.leave(ctx, id)
 }
 
-// Find returns a network of the swarm for docker/endpoint.
+// Find returns a network for docker/endpoint.
 func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
+	if !IsSwarm(id) {
+		return s.Networks.Find(ctx, id)
+	}
 	r, ok := s.share.Get(id)
 	if !ok {
 		n, found, err := s.network(ctx, id)
@@ -253,7 +262,7 @@ func (s *Service) Find(ctx context.Context, id string) (network.View, error) {
 	return network.View{
 		Ref: s.share.Ref(id), ID: r.Last.ID, Project: r.Last.Project, MTU: r.Last.MTU,
 		Subnets: subnets, NoPortSecurity: r.Last.NoPortSecurity,
-		Options: identity.NetworkOptions(r.Last.Tags), Swarm: true,
+		Options: identity.NetworkOptions(r.Last.Tags),
 	}, nil
 }
 
@@ -316,16 +325,16 @@ func (t shareTarget) Ensure(
 		return last, identity.Outcome(err, true)
 	}
 	if last = stateOf(n, subnets); spec.Routed && len(n.Subnets) > 0 {
-		_, err = spec.Attach(ctx, t.sdn, t.routerKey(o.Key, spec.Router), n.Subnets, false)
+		_, err = spec.Attach(ctx, t.SDN, t.routerKey(o.Key, spec.Router), n.Subnets, false)
 	}
 	return last, identity.Outcome(err, true)
 }
 
 func (t shareTarget) make(ctx context.Context, spec share) (sdn.Network, error) {
 	if !spec.Make.Key.IsZero() {
-		return t.sdn.EnsureNetwork(ctx, spec.Make)
+		return t.SDN.EnsureNetwork(ctx, spec.Make)
 	}
-	return t.sdn.Network(ctx, spec.Network)
+	return t.SDN.Network(ctx, spec.Network)
 }
 
 // Delete implements reconcile.Target. Endpoints with a row are gone by then.

@@ -12,38 +12,40 @@ import (
 )
 
 // RequestPool answers for a range that a network of the swarm has already: a node's
-// request, or that of a manager that was restarted or elected since. Otherwise it reports
-// false, and docker/ipam makes a pool.
+// request, or that of a manager that was restarted or elected since. Otherwise docker/ipam makes a
+// pool.
 func (s *Service) RequestPool(
 	ctx context.Context, r *api.RequestPoolRequest,
-) (answer api.RequestPoolResponse, ours bool, err error) {
+) (answer api.RequestPoolResponse, err error) {
 	manager := r.AddressSpace == api.GlobalSpace
-	if !s.sdn.Capabilities().SubnetPools || !r.Pool.IsValid() || !manager && r.AddressSpace != api.LocalSpace ||
+	if !s.SDN.Capabilities().SubnetPools || !r.Pool.IsValid() || !manager && r.AddressSpace != api.LocalSpace ||
 		len(r.Existing.Subnet)+len(r.Existing.Pool) > 0 {
-		return answer, false, nil
+		return s.IPAM.RequestPool(ctx, r)
 	}
 	if manager {
 		if err := s.finishRange(ctx, r.Pool); err != nil {
-			return answer, true, err
+			return answer, err
 		}
 	}
 	subnet, found, err := s.allocated(ctx, r.Pool, manager)
-	if err != nil || !found {
-		return answer, false, err
+	switch {
+	case err != nil:
+		return answer, err
+	case !found:
+		return s.IPAM.RequestPool(ctx, r)
 	}
 	id := api.PoolID{Pool: subnet.Pool, Node: true}
 	if manager {
 		// It was not told that the range is the network's.
-		if err := s.ipam.HandOver(ctx, subnet.Pool); err != nil {
-			return answer, true, err
+		if err := s.IPAM.HandOver(ctx, subnet.Pool); err != nil {
+			return answer, err
 		}
 		s.issue(subnet.Pool)
-		id = api.PoolID{Pool: subnet.Pool, Life: s.names.Nonce()}
+		id = api.PoolID{Pool: subnet.Pool, Life: s.Names.Nonce()}
 	}
-	answer = api.RequestPoolResponse{
+	return api.RequestPoolResponse{
 		PoolID: id.String(), Pool: r.Pool.String(), Data: map[string]string{},
-	}
-	return answer, true, nil
+	}, nil
 }
 
 // finishRange deletes the networks of a range that a manager was not told of. Their pools
@@ -63,9 +65,9 @@ func (s *Service) finishRange(ctx context.Context, cidr netip.Prefix) error {
 // allocated returns the subnet with a range that a manager allocates addresses from.
 // hidden includes those of networks that another driver has.
 func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool) (sdn.Subnet, bool, error) {
-	match := sdn.Match{Owner: s.names.Owner, Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
+	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindPool, Names: []string{identity.PoolTitle(cidr)}}
 	var ids []sdn.ID
-	for p, err := range s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	for p, err := range s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return sdn.Subnet{}, false, err
 		}
@@ -76,7 +78,7 @@ func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool)
 	if len(ids) == 0 {
 		return sdn.Subnet{}, false, nil
 	}
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
 	if err != nil {
 		return sdn.Subnet{}, false, err
 	}
@@ -90,7 +92,7 @@ func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool)
 			}
 			continue
 		}
-		n, err := s.sdn.Network(ctx, subnet.Network)
+		n, err := s.SDN.Network(ctx, subnet.Network)
 		if err == nil && slices.Contains(n.Tags, identity.TagAllocated) {
 			return subnet, true, nil
 		}
@@ -103,20 +105,28 @@ func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool)
 
 // isHidden reports whether a subnet is of a network that another driver has.
 func (s *Service) isHidden(subnet sdn.Subnet) bool {
-	return s.names.Ours(subnet.Meta, identity.KindHiddenSubnet)
+	return s.Names.Ours(subnet.Meta, identity.KindHiddenSubnet)
 }
 
-// ReleasePool releases a pool that a manager has, or a node's use of it. It reports false
-// for the pools of docker/ipam.
-func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (bool, error) {
+// ReleasePool releases a pool that a manager has, or a node's use of it. Other pools are left to
+// docker/ipam.
+func (s *Service) ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (none api.Empty, err error) {
+	if ours, err := s.ReleaseShared(ctx, r); ours || err != nil {
+		return none, err
+	}
+	return s.IPAM.ReleasePool(ctx, r)
+}
+
+// ReleaseShared is ReleasePool for the ranges of the swarm. It reports false for others.
+func (s *Service) ReleaseShared(ctx context.Context, r *api.ReleasePoolRequest) (ours bool, err error) {
 	id := r.PoolID
 	switch {
 	case id.Node:
 		return true, s.releaseNodePool(ctx, id.Pool)
-	case id.Life == "" && s.ipam.Has(id.Pool):
+	case id.Life == "" && s.IPAM.Has(id.Pool):
 		return false, nil
 	case id.Life == "":
-		p, err := s.sdn.SubnetPool(ctx, id.Pool)
+		p, err := s.SDN.SubnetPool(ctx, id.Pool)
 		if sdn.IsNotFound(err) || err == nil && !s.isGlobal(p) {
 			return false, nil
 		}
@@ -146,7 +156,7 @@ func (poolTarget) Ensure(context.Context, reconcile.Object, release, none) (none
 // Delete implements reconcile.Target. A pool that a network has gets a tag, and the host
 // that deletes the network deletes it.
 func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release, _ none) error {
-	p, err := t.sdn.SubnetPool(ctx, sdn.ID(o.Key))
+	p, err := t.SDN.SubnetPool(ctx, sdn.ID(o.Key))
 	if sdn.IsNotFound(err) || err == nil && !t.isGlobal(p) {
 		return reconcile.ErrAbsent
 	}
@@ -158,7 +168,7 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		return err
 	}
 	if !used {
-		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.SDN.DeleteSubnetPool(ctx, p.ID))
 	}
 	if t.isHidden(subnet) {
 		if err := t.retagPool(ctx, p, identity.TagReleased); err != nil {
@@ -167,14 +177,14 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		if err := t.dropPorts(ctx, subnet.Network); err != nil {
 			return err
 		}
-		if err := identity.IgnoreAbsent(t.sdn.DeleteNetwork(ctx, subnet.Network)); err != nil {
+		if err := identity.IgnoreAbsent(t.SDN.DeleteNetwork(ctx, subnet.Network)); err != nil {
 			return err
 		}
-		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.SDN.DeleteSubnetPool(ctx, p.ID))
 	}
-	n, err := t.sdn.Network(ctx, subnet.Network)
+	n, err := t.SDN.Network(ctx, subnet.Network)
 	if sdn.IsNotFound(err) { // it went since the subnet was read
-		return identity.IgnoreAbsent(t.sdn.DeleteSubnetPool(ctx, p.ID))
+		return identity.IgnoreAbsent(t.SDN.DeleteSubnetPool(ctx, p.ID))
 	}
 	if err != nil {
 		return err
@@ -197,7 +207,7 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 // freeReleased frees a network whose ranges are all released: its manager was not told
 // that it was allocated.
 func (s *Service) freeReleased(ctx context.Context, n sdn.Network) error {
-	if !s.names.Ours(n.Meta, identity.KindNetwork) || !slices.Contains(n.Tags, identity.TagAllocated) {
+	if !s.Names.Ours(n.Meta, identity.KindNetwork) || !slices.Contains(n.Tags, identity.TagAllocated) {
 		return nil
 	}
 	subnets, err := s.subnets(ctx, n.ID)

@@ -43,7 +43,7 @@ func TestPoolAskedAgain(t *testing.T) {
 		t.Errorf("rows %v", e.store.Rows())
 	}
 	e.restart()
-	if e.ipam.Has(first.Pool) {
+	if e.IPAM.Has(first.Pool) {
 		t.Error("the pool of the network has a row")
 	}
 	e.must(e.DeleteNetwork(t.Context(), n.id))
@@ -67,10 +67,10 @@ func TestPoolOfPreviousVersion(t *testing.T) {
 	t.Parallel()
 	e := newSwarm(t)[0]
 	cidr := netip.MustParsePrefix("10.130.0.0/24")
-	name := identity.PoolName{Host: e.names.Host, Space: api.GlobalSpace, Nonce: "0123456789abcdef", CIDR: cidr}
+	name := identity.PoolName{Host: e.Names.Host, Space: api.GlobalSpace, Nonce: "0123456789abcdef", CIDR: cidr}
 	_, err := e.shared.EnsureSubnetPool(t.Context(), sdn.SubnetPoolSpec{
 		Base: sdn.Base{
-			Key: e.names.PoolKey(name), Name: identity.PoolTitle(cidr),
+			Key: e.Names.PoolKey(name), Name: identity.PoolTitle(cidr),
 			Tags: []string{identity.TagGateway + "10.130.0.9", identity.TagAux + "10.130.0.2"},
 		},
 		Prefixes: []netip.Prefix{cidr}, DefaultLen: 24, MinLen: 24,
@@ -138,17 +138,20 @@ func TestGlobalRangeOfOneHost(t *testing.T) {
 	n := &docknet{id: endpointID(), pools: ranges("10.132.0.0/24")} // the form of a local network's id
 	e.must(e.requestRanges(n, api.GlobalSpace))
 	r := n.request(api.GlobalSpace)
-	e.must(e.networks.Create(t.Context(), &r))
+	e.must(e.Networks.Create(t.Context(), &r))
 	e.expect(1, 1, 0)
 	again := ranges("10.132.0.0/24")[0]
 	e.refused(e.requestPool(again, api.GlobalSpace), "another network's")
 	p := n.pools[0]
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	_, ours, err := e.RequestAddress(t.Context(), &api.RequestAddressRequest{PoolID: p.id, MAC: mac})
-	if err != nil || ours {
-		t.Errorf("the address is a manager's: %v, error %v", ours, err)
+	a, err := e.requestAddress(&api.RequestAddressRequest{PoolID: p.id, MAC: mac})
+	e.must(err)
+	port, found, err := sdn.First(e.shared.FindPorts(t.Context(), sdn.PortQuery{Addresses: []netip.Addr{a}}))
+	if err != nil || !found || len(heldBy(port)) > 0 {
+		t.Errorf("the address is a manager's: port %+v, error %v", port, err)
 	}
+	e.must(e.releaseAddress(p.id, a))
 	e.must(e.releasePool(p.id))
-	e.must(e.networks.Delete(t.Context(), n.id))
+	e.must(e.Networks.Delete(t.Context(), n.id))
 	e.clean()
 }

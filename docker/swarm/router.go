@@ -11,15 +11,15 @@ import (
 // routerKey returns the Key of a network's own router, or of the one that networks share.
 func (s *Service) routerKey(networkID, router string) sdn.Key {
 	if router != "" {
-		return s.names.GlobalKey(identity.KindSharedRouter, router)
+		return s.Names.GlobalKey(identity.KindSharedRouter, router)
 	}
-	return s.names.GlobalKey(identity.KindRouter, networkID)
+	return s.Names.GlobalKey(identity.KindRouter, networkID)
 }
 
 // unroute detaches a network from the router of its options, and deletes a router of
 // Kuryr's that no other network is on. A router that an operator attached stays.
 func (s *Service) unroute(ctx context.Context, n sdn.Network, subnets []sdn.Subnet) error {
-	if !s.sdn.Capabilities().Routers {
+	if !s.SDN.Capabilities().Routers {
 		return nil
 	}
 	name := ""
@@ -34,7 +34,7 @@ func (s *Service) unroute(ctx context.Context, n sdn.Network, subnets []sdn.Subn
 	var routers []sdn.Router
 	var err error
 	if len(query.Subnets) > 0 {
-		if routers, err = sdn.All(s.sdn.FindRouters(ctx, query)); err != nil {
+		if routers, err = sdn.All(s.SDN.FindRouters(ctx, query)); err != nil {
 			return err
 		}
 	}
@@ -54,7 +54,7 @@ func (s *Service) unroute(ctx context.Context, n sdn.Network, subnets []sdn.Subn
 	}
 	// It was made and not attached, or detached and not deleted.
 	match := sdn.Match{Keys: []sdn.Key{key}}
-	r, found, err := sdn.First(s.sdn.FindRouters(ctx, sdn.RouterQuery{Match: match}))
+	r, found, err := sdn.First(s.SDN.FindRouters(ctx, sdn.RouterQuery{Match: match}))
 	if err != nil || !found {
 		return err
 	}
@@ -68,14 +68,14 @@ func (s *Service) detach(ctx context.Context, r sdn.Router, subnets []sdn.ID, ou
 			others = true
 			continue
 		}
-		if err := identity.IgnoreAbsent(s.sdn.DetachSubnet(ctx, r.ID, leg.Subnet)); err != nil {
+		if err := identity.IgnoreAbsent(s.SDN.DetachSubnet(ctx, r.ID, leg.Subnet)); err != nil {
 			return err
 		}
 	}
 	if others || !ours {
 		return nil
 	}
-	err := identity.IgnoreAbsent(s.sdn.DeleteRouter(ctx, r.ID))
+	err := identity.IgnoreAbsent(s.SDN.DeleteRouter(ctx, r.ID))
 	if isShared && sdn.ReasonOf(err) == sdn.InUse {
 		return nil // another host has attached a network
 	}

@@ -24,7 +24,6 @@ package swarm
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -39,14 +38,7 @@ import (
 
 // Config is what a Service needs.
 type Config struct {
-	SDN   sdn.Provider
-	Names identity.Namer
-	Host  string           // as ports are bound to it
-	Store *reconcile.Store // not started yet
-	// Timeout bounds each call of the SDN that no caller waits for.
-	Timeout time.Duration
-	Log     *slog.Logger
-
+	identity.Daemon
 	Binder   Binder
 	Networks *network.Service
 	IPAM     *ipam.Service // of the ranges and addresses that a swarm does not have
@@ -65,14 +57,7 @@ type Binder interface {
 // Service answers the calls about a swarm's networks. Its methods may be called
 // concurrently.
 type Service struct {
-	sdn        sdn.Provider
-	names      identity.Namer
-	host       string
-	log        *slog.Logger
-	binder     Binder
-	networks   *network.Service
-	ipam       *ipam.Service
-	deleteEnd  func(ctx context.Context, endpointID string) error
+	Config
 	locks      keymutex.Mutex // network/ID first, then range/CIDR
 	allocation *reconcile.Kind[allocation, none]
 	release    *reconcile.Kind[release, none]
@@ -91,10 +76,7 @@ type none = struct{}
 
 // New registers the kinds of rows. It makes no call of the SDN.
 func New(c Config) *Service {
-	s := &Service{
-		sdn: c.SDN, names: c.Names, host: c.Host, log: c.Log, binder: c.Binder,
-		networks: c.Networks, ipam: c.IPAM, deleteEnd: c.DeleteEndpoint,
-	}
+	s := &Service{Config: c}
 	s.allocation = reconcile.Register(c.Store, "allocation", allocationTarget{s},
 		reconcile.Options[allocation, none]{Timeout: c.Timeout, Start: unanswered[allocation, none]})
 	s.release = reconcile.Register(c.Store, "global-pool", poolTarget{s},
@@ -131,7 +113,7 @@ func free[S, T any](ctx context.Context, s *Service, k *reconcile.Kind[S, T], r 
 	if err := k.Import(ctx, []reconcile.Row[S, T]{r}); err != nil {
 		return err
 	}
-	return s.queued(ctx, k.Remove(ctx, r.Key))
+	return s.Queued(ctx, k.Remove(ctx, r.Key))
 }
 
 // finish completes the deletion of a row before the SDN is asked what there is.
@@ -140,15 +122,6 @@ func finish[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) 
 		return nil
 	}
 	return k.Remove(ctx, key)
-}
-
-// queued returns the error of a Remove for the engine: a pending deletion is a success.
-func (s *Service) queued(ctx context.Context, err error) error {
-	if !reconcile.IsPending(err) {
-		return err
-	}
-	s.log.InfoContext(ctx, "cleanup queued", "err", err)
-	return nil
 }
 
 // unavailable reports whether the SDN did not answer.

@@ -16,22 +16,22 @@ import (
 
 // network returns the network of an engine's network id, and whether there is one.
 func (s *Service) network(ctx context.Context, id string) (sdn.Network, bool, error) {
-	keys := []sdn.Key{s.names.GlobalKey(identity.KindNetwork, id)}
-	return sdn.First(s.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+	keys := []sdn.Key{s.Names.GlobalKey(identity.KindNetwork, id)}
+	return sdn.First(s.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
 }
 
 // networkBase returns the Key and the name of a network.
 func (s *Service) networkBase(id string) sdn.Base {
-	return sdn.Base{Key: s.names.GlobalKey(identity.KindNetwork, id), Name: identity.NetworkTitle(id)}
+	return sdn.Base{Key: s.Names.GlobalKey(identity.KindNetwork, id), Name: identity.NetworkTitle(id)}
 }
 
 func (s *Service) subnets(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
-	return sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
+	return sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
 }
 
 // subnetOf returns the subnet that was allocated from a pool, and whether there is one.
 func (s *Service) subnetOf(ctx context.Context, pool sdn.ID) (sdn.Subnet, bool, error) {
-	return sdn.First(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
+	return sdn.First(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Pools: []sdn.ID{pool}}))
 }
 
 // whileStale makes a call of the engine again, until its end, if another host has changed
@@ -57,7 +57,7 @@ func (s *Service) retag(
 		return n, nil
 	}
 	patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
-	return s.sdn.UpdateNetwork(ctx, n.ID, patch)
+	return s.SDN.UpdateNetwork(ctx, n.ID, patch)
 }
 
 // retagPool adds a tag to a pool.
@@ -67,13 +67,13 @@ func (s *Service) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) e
 		return nil
 	}
 	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-	_, err := s.sdn.UpdateSubnetPool(ctx, p.ID, patch)
+	_, err := s.SDN.UpdateSubnetPool(ctx, p.ID, patch)
 	return err
 }
 
-func (s *Service) nodeTag() string       { return identity.TagNode + s.names.Host }
-func (s *Service) leavingTag() string    { return identity.TagLeaving + s.names.Host }
-func (s *Service) allocatingTag() string { return identity.TagAllocating + s.names.Host }
+func (s *Service) nodeTag() string       { return identity.TagNode + s.Names.Host }
+func (s *Service) leavingTag() string    { return identity.TagLeaving + s.Names.Host }
+func (s *Service) allocatingTag() string { return identity.TagAllocating + s.Names.Host }
 
 // allocating returns the tags of a network whose manager was not answered.
 func allocating(tags []string) []string { return identity.WithPrefix(tags, identity.TagAllocating) }
@@ -128,7 +128,7 @@ func (s *Service) drop(ctx context.Context, n sdn.Network) error {
 	if err := s.unroute(ctx, n, subnets); err != nil {
 		return err
 	}
-	if err := identity.IgnoreAbsent(s.sdn.DeleteNetwork(ctx, n.ID)); err != nil {
+	if err := identity.IgnoreAbsent(s.SDN.DeleteNetwork(ctx, n.ID)); err != nil {
 		return err
 	}
 	var pools []sdn.ID
@@ -151,15 +151,15 @@ func (s *Service) drop(ctx context.Context, n sdn.Network) error {
 // engines have forgotten, and of addresses that the manager has not released.
 func (s *Service) dropPorts(ctx context.Context, network sdn.ID) error {
 	var ids []sdn.ID
-	for p, err := range s.sdn.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
+	for p, err := range s.SDN.FindPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{network}}) {
 		if err != nil {
 			return err
 		}
-		if !s.names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) {
+		if !s.Names.Ours(p.Meta, identity.KindPort, identity.KindEndpoint) {
 			continue
 		}
-		if p.DeviceID != "" && p.Host == s.host {
-			if err := s.binder.Unplug(ctx, p); err != nil {
+		if p.DeviceID != "" && p.Host == s.Host {
+			if err := s.Binder.Unplug(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -168,14 +168,14 @@ func (s *Service) dropPorts(ctx context.Context, network sdn.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return s.sdn.DeletePorts(ctx, ids)
+	return s.SDN.DeletePorts(ctx, ids)
 }
 
 // releasedPools returns the pools of the global space that match and have one of the
 // tags.
 func (s *Service) releasedPools(ctx context.Context, m sdn.Match, tags ...string) ([]sdn.SubnetPool, error) {
-	m.Owner, m.Kind = s.names.Owner, identity.KindPool
-	found, err := sdn.All(s.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m}))
+	m.Owner, m.Kind = s.Names.Owner, identity.KindPool
+	found, err := sdn.All(s.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: m}))
 	return slices.DeleteFunc(found, func(p sdn.SubnetPool) bool {
 		return !s.isGlobal(p) || !slices.ContainsFunc(p.Tags, func(t string) bool { return slices.Contains(tags, t) })
 	}), err
@@ -184,13 +184,13 @@ func (s *Service) releasedPools(ctx context.Context, m sdn.Match, tags ...string
 // isGlobal reports whether a pool is one of the global space.
 func (s *Service) isGlobal(p sdn.SubnetPool) bool {
 	name, ok := identity.ParsePoolName(p.Key.Name)
-	return ok && s.names.Ours(p.Meta, identity.KindPool) && name.Space == api.GlobalSpace
+	return ok && s.Names.Ours(p.Meta, identity.KindPool) && name.Space == api.GlobalSpace
 }
 
 // dropPools deletes pools, but for those that a subnet was allocated from.
 func (s *Service) dropPools(ctx context.Context, pools []sdn.SubnetPool) error {
 	for _, p := range pools {
-		err := identity.IgnoreAbsent(s.sdn.DeleteSubnetPool(ctx, p.ID))
+		err := identity.IgnoreAbsent(s.SDN.DeleteSubnetPool(ctx, p.ID))
 		if err != nil && sdn.ReasonOf(err) != sdn.InUse {
 			return err
 		}
@@ -224,7 +224,7 @@ func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.Sub
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	subnets, err := sdn.All(s.sdn.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Pools: ids}))
 	return slices.DeleteFunc(pools, func(p sdn.SubnetPool) bool {
 		return slices.ContainsFunc(subnets, func(s sdn.Subnet) bool { return s.Pool == p.ID })
 	}), err
@@ -232,5 +232,5 @@ func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.Sub
 
 // networkOf returns the engine's id of a network of ours.
 func (s *Service) networkOf(n sdn.Network) (id string, ok bool) {
-	return n.Key.Name, s.names.Ours(n.Meta, identity.KindNetwork) && !strings.Contains(n.Key.Name, "/")
+	return n.Key.Name, s.Names.Ours(n.Meta, identity.KindNetwork) && !strings.Contains(n.Key.Name, "/")
 }

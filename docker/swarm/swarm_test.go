@@ -27,7 +27,7 @@ func TestOneAllocation(t *testing.T) {
 	if !found || p.DeviceID != r.id || p.MAC.String() != r.mac.String() || p.Host != firstHost {
 		t.Errorf("port %+v", p)
 	}
-	if v, err := e.Find(t.Context(), n.id); err != nil || v.MTU != 1400 || !v.Swarm || len(v.Subnets) != 1 {
+	if v, err := e.Find(t.Context(), n.id); err != nil || v.MTU != 1400 || len(v.Subnets) != 1 {
 		t.Errorf("view %+v, error %v", v, err)
 	}
 	e.halt(r)
