@@ -33,18 +33,8 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	if err != nil {
 		return none, err
 	}
-	if err := checkLengths(n.Subnets, r.Addresses); err != nil {
-		return none, err
-	}
-	spec.Started = startTime()
-	if had, ok := s.endpoints.Get(r.EndpointID); ok && had.Phase == reconcile.Wanted {
-		spec.Started = had.Spec.Started
-	}
 	ports, err := s.usable(ctx, n, r)
 	if err != nil {
-		return none, err
-	}
-	if err := s.checkTags(spec); err != nil {
 		return none, err
 	}
 	if spec.Floating, err = s.checkFloating(ctx, ports, r.Options); err != nil {
@@ -55,58 +45,20 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 		return none, err
 	}
 	last, err := s.set(ctx, n, r, spec, port)
-	if sdn.ReasonOf(err) == sdn.MACInUse && s.YieldMAC != nil {
-		yielded, failed := s.YieldMAC(ctx, n.ID, r.MAC)
+	for range 2 { // a MAC, and a port of this endpoint
+		freed, failed := s.makeRoom(ctx, n, r, port, sdn.ReasonOf(err))
 		if failed != nil {
 			return none, failed
 		}
-		if yielded {
-			last, err = s.set(ctx, n, r, spec, port)
+		if !freed {
+			break
 		}
-	}
-	if taken := sdn.ReasonOf(err); port.Port.ID == "" && (taken == sdn.MACInUse || taken == sdn.AddressInUse) {
-		deleted, failed := s.deleteLate(ctx, n, r)
-		if failed != nil {
-			return none, failed
-		}
-		if deleted {
-			last, err = s.set(ctx, n, r, spec, port)
-		}
+		last, err = s.set(ctx, n, r, spec, port)
 	}
 	if err != nil {
 		return none, err
 	}
 	return api.CreateEndpointResponse{Interface: ungiven(last.Port, n.Subnets, r)}, nil
-}
-
-// checkLengths checks that addresses have the prefix lengths of their subnets. With another one a
-// container takes strangers for neighbours, or neighbours for strangers.
-func checkLengths(subnets []sdn.Subnet, addresses []netip.Prefix) error {
-	for _, a := range addresses {
-		at := slices.IndexFunc(subnets, func(s sdn.Subnet) bool { return s.CIDR.Contains(a.Addr()) })
-		if at < 0 || subnets[at].CIDR.Bits() == a.Bits() {
-			continue
-		}
-		field := "Interface.Address"
-		if a.Addr().Is6() {
-			field = "Interface.AddressIPv6"
-		}
-		return api.Refuse("%s: %s must have the prefix length of its subnet %s", field, a, subnets[at].CIDR)
-	}
-	return nil
-}
-
-// checkTags refuses options that are kept in tags, on an SDN without tags. The default way to
-// publish needs none.
-func (s *Service) checkTags(e Spec) error {
-	if s.SDN.Capabilities().HasTags() {
-		return nil
-	}
-	o := e.options()
-	if o.Publish == api.PublishProxy {
-		o.Publish = ""
-	}
-	return identity.CheckStored(identity.EndpointOptionTags(o), nil)
 }
 
 // usable returns the ports that have the addresses of a request, or that its option names. It
@@ -200,10 +152,10 @@ func (s *Service) checkPorts(ports []ipam.Held, r *api.CreateEndpointRequest) (s
 // choose returns the port of the endpoint: one of those that were requested, or all of them as
 // one. The zero Held is none.
 func (s *Service) choose(ctx context.Context, ports []ipam.Held, r *api.CreateEndpointRequest) (ipam.Held, error) {
-	switch len(ports) {
-	case 0:
+	if len(ports) == 0 {
 		return ipam.Held{}, nil
-	case 1:
+	}
+	if len(ports) == 1 {
 		return ports[0], nil
 	}
 	if i := slices.IndexFunc(ports, func(h ipam.Held) bool { return h.Existing }); i >= 0 {
@@ -253,9 +205,20 @@ func (s *Service) set(
 	return last, s.refuse(port.Port, r, s.conflict(err, r))
 }
 
-// deleteLate deletes the port that an earlier call for the same endpoint asked for in vain, and that
-// the SDN has made just now. It reports whether there was one.
-func (s *Service) deleteLate(ctx context.Context, n network.View, r *api.CreateEndpointRequest) (bool, error) {
+// makeRoom frees what the SDN says is in use, and reports whether it did: the MAC of a port that no
+// endpoint uses, or the port that an earlier call for the same endpoint asked for in vain, and that the
+// SDN has made just now.
+func (s *Service) makeRoom(
+	ctx context.Context, n network.View, r *api.CreateEndpointRequest, port ipam.Held, taken sdn.Reason,
+) (bool, error) {
+	if taken == sdn.MACInUse && s.YieldMAC != nil {
+		if yielded, err := s.YieldMAC(ctx, n.ID, r.MAC); yielded || err != nil {
+			return yielded, err
+		}
+	}
+	if port.Port.ID != "" || taken != sdn.MACInUse && taken != sdn.AddressInUse {
+		return false, nil
+	}
 	ports, err := s.requested(ctx, n, r)
 	if err != nil {
 		return false, err

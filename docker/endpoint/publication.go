@@ -79,8 +79,8 @@ func startPublication(r publicationRow, rebooted bool) reconcile.Action {
 // publicationTarget publishes ports.
 type publicationTarget struct{ *Service }
 
-func (s *Service) atHost() *publish.Host {
-	return &publish.Host{SDN: s.SDN, Ports: s.HostPorts, Log: s.Log}
+func (s *Service) publisher() *publish.Publisher {
+	return &publish.Publisher{SDN: s.SDN, Ports: s.HostPorts, Proxy: s.Proxy, Log: s.Log}
 }
 
 // published is an endpoint as docker/publish has it.
@@ -114,12 +114,11 @@ func (t publicationTarget) Ensure(
 	switch p.Mode {
 	case modeHost:
 		without := map[bool]bool{false: p.Without4, true: p.Without6}
-		last.Ports, err = t.atHost().Publish(ctx, e, ports, without)
+		last.Ports, err = t.publisher().AtHost(ctx, e, ports, without)
 	case modeFloating:
 		last.FloatingIP, err = t.forward(ctx, o, p, ports)
 	case modeProxy:
-		proxy := &publish.Proxy{Proxy: t.Proxy, Users: t.atHost().Users}
-		err = proxy.Publish(ctx, e, p.Sandbox, last.Proxied, ports)
+		err = t.publisher().ByProxy(ctx, e, p.Sandbox, last.Proxied, ports)
 		last.Proxied = t.Proxy.Forwards(o.Key)
 	}
 	return last, identity.Outcome(err, true)
@@ -138,7 +137,7 @@ func (t publicationTarget) forward(
 		}
 	}
 	target, _ := floatingTarget(p.Port, p.Addresses, "") // Program checked it
-	return f.ID, publish.AtFloatingIP(ctx, t.SDN, o.Key, f, target, ports)
+	return f.ID, t.publisher().AtFloatingIP(ctx, o.Key, f, target, ports)
 }
 
 // Delete implements reconcile.Target. What the row has decides what is deleted: the SDN's
@@ -217,7 +216,7 @@ func (t publicationTarget) search(
 func (t publicationTarget) withdraw(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, last PublicationLast,
 ) error {
-	e, ports, host := t.published(o.Key, t.publishKey(o), p), last.Ports, t.atHost()
+	e, ports, host := t.published(o.Key, t.publishKey(o), p), last.Ports, t.publisher()
 	if t.isReplaced(o) {
 		host.Ports = nil
 	}
@@ -281,7 +280,7 @@ func (s *Service) restoreProxies(ctx context.Context) {
 		for _, f := range r.Last.Proxied {
 			if err := s.Proxy.Start(r.Key, f); err != nil {
 				s.Log.WarnContext(ctx, "published port not restored", "endpoint", r.Key, "listen", f.Listen, "err", err,
-					"used_by", s.atHost().Users(hostports.Port{Protocol: f.Protocol, Address: f.Listen}))
+					"used_by", s.publisher().Users(hostports.Port{Protocol: f.Protocol, Address: f.Listen}))
 			}
 		}
 	}
@@ -321,7 +320,7 @@ func (s *Service) RestoreHostPorts(ctx context.Context) error {
 			ports = p.Ports
 			s.publications.Note(r.Key, func(l PublicationLast) PublicationLast { l.Ports = ports; return l })
 		}
-		s.atHost().Restore(ctx, r.Key, ports)
+		s.publisher().Restore(ctx, r.Key, ports)
 		s.releaseGone(r.Key)
 	}
 	return errors.Join(errs...)

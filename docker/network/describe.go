@@ -117,8 +117,11 @@ func (l lister) object(k sdn.Key) (o reconcile.Object, form uint8) {
 		o.Key, text, o.Earlier = strings.Cut(k.Name, "~")
 	}
 	o.Incarnation, _ = strconv.ParseUint(text, 10, 64)
-	if r, ok := l.networks.Get(o.Key); ok && l.networkKey(r.Object, r.Spec, r.Last).Name == k.Name {
-		o = r.Object
+	if r, ok := l.networks.Get(o.Key); ok {
+		w := &work{l.Service, r.Object, r.Spec, r.Last}
+		if w.key(identity.KindNetwork, "").Name == k.Name {
+			o = r.Object
+		}
 	}
 	return o, form
 }
@@ -256,7 +259,7 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 			return err
 		case l.Names.Ours(r.Meta, identity.KindSharedRouter): // the option is not in a tag
 			spec.Routed, spec.Router, last.Router, last.RouterOurs = true, r.Key.Name, r.ID, true
-		case r.Key == l.routerKey(o, *spec, *last):
+		case r.Key == (&work{l.Service, o, *spec, *last}).routerKey():
 			spec.Routed, last.Router, last.RouterOurs = true, r.ID, true
 		case spec.Router != "" && (r.Name == spec.Router || string(r.ID) == spec.Router):
 			last.Router, spec.RouterID = r.ID, r.ID

@@ -25,10 +25,10 @@ const (
 
 // noteEmptied writes on the pool of a range what is needed to make its subnet again. The
 // network names the pool already. An SDN without room for the tags does without.
-func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, r Range, s sdn.Subnet) error {
+func (w *work) noteEmptied(ctx context.Context, r Range, s sdn.Subnet) error {
 	name := s.Key.Name
-	if spec.Form != formCompat {
-		name = o.Key + name[strings.LastIndexByte(name, '/'):]
+	if w.spec.Form != formCompat {
+		name = w.o.Key + name[strings.LastIndexByte(name, '/'):]
 	}
 	tags := []string{tagEmptied + name}
 	if s.Gateway.IsValid() {
@@ -42,47 +42,47 @@ func (t target) noteEmptied(ctx context.Context, o reconcile.Object, spec Spec, 
 			tags = append(tags, identity.TagAux+a.String())
 		}
 	}
-	room := t.SDN.Capabilities().MaxTagLen
+	room := w.SDN.Capabilities().MaxTagLen
 	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > room }) {
 		return nil
 	}
-	return t.tagEmptied(ctx, r.PoolID, tags...)
+	return w.tagEmptied(ctx, r.PoolID, tags...)
 }
 
 // forgetEmptied removes the tags of noteEmptied from the pools whose ranges have their
 // subnets again. If another has changed a pool, its tags stay until the next Ensure: they
 // mean nothing unless the network names the pool.
-func (t target) forgetEmptied(ctx context.Context, spec Spec, last Last) (Last, error) {
-	left := slices.Clone(last.Emptied)
-	for _, r := range spec.Ranges {
+func (w *work) forgetEmptied(ctx context.Context) error {
+	left := slices.Clone(w.last.Emptied)
+	for _, r := range w.spec.Ranges {
 		at := slices.Index(left, r.PoolID)
 		if r.Absent || at < 0 {
 			continue
 		}
-		err := t.tagEmptied(ctx, r.PoolID)
-		switch {
-		case sdn.ReasonOf(err) == sdn.Stale:
+		err := w.tagEmptied(ctx, r.PoolID)
+		if sdn.ReasonOf(err) == sdn.Stale {
 			continue
-		case identity.IgnoreAbsent(err) != nil:
-			return last, err
+		}
+		if identity.IgnoreAbsent(err) != nil {
+			return err
 		}
 		left = slices.Delete(left, at, at+1)
 	}
-	last.Emptied = left
-	return last, nil
+	w.last.Emptied = left
+	return nil
 }
 
 // tagEmptied makes the tags those of noteEmptied on a pool. It reads past caches: the pool's
 // other tags are written by docker/ipam.
-func (t target) tagEmptied(ctx context.Context, id sdn.ID, emptied ...string) error {
-	p, err := t.SDN.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{})
+func (w *work) tagEmptied(ctx context.Context, id sdn.ID, emptied ...string) error {
+	p, err := w.SDN.UpdateSubnetPool(ctx, id, sdn.SubnetPoolPatch{})
 	if err != nil {
 		return err
 	}
 	others := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool {
 		return strings.HasPrefix(t, tagEmptied) || strings.HasPrefix(t, tagRoute)
 	})
-	return t.TagPool(ctx, p, identity.WithAll(others, emptied...))
+	return w.TagPool(ctx, p, identity.WithAll(others, emptied...))
 }
 
 // hold is how many callers need the subnet of a pool.

@@ -36,71 +36,59 @@ func linkName(spec Spec) string {
 	return strings.Join(parts, ",")
 }
 
-func (t target) linkKey(o reconcile.Object, spec Spec) sdn.Key {
-	of := o
-	of.Key = t.Names.Host + "/" + o.Key
-	return t.key(identity.KindLink, "", of, spec, Last{})
+func (w *work) linkKey() sdn.Key {
+	link := work{Service: w.Service, o: w.o, spec: w.spec}
+	link.o.Key = w.Names.Host + "/" + w.o.Key
+	return link.key(identity.KindLink, "")
 }
 
 // ensureExisting links an existing network, and adds the ranges to it that it does not
 // have.
-func (t target) ensureExisting(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	read, first := isNew(ctx, o, last)
+func (w *work) ensureExisting(ctx context.Context) (err error) {
+	read, first := w.isNew(ctx)
 	if !first {
-		var err error
-		if read, err = t.readExisting(ctx, spec.Existing); err != nil {
-			return last, err
+		read = &existing{}
+		if read.network, err = w.SDN.Network(ctx, w.spec.Existing); err != nil {
+			return err
+		}
+		if read.subnets, err = w.subnetsOf(ctx, w.spec.Existing); err != nil {
+			return err
 		}
 	}
 	n := read.network
-	last.Key = t.networkKey(o, spec, last)
-	last.ID, last.Project, last.MTU, last.NoPortSecurity = n.ID, n.Project, n.MTU, n.NoPortSecurity
-	if spec.Form == formCompat {
-		var err error
-		if last, err = t.ensureLink(ctx, o, spec, last, first); err != nil {
-			return last, err
+	w.last.Key = w.key(identity.KindNetwork, "")
+	w.last.ID, w.last.Project, w.last.MTU, w.last.NoPortSecurity = n.ID, n.Project, n.MTU, n.NoPortSecurity
+	if w.spec.Form == formCompat {
+		if err := w.ensureLink(ctx, first); err != nil {
+			return err
 		}
 	}
-	for _, want := range t.subnetSpecs(o, spec, last) {
+	for _, want := range w.subnetSpecs() {
 		want.Network = n.ID
-		s, err := t.SDN.EnsureSubnet(ctx, want)
+		s, err := w.SDN.EnsureSubnet(ctx, want)
 		if err != nil {
-			return last, err
+			return err
 		}
-		if !slices.Contains(last.Added, s.ID) {
-			last.Added = append(slices.Clone(last.Added), s.ID)
+		if !slices.Contains(w.last.Added, s.ID) {
+			w.last.Added = append(slices.Clone(w.last.Added), s.ID)
 		}
-		last.Home = cmp.Or(last.Home, s.Project)
+		w.last.Home = cmp.Or(w.last.Home, s.Project)
 		others := slices.DeleteFunc(slices.Clone(read.subnets), func(o sdn.Subnet) bool { return o.ID == s.ID })
 		read.subnets = append(others, s)
 	}
-	last.Subnets = sortslice.Sorted(read.subnets, byRange)
-	return last, nil
+	w.last.Subnets = sortslice.Sorted(read.subnets, byRange)
+	return nil
 }
 
-func byRange(a, b sdn.Subnet) int { return a.CIDR.Compare(b.CIDR) }
-
-func (t target) readExisting(ctx context.Context, id sdn.ID) (e *existing, err error) {
-	e = &existing{}
-	if e.network, err = t.SDN.Network(ctx, id); err != nil {
-		return nil, err
-	}
-	e.subnets, err = sdn.All(t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{id}}))
-	return e, err
-}
-
-func (t target) ensureLink(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last, first bool,
-) (Last, error) {
+func (w *work) ensureLink(ctx context.Context, first bool) error {
 	cidr := unusedRange
-	if len(spec.Ranges) > 0 {
-		cidr = spec.Ranges[0].CIDR
+	if len(w.spec.Ranges) > 0 {
+		cidr = w.spec.Ranges[0].CIDR
 	}
-	name := linkName(spec)
-	link, err := t.SDN.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
+	link, err := w.SDN.EnsureSubnetPool(ctx, sdn.SubnetPoolSpec{
 		Base: sdn.Base{
-			Key: t.linkKey(o, spec), Name: name,
-			Tags: append(identity.NetworkOptionTags(spec.options()), t.Names.HostTag()),
+			Key: w.linkKey(), Name: linkName(w.spec),
+			Tags: append(identity.NetworkOptionTags(w.spec.options()), w.Names.HostTag()),
 		},
 		Prefixes:   []netip.Prefix{cidr},
 		DefaultLen: cidr.Bits(),
@@ -108,65 +96,60 @@ func (t target) ensureLink(
 		New:        first,
 	})
 	if err != nil {
-		return last, err
+		return err
 	}
-	last.Link, last.Home = link.ID, link.Project
-	if network, _, _ := strings.Cut(link.Name, ","); network != string(spec.Existing) {
-		return last, api.Refuse("network %s is another network of the SDN already", api.Clip(o.Key, 12))
+	w.last.Link, w.last.Home = link.ID, link.Project
+	if linkedNetwork(link) != w.spec.Existing {
+		return api.Refuse("network %s is another network of the SDN already", api.Clip(w.o.Key, 12))
 	}
-	return last, nil
+	return nil
 }
 
 // deleteExisting deletes what was added to an existing network, and the link.
-func (t target) deleteExisting(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	added, err := t.added(ctx, o, spec, last)
+func (w *work) deleteExisting(ctx context.Context) error {
+	added, err := w.added(ctx)
 	if err != nil {
-		return last, err
+		return err
 	}
 	for _, id := range added {
-		err := t.deleteWithPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{id}}, func() error {
-			return t.SDN.DeleteSubnet(ctx, id)
+		err := w.deleteWithPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{id}}, func() error {
+			return w.SDN.DeleteSubnet(ctx, id)
 		})
 		if err != nil {
-			return last, err
+			return err
 		}
 	}
-	if last.Link == "" && spec.Form == formCompat {
-		match := sdn.Match{Keys: []sdn.Key{t.linkKey(o, spec)}}
-		link, found, err := sdn.First(t.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	if w.last.Link == "" && w.spec.Form == formCompat {
+		query := sdn.SubnetPoolQuery{Match: identity.ByKey(w.linkKey())}
+		link, _, err := sdn.First(w.SDN.FindSubnetPools(ctx, query))
 		if err != nil {
-			return last, err
+			return err
 		}
-		if found {
-			last.Link = link.ID
-		}
+		w.last.Link = link.ID
 	}
 	switch {
-	case last.Link != "":
-		return last, t.SDN.DeleteSubnetPool(ctx, last.Link)
+	case w.last.Link != "":
+		return w.SDN.DeleteSubnetPool(ctx, w.last.Link)
 	case len(added) > 0:
-		return last, nil
+		return nil
 	}
-	return last, reconcile.ErrAbsent
+	return reconcile.ErrAbsent
 }
 
 // added returns the subnets that were added to an existing network.
-func (t target) added(ctx context.Context, o reconcile.Object, spec Spec, last Last) ([]sdn.ID, error) {
-	var keys []sdn.Key
-	for _, want := range t.subnetSpecs(o, spec, last) {
-		keys = append(keys, want.Key)
+func (w *work) added(ctx context.Context) (ids []sdn.ID, err error) {
+	var match sdn.Match
+	for _, want := range w.subnetSpecs() {
+		match.Keys = append(match.Keys, want.Key)
 	}
-	if len(last.Added) == len(keys) || len(keys) == 0 {
-		return last.Added, nil // without a Key all subnets would match
+	if len(w.last.Added) == len(match.Keys) || len(match.Keys) == 0 {
+		return w.last.Added, nil // without a Key all subnets would match
 	}
-	var ids []sdn.ID
-	for s, err := range t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}) {
-		if err != nil {
-			return nil, err
-		}
+	subnets, err := sdn.All(w.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: match}))
+	for _, s := range subnets {
 		ids = append(ids, s.ID)
 	}
-	return ids, nil
+	return ids, err
 }
 
 // existing is an existing network that the options of a CreateNetwork name.
@@ -191,7 +174,7 @@ func (s *Service) resolveExisting(ctx context.Context, r *api.CreateNetworkReque
 	if e.network, err = s.Pools.FindNetwork(ctx, named); err != nil {
 		return e, err
 	}
-	if e.subnets, err = sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{e.network.ID}})); err != nil {
+	if e.subnets, err = s.subnetsOf(ctx, e.network.ID); err != nil {
 		return e, err
 	}
 	e.standing, err = s.standing(ctx, r, e)
@@ -231,7 +214,7 @@ func (s *Service) standing(
 	for _, data := range r.Ranges {
 		for _, subnet := range e.subnets {
 			switch {
-			case subnet.CIDR == data.Pool && s.addedFor(subnet, r.NetworkID):
+			case subnet.CIDR == data.Pool && s.networkOf(subnet) == r.NetworkID:
 				// A repeated call: it was added.
 			case subnet.CIDR == data.Pool:
 				standing[data] = subnet
@@ -258,9 +241,4 @@ func (s *Service) namedSubnet(ctx context.Context, named api.Reference, e existi
 		return found[0], nil
 	}
 	return s.Pools.FindSubnet(ctx, named, []sdn.ID{e.network.ID}) // it chooses, or says why there is none
-}
-
-// addedFor reports whether a subnet was added for an engine's network.
-func (s *Service) addedFor(subnet sdn.Subnet, network string) bool {
-	return target{s}.networkOf(subnet) == network
 }

@@ -13,8 +13,8 @@ import (
 
 // byID describes a network by the engine's id, as far as the SDN has it.
 func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err error) {
-	keys := []sdn.Key{l.Names.GlobalKey(identity.KindNetwork, id)}
-	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
+	match := identity.ByKey(l.Names.GlobalKey(identity.KindNetwork, id))
+	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 	switch {
 	case err != nil:
 		return f, false, err
@@ -30,7 +30,7 @@ func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err 
 	if !l.sdn.Capabilities().SubnetPools {
 		return f, false, nil
 	}
-	match := sdn.Match{Keys: []sdn.Key{l.Names.GlobalKey(identity.KindLink, l.Names.Host+"/"+id)}}
+	match := identity.ByKey(l.Names.GlobalKey(identity.KindLink, l.Names.Host+"/"+id))
 	link, ok, err := sdn.First(l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	if err != nil || !ok {
 		return f, false, err
@@ -42,7 +42,7 @@ func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err 
 // Delete implements reconcile.Target.
 func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
 	if !spec.Unknown {
-		return l.target.Delete(ctx, o, spec, last)
+		return (&work{l.Service, o, spec, last}).delete(ctx)
 	}
 	f, ok, err := l.byID(ctx, o.Key)
 	switch {
@@ -57,7 +57,7 @@ func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last 
 			return err
 		}
 	}
-	return l.target.Delete(ctx, f.Object, f.Spec, f.Last)
+	return (&work{l.Service, f.Object, f.Spec, f.Last}).delete(ctx)
 }
 
 // lookUp makes the row of a network that a call names, of what the SDN has. It reports

@@ -12,13 +12,13 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// lister is a target whose networks can be listed and described.
+// lister is the target of networks. It lists and describes them.
 type lister struct {
-	target
+	*Service
 	sdn sdn.Provider // it reads from
 }
 
-func (s *Service) lister() lister { return lister{target{s}, s.SDN} }
+func (s *Service) lister() lister { return lister{s, s.SDN} }
 
 // List implements reconcile.Lister. A network that cannot be described is left out: a
 // later call that names it finds it.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/identity"
-	"github.com/kuryr/kuryr/internal/reconcile"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -67,110 +66,92 @@ func (r Routing) ensure(ctx context.Context, p sdn.Provider, key sdn.Key, isNew 
 }
 
 // routerKey returns the Key of a network's own router, or of the one that networks share.
-func (t target) routerKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
-	if spec.Router != "" {
-		return t.Names.GlobalKey(identity.KindSharedRouter, spec.Router)
+func (w *work) routerKey() sdn.Key {
+	if w.spec.Router != "" {
+		return w.Names.GlobalKey(identity.KindSharedRouter, w.spec.Router)
 	}
-	return t.key(identity.KindRouter, "", o, spec, last)
+	return w.key(identity.KindRouter, "")
 }
 
-// route attaches the subnets of a network to its router.
-func (t target) route(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last, isNew bool,
-) (Last, error) {
+// route attaches the subnets of a network to its router. It logs the ranges that the host cannot
+// reach: a network works without.
+func (w *work) route(ctx context.Context, isNew bool) error {
 	var ids []sdn.ID
-	for _, r := range spec.Ranges {
-		key := t.subnetKey(o, spec, last, r)
-		if at := slices.IndexFunc(last.Subnets, func(s sdn.Subnet) bool { return s.Key == key }); at >= 0 {
-			ids = append(ids, last.Subnets[at].ID)
+	for _, r := range w.spec.Ranges {
+		if at := w.subnetOf(r); at >= 0 {
+			ids = append(ids, w.last.Subnets[at].ID)
 		}
 	}
-	router, err := spec.Attach(ctx, t.SDN, t.routerKey(o, spec, last), ids, isNew)
+	router, err := w.spec.Attach(ctx, w.SDN, w.routerKey(), ids, isNew)
 	if router.ID != "" {
-		last.Router, last.RouterOurs = router.ID, spec.RouterID == ""
+		w.last.Router, w.last.RouterOurs = router.ID, w.spec.RouterID == ""
 	}
-	if err == nil && isNew {
-		err = t.warnUnreached(ctx, last.Router)
+	if err != nil || !isNew || !w.SDN.Capabilities().HostReached { // others do not tell
+		return err
 	}
-	return last, err
-}
-
-// findRouter fills in the router of a network whose answer was lost.
-func (t target) findRouter(ctx context.Context, o reconcile.Object, spec Spec, last *Last) error {
-	if last.Router != "" {
-		return nil
-	}
-	if spec.RouterID != "" {
-		last.Router = spec.RouterID
-		return nil
-	}
-	match := sdn.Match{Keys: []sdn.Key{t.routerKey(o, spec, *last)}}
-	r, found, err := sdn.First(t.SDN.FindRouters(ctx, sdn.RouterQuery{Match: match}))
-	if found {
-		last.Router, last.RouterOurs = r.ID, true
+	router, err = w.SDN.Router(ctx, w.last.Router)
+	for _, u := range router.Unreached {
+		w.Log.WarnContext(ctx, "range unreachable from the host", "range", u.Prefix, "reason", u.Reason)
 	}
 	return err
 }
 
-func (t target) detach(ctx context.Context, o reconcile.Object, spec Spec, last *Last, subnet sdn.ID) error {
-	if err := t.findRouter(ctx, o, spec, last); err != nil || last.Router == "" {
+// findRouter fills in the router of a network whose answer was lost.
+func (w *work) findRouter(ctx context.Context) error {
+	if w.last.Router == "" {
+		w.last.Router = w.spec.RouterID
+	}
+	if w.last.Router != "" {
+		return nil
+	}
+	query := sdn.RouterQuery{Match: identity.ByKey(w.routerKey())}
+	r, found, err := sdn.First(w.SDN.FindRouters(ctx, query))
+	if found {
+		w.last.Router, w.last.RouterOurs = r.ID, true
+	}
+	return err
+}
+
+func (w *work) detach(ctx context.Context, subnet sdn.ID) error {
+	if err := w.findRouter(ctx); err != nil || w.last.Router == "" {
 		return err
 	}
-	return identity.IgnoreAbsent(t.SDN.DetachSubnet(ctx, last.Router, subnet))
+	return identity.IgnoreAbsent(w.SDN.DetachSubnet(ctx, w.last.Router, subnet))
 }
 
 // unroute detaches a network from its router and deletes the router if Kuryr made it and
 // no other network is on it. routed reports whether there was a router of Kuryr's.
-func (t target) unroute(
-	ctx context.Context, o reconcile.Object, spec Spec, last Last,
-) (_ Last, routed bool, err error) {
-	if !spec.Routed || !t.SDN.Capabilities().Routers {
-		return last, false, nil
+func (w *work) unroute(ctx context.Context) (routed bool, err error) {
+	if !w.spec.Routed || !w.SDN.Capabilities().Routers {
+		return false, nil
 	}
-	if err := t.findRouter(ctx, o, spec, &last); err != nil || last.Router == "" {
-		return last, false, err
+	if err := w.findRouter(ctx); err != nil || w.last.Router == "" {
+		return false, err
 	}
-	for _, s := range last.Subnets {
-		if err := t.detach(ctx, o, spec, &last, s.ID); err != nil {
-			return last, false, err
+	for _, s := range w.last.Subnets {
+		if err := w.detach(ctx, s.ID); err != nil {
+			return false, err
 		}
 	}
-	if !last.RouterOurs {
-		return last, false, nil
+	if !w.last.RouterOurs {
+		return false, nil
 	}
-	err = t.SDN.DeleteRouter(ctx, last.Router)
+	err = w.SDN.DeleteRouter(ctx, w.last.Router)
 	if sdn.ReasonOf(err) == sdn.InUse {
-		err = t.keepRouter(ctx, spec, last.Router, err)
+		err = w.keepRouter(ctx, err)
 	}
-	return last, err == nil, err
+	return err == nil, err
 }
 
 // keepRouter returns nil for a router that cannot be deleted because of networks of
 // others.
-func (t target) keepRouter(ctx context.Context, spec Spec, id sdn.ID, cause error) error {
-	if spec.Router != "" {
+func (w *work) keepRouter(ctx context.Context, cause error) error {
+	if w.spec.Router != "" {
 		return nil
 	}
-	r, err := t.SDN.Router(ctx, id)
-	switch {
-	case sdn.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	case len(r.Interfaces) > 0:
-		return nil
+	r, err := w.SDN.Router(ctx, w.last.Router)
+	if err == nil && len(r.Interfaces) == 0 {
+		return cause
 	}
-	return cause
-}
-
-// warnUnreached logs the ranges that the host cannot reach: a network works without.
-func (t target) warnUnreached(ctx context.Context, router sdn.ID) error {
-	if !t.SDN.Capabilities().HostReached { // others do not tell
-		return nil
-	}
-	r, err := t.SDN.Router(ctx, router)
-	for _, u := range r.Unreached {
-		t.Log.WarnContext(ctx, "range unreachable from the host", "range", u.Prefix, "reason", u.Reason)
-	}
-	return err
+	return identity.IgnoreAbsent(err)
 }

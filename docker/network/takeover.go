@@ -59,8 +59,8 @@ func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) (sdn.Netw
 	place := map[bool]int{}
 	for _, subnet := range subnets {
 		v6 := subnet.CIDR.Addr().Is6()
-		spec := Spec{Form: formCompat}
-		key := target{s}.subnetKey(reconcile.Object{Key: id}, spec, Last{}, Range{CIDR: subnet.CIDR, Place: place[v6]})
+		w := &work{s, reconcile.Object{Key: id}, Spec{Form: formCompat}, Last{}}
+		key := w.subnetKey(Range{CIDR: subnet.CIDR, Place: place[v6]})
 		place[v6]++
 		if subnet.Name != identity.SubnetTitle(subnet.CIDR) || !subnet.Key.IsZero() || subnet.Description != "" {
 			continue

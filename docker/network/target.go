@@ -13,9 +13,14 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// target makes networks. Its files are target.go for networks of Kuryr's own, router.go,
-// empty.go, and existing.go.
-type target struct{ *Service }
+// work is a call of the target for one network. last is what the SDN has so far. Its files are
+// target.go for networks of Kuryr's own, router.go, empty.go, and existing.go.
+type work struct {
+	*Service
+	o    reconcile.Object
+	spec Spec
+	last Last
+}
 
 // newKey is the key of what the caller of a first Set knows: that the SDN has no object
 // with the Key of the network, and the existing network, as it was read for this call.
@@ -25,40 +30,36 @@ func withNew(ctx context.Context, e *existing) context.Context {
 	return context.WithValue(ctx, newKey{}, e)
 }
 
-func isNew(ctx context.Context, o reconcile.Object, last Last) (e *existing, isNew bool) {
+func (w *work) isNew(ctx context.Context) (e *existing, isNew bool) {
 	e, known := ctx.Value(newKey{}).(*existing)
-	return e, known && !o.Earlier && last.ID == ""
+	return e, known && !w.o.Earlier && w.last.ID == ""
 }
 
 // key returns the Key of an object of the network, in the form of its first Set. It has
 // the name of the network's own Key, which an earlier store may have given.
-func (t target) key(kind, part string, o reconcile.Object, spec Spec, last Last) sdn.Key {
-	n := t.Names
-	n.Compat = spec.Form != formOwn
-	if last.Key.IsZero() {
-		return n.Key(kind, o.Key+part, o)
+func (w *work) key(kind, part string) sdn.Key {
+	n := w.Names
+	n.Compat = w.spec.Form != formOwn
+	if w.last.Key.IsZero() {
+		return n.Key(kind, w.o.Key+part, w.o)
 	}
-	name, incarnation, has := strings.Cut(last.Key.Name, "~")
+	name, incarnation, has := strings.Cut(w.last.Key.Name, "~")
 	if name += part; has {
 		name += "~" + incarnation
 	}
 	return n.GlobalKey(kind, name)
 }
 
-func (t target) networkKey(o reconcile.Object, spec Spec, last Last) sdn.Key {
-	return t.key(identity.KindNetwork, "", o, spec, last)
-}
-
-func (t target) subnetKey(o reconcile.Object, spec Spec, last Last, r Range) sdn.Key {
-	return t.key(identity.KindSubnet, identity.SubnetPart(r.CIDR, r.Place), o, spec, last)
+func (w *work) subnetKey(r Range) sdn.Key {
+	return w.key(identity.KindSubnet, identity.SubnetPart(r.CIDR, r.Place))
 }
 
 // networkOf returns the engine's network that a subnet was made for, "" if it is not of
 // ours.
-func (t target) networkOf(s sdn.Subnet) string {
-	parts := strings.Split(s.Key.Name, "/")
+func (s *Service) networkOf(subnet sdn.Subnet) string {
+	parts := strings.Split(subnet.Key.Name, "/")
 	switch {
-	case !t.Names.Ours(s.Meta, identity.KindSubnet):
+	case !s.Names.Ours(subnet.Meta, identity.KindSubnet):
 		return ""
 	case len(parts) == 5: // HOST/STORE/ID/INCARNATION/PLACE
 		return parts[2]
@@ -67,56 +68,55 @@ func (t target) networkOf(s sdn.Subnet) string {
 }
 
 // Ensure implements reconcile.Target.
-func (t target) Ensure(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	var err error
+func (l lister) Ensure(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
+	w := &work{l.Service, o, spec, last}
+	ensure := w.ensureOwn
 	if spec.Existing != "" {
-		last, err = t.ensureExisting(ctx, o, spec, last)
-	} else {
-		last, err = t.ensureOwn(ctx, o, spec, last)
+		ensure = w.ensureExisting
 	}
-	return last, identity.Outcome(err, true)
+	err := ensure(ctx)
+	return w.last, identity.Outcome(err, true)
 }
 
-func (t target) ensureOwn(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	key := t.networkKey(o, spec, last)
-	_, first := isNew(ctx, o, last)
-	subnets := t.subnetSpecs(o, spec, last)
-	made, err := t.SDN.EnsureNetwork(ctx, sdn.NetworkSpec{
-		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(o.Key), Tags: t.networkTags(o.Key, spec)},
-		MTU:     spec.MTU,
-		Shared:  spec.Shared,
+func (w *work) ensureOwn(ctx context.Context) error {
+	key, subnets := w.key(identity.KindNetwork, ""), w.subnetSpecs()
+	_, first := w.isNew(ctx)
+	made, err := w.SDN.EnsureNetwork(ctx, sdn.NetworkSpec{
+		Base:    sdn.Base{Key: key, Name: identity.NetworkTitle(w.o.Key), Tags: w.networkTags()},
+		MTU:     w.spec.MTU,
+		Shared:  w.spec.Shared,
 		Subnets: subnets,
 		New:     first,
 	})
 	if err != nil {
-		return last, err
+		return err
 	}
-	last.ID, last.Key, last.Project = made.ID, key, made.Project
-	last.MTU, last.NoPortSecurity = made.MTU, made.NoPortSecurity
+	w.last.ID, w.last.Key, w.last.Project = made.ID, key, made.Project
+	w.last.MTU, w.last.NoPortSecurity = made.MTU, made.NoPortSecurity
 	if first && len(made.Subnets) == 1 && len(subnets) == 1 {
-		last.Subnets = []sdn.Subnet{madeOf(subnets[0], made)}
-	} else if last.Subnets, err = t.subnets(ctx, made); err != nil {
-		return last, err
+		w.last.Subnets = []sdn.Subnet{madeOf(subnets[0], made)}
+	} else if err := w.readSubnets(ctx, made); err != nil {
+		return err
 	}
-	if last, err = t.dropAbsent(ctx, o, spec, last); err != nil {
-		return last, err
+	if err := w.dropAbsent(ctx); err != nil {
+		return err
 	}
-	if spec.Routed && len(spec.Ranges) > 0 {
-		if last, err = t.route(ctx, o, spec, last, first); err != nil {
-			return last, err
+	if w.spec.Routed && len(w.spec.Ranges) > 0 {
+		if err := w.route(ctx, first); err != nil {
+			return err
 		}
 	}
-	return t.forgetEmptied(ctx, spec, last)
+	return w.forgetEmptied(ctx)
 }
 
 // networkTags returns the tags of a network: those of kuryr-libnetwork, the host's, and
 // those that the previous version judges the network by.
-func (t target) networkTags(id string, spec Spec) []string {
-	tags := append(identity.IDTags(id), t.Names.HostTag())
-	if spec.Form == formCompat {
-		tags = append(tags, identity.NetworkOptionTags(spec.options())...)
+func (w *work) networkTags() []string {
+	tags := append(identity.IDTags(w.o.Key), w.Names.HostTag())
+	if w.spec.Form == formCompat {
+		tags = append(tags, identity.NetworkOptionTags(w.spec.options())...)
 	}
-	for _, r := range spec.Ranges {
+	for _, r := range w.spec.Ranges {
 		if r.Absent && r.PoolID != "" {
 			tags = append(tags, tagEmptied+string(r.PoolID))
 		}
@@ -137,128 +137,127 @@ func madeOf(s sdn.SubnetSpec, n sdn.Network) sdn.Subnet {
 	return made
 }
 
-// subnets reads the subnets of a network.
-func (t target) subnets(ctx context.Context, n sdn.Network) ([]sdn.Subnet, error) {
-	if len(n.Subnets) == 0 {
-		return nil, nil
+func (w *work) readSubnets(ctx context.Context, n sdn.Network) (err error) {
+	if w.last.Subnets = nil; len(n.Subnets) > 0 {
+		w.last.Subnets, err = w.subnetsOf(ctx, n.ID)
 	}
-	list, err := sdn.All(t.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
-	sortslice.Func(list, byRange)
-	return list, err
+	return err
+}
+
+// subnetsOf reads the subnets of a network in the order of a Last.
+func (s *Service) subnetsOf(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
+	subnets, err := sdn.All(s.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
+	sortslice.Func(subnets, byRange)
+	return subnets, err
+}
+
+func byRange(a, b sdn.Subnet) int { return a.CIDR.Compare(b.CIDR) }
+
+// subnetOf returns the index of the subnet that was made for a range, -1 if there is none.
+func (w *work) subnetOf(r Range) int {
+	key := w.subnetKey(r)
+	return slices.IndexFunc(w.last.Subnets, func(s sdn.Subnet) bool { return s.Key == key })
 }
 
 // subnetSpecs returns the subnets that are made for the ranges.
-func (t target) subnetSpecs(o reconcile.Object, spec Spec, last Last) (list []sdn.SubnetSpec) {
-	for _, r := range spec.Ranges {
-		if r.Standing == "" && !r.Absent {
-			list = append(list, subnetSpec(t.subnetKey(o, spec, last, r), r))
+func (w *work) subnetSpecs() (list []sdn.SubnetSpec) {
+	for _, r := range w.spec.Ranges {
+		if r.Standing != "" || r.Absent {
+			continue
 		}
+		s := sdn.SubnetSpec{
+			Base:       sdn.Base{Key: w.subnetKey(r), Name: identity.SubnetTitle(r.CIDR)},
+			CIDR:       r.CIDR,
+			Pool:       r.CutFrom,
+			Gateway:    sdn.Gateway{Addr: r.Gateway, None: r.None},
+			Reserved:   slices.Clone(r.Reserved),
+			HostRoutes: slices.Clone(r.Routes),
+			NoDHCP:     true,
+		}
+		if r.PoolID != "" {
+			s.Tags = []string{string(r.PoolID)}
+		}
+		if r.Sub.IsValid() {
+			s.Ranges = identity.Within(r.Sub, r.CIDR)
+		}
+		list = append(list, s)
 	}
 	return list
 }
 
-func subnetSpec(key sdn.Key, r Range) sdn.SubnetSpec {
-	s := sdn.SubnetSpec{
-		Base:       sdn.Base{Key: key, Name: identity.SubnetTitle(r.CIDR)},
-		CIDR:       r.CIDR,
-		Pool:       r.CutFrom,
-		Gateway:    sdn.Gateway{Addr: r.Gateway, None: r.None},
-		Reserved:   slices.Clone(r.Reserved),
-		HostRoutes: slices.Clone(r.Routes),
-		NoDHCP:     true,
-	}
-	if r.PoolID != "" {
-		s.Tags = []string{string(r.PoolID)}
-	}
-	if r.Sub.IsValid() {
-		s.Ranges = identity.Within(r.Sub, r.CIDR)
-	}
-	return s
-}
-
 // dropAbsent deletes the subnets of ranges that are absent.
-func (t target) dropAbsent(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	for _, r := range spec.Ranges {
-		key := t.subnetKey(o, spec, last, r)
-		at := slices.IndexFunc(last.Subnets, func(s sdn.Subnet) bool { return s.Key == key })
+func (w *work) dropAbsent(ctx context.Context) error {
+	for _, r := range w.spec.Ranges {
+		at := w.subnetOf(r)
 		if !r.Absent || at < 0 {
 			continue
 		}
-		id := last.Subnets[at].ID
-		if err := t.noteEmptied(ctx, o, spec, r, last.Subnets[at]); err != nil {
-			return last, err
+		id := w.last.Subnets[at].ID
+		if err := w.noteEmptied(ctx, r, w.last.Subnets[at]); err != nil {
+			return err
 		}
-		last.Emptied = append(slices.Clone(last.Emptied), r.PoolID)
-		if spec.Routed {
-			if err := t.detach(ctx, o, spec, &last, id); err != nil {
-				return last, err
+		w.last.Emptied = append(slices.Clone(w.last.Emptied), r.PoolID)
+		if w.spec.Routed {
+			if err := w.detach(ctx, id); err != nil {
+				return err
 			}
 		}
-		if err := t.SDN.DeleteSubnet(ctx, id); err != nil {
-			return last, err
+		if err := w.SDN.DeleteSubnet(ctx, id); err != nil {
+			return err
 		}
-		last.Subnets = slices.Delete(slices.Clone(last.Subnets), at, at+1)
+		w.last.Subnets = slices.Delete(slices.Clone(w.last.Subnets), at, at+1)
 	}
-	return last, nil
+	return nil
 }
 
-// Delete implements reconcile.Target.
-func (t target) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
-	del := t.deleteOwn
-	if spec.Existing != "" {
-		del = t.deleteExisting
+// delete deletes what the row says.
+func (w *work) delete(ctx context.Context) error {
+	del := w.deleteOwn
+	if w.spec.Existing != "" {
+		del = w.deleteExisting
 	}
-	left, err := del(ctx, o, spec, last)
+	err := del(ctx)
 	if err == nil || errors.Is(err, reconcile.ErrAbsent) {
 		return err
 	}
-	return reconcile.Remaining(left, err)
+	return reconcile.Remaining(w.last, err)
 }
 
-func (t target) deleteOwn(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	if last.ID == "" {
-		var err error
-		if last, err = t.find(ctx, o, spec, last); err != nil {
-			return last, err
+func (w *work) deleteOwn(ctx context.Context) error {
+	if w.last.ID == "" { // the answer of its creation was lost
+		match := identity.ByKey(w.key(identity.KindNetwork, ""))
+		n, found, err := sdn.First(w.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+		if found {
+			w.last.ID = n.ID
+			err = w.readSubnets(ctx, n)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	had := last.ID != ""
-	last, routed, err := t.unroute(ctx, o, spec, last)
-	if err != nil {
-		return last, err
+	routed, err := w.unroute(ctx)
+	switch {
+	case err != nil:
+		return err
+	case w.last.ID != "":
+		return w.deleteWithPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{w.last.ID}}, func() error {
+			return w.SDN.DeleteNetwork(ctx, w.last.ID)
+		})
+	case routed:
+		return nil
 	}
-	if !had {
-		if routed {
-			return last, nil
-		}
-		return last, reconcile.ErrAbsent
-	}
-	return last, t.deleteWithPorts(ctx, sdn.PortQuery{Networks: []sdn.ID{last.ID}}, func() error {
-		return t.SDN.DeleteNetwork(ctx, last.ID)
-	})
-}
-
-// find looks for a network whose answer was lost.
-func (t target) find(ctx context.Context, o reconcile.Object, spec Spec, last Last) (Last, error) {
-	match := sdn.Match{Keys: []sdn.Key{t.networkKey(o, spec, last)}}
-	n, found, err := sdn.First(t.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
-	if err != nil || !found {
-		return last, err
-	}
-	last.ID = n.ID
-	last.Subnets, err = t.subnets(ctx, n)
-	return last, err
+	return reconcile.ErrAbsent
 }
 
 // deleteWithPorts deletes a network or a subnet. Ports of ours in its way are left of
 // endpoints that the engine no longer has: they are deleted first. Ports of others keep
 // it.
-func (t target) deleteWithPorts(ctx context.Context, of sdn.PortQuery, del func() error) error {
+func (w *work) deleteWithPorts(ctx context.Context, of sdn.PortQuery, del func() error) error {
 	err := del()
 	if sdn.ReasonOf(err) != sdn.InUse {
 		return err
 	}
-	deleted, others, failed := t.DropPorts(ctx, of)
+	deleted, others, failed := w.DropPorts(ctx, of)
 	if failed != nil {
 		return failed
 	}

@@ -13,8 +13,8 @@ import (
 
 // AtFloatingIP publishes ports of an endpoint by forwardings of a floating IP, which may forward to
 // other endpoints too.
-func AtFloatingIP(
-	ctx context.Context, s sdn.Provider, endpoint string, f sdn.FloatingIP, target sdn.Target, ports []Port,
+func (h *Publisher) AtFloatingIP(
+	ctx context.Context, endpoint string, f sdn.FloatingIP, target sdn.Target, ports []Port,
 ) error {
 	for i, p := range ports {
 		if p.Host.IsValid() && !p.Host.IsUnspecified() && p.Host != f.Address {
@@ -22,12 +22,11 @@ func AtFloatingIP(
 		}
 		ports[i].Host = f.Address
 	}
-	w := &atFloatingIP{sdn: s, floatingIP: f, target: target}
+	w := &atFloatingIP{sdn: h.SDN, floatingIP: f, target: target}
 	w.there = sync.OnceValues(func() ([]sdn.Forward, error) {
-		return sdn.All(s.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}))
+		return sdn.All(h.SDN.FindForwards(ctx, sdn.ForwardQuery{FloatingIPs: []sdn.ID{f.ID}}))
 	})
-	c := &chooser{way: w, endpoint: endpoint, users: func(hostports.Port) []hostports.Program { return nil }}
-	return c.run(ctx, ports)
+	return h.run(ctx, w, endpoint, ports)
 }
 
 // atFloatingIP is the way by a floating IP. It keeps no port of the host.

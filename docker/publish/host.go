@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,13 +29,6 @@ type HostPorts interface {
 	Retain(owner string, ports ...hostports.Port)
 	// Users names programs of the host that have a port.
 	Users(p hostports.Port) []hostports.Program
-}
-
-// Host publishes ports at the host's own addresses, on an SDN with publications.
-type Host struct {
-	SDN   sdn.Provider
-	Ports HostPorts // nil: any port that the SDN allows
-	Log   *slog.Logger
 }
 
 // Endpoint is what ports are published of.
@@ -66,41 +58,21 @@ func (e Endpoint) targets(can sdn.Capabilities) map[bool]sdn.Target {
 	return targets
 }
 
-// Publish makes these be the ports that the endpoint publishes, and returns them: all, or the error
-// says why not and the caller withdraws what is left. Of the families without, none is published.
-func (h *Host) Publish(
+// AtHost makes these be the ports that the endpoint publishes at the host's own addresses, and returns
+// them: all, or the error says why not and the caller withdraws what is left. Of the families without,
+// none is published.
+func (h *Publisher) AtHost(
 	ctx context.Context, e Endpoint, ports []Port, without map[bool]bool,
 ) ([]sdn.PublishedPort, error) {
 	targets := e.targets(h.SDN.Capabilities())
 	maps.DeleteFunc(targets, func(six bool, _ sdn.Target) bool { return without[six] })
-	w := &atHost{Host: h, e: e, targets: targets}
+	w := &atHost{Publisher: h, e: e, targets: targets}
 	w.there = sync.OnceValues(func() ([]sdn.PublishedPort, error) {
 		p, err := h.SDN.Publication(ctx, e.Key)
 		return p.Ports, err
 	})
-	c := &chooser{way: w, endpoint: e.ID, users: h.Users}
-	err := c.run(ctx, ports)
+	err := h.run(ctx, w, e.ID, ports)
 	return w.published, err
-}
-
-// Users names programs of the host that have a port.
-func (h *Host) Users(p hostports.Port) []hostports.Program {
-	if h.Ports == nil {
-		return nil
-	}
-	return h.Ports.Users(p)
-}
-
-// retain gives up the host ports of an endpoint that are not among these.
-func (h *Host) retain(e Endpoint, ports []sdn.PublishedPort) {
-	if h.Ports == nil {
-		return
-	}
-	var kept []hostports.Port
-	for p := range each(ports) {
-		kept = append(kept, p)
-	}
-	h.Ports.Retain(e.ID, kept...)
 }
 
 // each yields the host ports of published ports one by one, with those of the container.
@@ -121,7 +93,7 @@ func each(ports []sdn.PublishedPort) func(func(hostports.Port, uint16) bool) {
 }
 
 // Withdraw ends all that an endpoint publishes, and then gives up its host ports.
-func (h *Host) Withdraw(ctx context.Context, e Endpoint) error {
+func (h *Publisher) Withdraw(ctx context.Context, e Endpoint) error {
 	if err := h.SDN.Unpublish(ctx, e.Key); err != nil {
 		return err
 	}
@@ -133,7 +105,7 @@ func (h *Host) Withdraw(ctx context.Context, e Endpoint) error {
 
 // Restore reserves host ports that an endpoint publishes again, after a restart. A port that a
 // program took since is logged: the container is reached all the same, and the program is not.
-func (h *Host) Restore(ctx context.Context, endpoint string, ports []sdn.PublishedPort) {
+func (h *Publisher) Restore(ctx context.Context, endpoint string, ports []sdn.PublishedPort) {
 	if h.Ports == nil {
 		return
 	}
@@ -153,7 +125,7 @@ func (h *Host) Restore(ctx context.Context, endpoint string, ports []sdn.Publish
 
 // atHost is the way at the host's own addresses.
 type atHost struct {
-	*Host
+	*Publisher
 	e       Endpoint
 	targets map[bool]sdn.Target // by whether IPv6
 	there   func() ([]sdn.PublishedPort, error)
@@ -214,10 +186,7 @@ func (w *atHost) reserve(_ context.Context, c choice) error {
 
 // has reports whether the endpoint publishes a host port already.
 func (w *atHost) has(port hostports.Port) bool {
-	there, err := w.there()
-	if err != nil {
-		return false
-	}
+	there, _ := w.there()
 	for p := range each(there) {
 		if p == port {
 			return true
@@ -244,7 +213,13 @@ func (w *atHost) publish(ctx context.Context, choices []choice) error {
 		var of []int // the choice of each port
 		ports, of = w.forwards(choices, ranges)
 		if _, err = w.SDN.Publish(ctx, sdn.PublicationSpec{Key: w.e.Key, Ports: ports}); err == nil {
-			w.retain(w.e, ports)
+			if w.Ports != nil {
+				var kept []hostports.Port
+				for p := range each(ports) {
+					kept = append(kept, p)
+				}
+				w.Ports.Retain(w.e.ID, kept...)
+			}
 			w.published = ports
 			return nil
 		}

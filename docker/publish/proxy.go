@@ -6,29 +6,21 @@ import (
 	"net/netip"
 
 	"github.com/kuryr/kuryr/docker/publish/portproxy"
-	"github.com/kuryr/kuryr/internal/hostports"
 )
 
-// Proxy publishes ports on the host by a proxy in this process, which dials from the container's
-// namespace, on an SDN whose floating IPs cannot stand for the host's addresses. The container sees
-// its own address as the client's.
-type Proxy struct {
-	*portproxy.Proxy
-	Users func(hostports.Port) []hostports.Program // of a port of the host
-}
-
-// Publish publishes ports of an endpoint in a container's namespace; had is what it published
-// before. After an error the caller stops what is left.
-func (p *Proxy) Publish(
+// ByProxy publishes ports of an endpoint by the proxy, which dials from the container's namespace, on
+// an SDN whose floating IPs cannot stand for the host's addresses. The container sees its own address
+// as the client's. had is what the endpoint published before. After an error the caller stops what is
+// left.
+func (h *Publisher) ByProxy(
 	ctx context.Context, e Endpoint, namespace string, had []portproxy.Forward, ports []Port,
 ) error {
-	c := &chooser{way: &byProxy{p, e, namespace, had}, endpoint: e.ID, users: p.Users}
-	return c.run(ctx, ports)
+	return h.run(ctx, &byProxy{h.Proxy, e, namespace, had}, e.ID, ports)
 }
 
 // byProxy is the way by the proxy. Reserving a port publishes it.
 type byProxy struct {
-	*Proxy
+	*portproxy.Proxy
 	e         Endpoint
 	namespace string
 	had       []portproxy.Forward

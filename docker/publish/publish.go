@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -26,6 +27,27 @@ import (
 // firstDynamic and lastDynamic are the host ports to choose from where none is asked for (moby:
 // portallocator's fallback, IANA's dynamic ports).
 const firstDynamic, lastDynamic = 49153, 65535
+
+// Publisher publishes ports of endpoints.
+type Publisher struct {
+	SDN   sdn.Provider
+	Ports HostPorts // nil: any port that the SDN allows
+	Proxy *portproxy.Proxy
+	Log   *slog.Logger
+}
+
+// Users names programs of the host that have a port.
+func (h *Publisher) Users(p hostports.Port) []hostports.Program {
+	if h.Ports == nil {
+		return nil
+	}
+	return h.Ports.Users(p)
+}
+
+func (h *Publisher) run(ctx context.Context, w way, endpoint string, ports []Port) error {
+	c := &chooser{way: w, endpoint: endpoint, users: h.Users}
+	return c.run(ctx, ports)
+}
 
 // Port is a port to publish.
 type Port struct {
@@ -153,12 +175,13 @@ func (c *chooser) choose(ctx context.Context, i int) error {
 	if choice.isFixed() {
 		choice.host = choice.First
 	} else {
-		var err error
+		first, last := choice.candidates()
 		free := func(host uint16) bool {
 			at := *choice
 			at.host = host
-			return c.suits(at) && !c.uses(at)
+			return int(host) >= first && int(host) <= last && !c.uses(at)
 		}
+		var err error
 		if choice.host, err = c.before(ctx, *choice, free); err != nil {
 			return err
 		}
@@ -179,12 +202,6 @@ func (p Port) candidates() (first, last int) {
 		return firstDynamic, lastDynamic
 	}
 	return int(p.First), int(p.Last)
-}
-
-// suits reports whether the host port of a choice is one to choose.
-func (c *chooser) suits(choice choice) bool {
-	first, last := choice.candidates()
-	return int(choice.host) >= first && int(choice.host) <= last
 }
 
 // next reserves the next candidate of a choice that is free.

@@ -107,7 +107,8 @@ func (s *Service) managerAddress(
 	if err != nil {
 		return answer, err
 	}
-	if again := s.give(last.Port.ID); again && slices.Contains(last.Tags, identity.TagHeld+spec.Life) {
+	_, again := s.given.LoadOrStore(last.Port.ID, true) // a manager was given it in this process
+	if again && slices.Contains(last.Tags, identity.TagHeld+spec.Life) {
 		return answer, inUse(r.Address)
 	}
 	return api.NewRequestAddressResponse(last.Addr, subnet.CIDR.Bits()), nil

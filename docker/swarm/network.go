@@ -3,7 +3,6 @@ package swarm
 import (
 	"context"
 	"iter"
-	"net/netip"
 	"slices"
 
 	"github.com/kuryr/kuryr/docker/api"
@@ -60,14 +59,19 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 		if subnets, err = s.subnets(ctx, n.ID); err != nil {
 			return err
 		}
-		other, found := otherRange(subnets, r.Ranges)
-		if found && len(nodes(n.Tags)) > 0 {
-			return api.Refuse("network %s has the range %s already", r.NetworkID, other)
+		other := slices.IndexFunc(subnets, func(subnet sdn.Subnet) bool {
+			return !slices.ContainsFunc(r.Ranges, func(data *api.IPAMData) bool { return data.Pool == subnet.CIDR })
+		})
+		if other >= 0 && len(nodes(n.Tags)) > 0 {
+			return api.Refuse("network %s has the range %s already", r.NetworkID, subnets[other].CIDR)
 		}
-		if found {
+		if other >= 0 {
 			// An earlier try chose another range, and its end was lost.
-			if err := s.freeNow(ctx, r.NetworkID); err != nil {
+			if err := s.free(ctx, r.NetworkID); err != nil {
 				return err
+			}
+			if _, pending := s.allocation.Get(r.NetworkID); pending {
+				return api.Refuse("network %s is being deleted", r.NetworkID)
 			}
 			exists, subnets = false, nil
 		}
@@ -77,13 +81,27 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 		return err
 	}
 	if len(subnets) >= len(ranges) && slices.Contains(n.Tags, identity.TagAllocated) {
-		_, err := s.retag(ctx, n, func(tags []string) []string {
-			return identity.Without(tags, allocating(tags)...)
-		})
-		return s.unissueAll(ranges, err)
+		_, err = s.TagNetwork(ctx, n, identity.Without(n.Tags, allocating(n.Tags)...))
+	} else {
+		err = s.make(ctx, r, ranges, n, exists)
 	}
+	if err == nil { // the manager has its network of the pools
+		for _, has := range ranges {
+			s.issued.Delete(has.ID)
+		}
+	}
+	return err
+}
+
+func (s *Service) make(
+	ctx context.Context, r *api.AllocateNetworkRequest, ranges map[*api.IPAMData]ipam.Pool, n sdn.Network, exists bool,
+) error {
 	if !exists {
-		if err := s.Networks.CheckGroups(ctx, r.Options, projectOf(ranges), true); err != nil {
+		project := ""
+		for _, has := range ranges {
+			project = has.Project
+		}
+		if err := s.Networks.CheckGroups(ctx, r.Options, project, true); err != nil {
 			return err
 		}
 	}
@@ -95,29 +113,8 @@ func (s *Service) allocate(ctx context.Context, r *api.AllocateNetworkRequest) e
 		}
 	}
 	spec := s.allocationOf(r, ranges, n, exists)
-	_, err = once(ctx, s.allocation, reconcile.Request[allocation]{Key: r.NetworkID, Spec: spec})
-	return s.unissueAll(ranges, err)
-}
-
-// freeNow frees a network and waits until it is gone.
-func (s *Service) freeNow(ctx context.Context, id string) error {
-	if err := s.free(ctx, id); err != nil {
-		return err
-	}
-	if _, pending := s.allocation.Get(id); pending {
-		return api.Refuse("network %s is being deleted", id)
-	}
-	return nil
-}
-
-// otherRange returns a range of the subnets that is not wanted.
-func otherRange(subnets []sdn.Subnet, wanted []*api.IPAMData) (netip.Prefix, bool) {
-	for _, subnet := range subnets {
-		if !slices.ContainsFunc(wanted, func(data *api.IPAMData) bool { return data.Pool == subnet.CIDR }) {
-			return subnet.CIDR, true
-		}
-	}
-	return netip.Prefix{}, false
+	_, err := once(ctx, s.allocation, reconcile.Request[allocation]{Key: r.NetworkID, Spec: spec})
+	return err
 }
 
 // requested returns the pools of the network's ranges: those of its subnets, or those
@@ -147,8 +144,13 @@ func (s *Service) requested(
 		if err != nil {
 			return nil, err
 		}
-		if found && s.isIssued(other.Pool) {
-			return nil, s.rangeTaken(ctx, data.Pool, other.Network)
+		if _, issued := s.issued.Load(other.Pool); found && issued {
+			// A swarm that has lost its manager may not know the network.
+			n, err := s.SDN.Network(ctx, other.Network)
+			if err != nil {
+				return nil, err
+			}
+			return nil, api.Refuse("the range %s is another network's: %s", data.Pool, n.Key.Name)
 		}
 	}
 	if missing := len(r.Ranges) - len(ranges); missing > 0 && len(ranges) > 0 {
@@ -156,34 +158,6 @@ func (s *Service) requested(
 		return nil, api.Refuse("the range %s was not requested from kuryr", r.Ranges[at].Pool)
 	}
 	return ranges, nil
-}
-
-// rangeTaken names the network that has a range: a swarm that has lost its manager may
-// not know it.
-func (s *Service) rangeTaken(ctx context.Context, cidr netip.Prefix, id sdn.ID) error {
-	n, err := s.SDN.Network(ctx, id)
-	if err != nil {
-		return err
-	}
-	return api.Refuse("the range %s is another network's: %s", cidr, n.Key.Name)
-}
-
-// unissueAll notes that the manager has its network of the pools, unless there was an
-// error, which it returns.
-func (s *Service) unissueAll(ranges map[*api.IPAMData]ipam.Pool, err error) error {
-	if err == nil {
-		for _, has := range ranges {
-			s.issued.Delete(has.ID)
-		}
-	}
-	return err
-}
-
-func projectOf(ranges map[*api.IPAMData]ipam.Pool) string {
-	for _, has := range ranges {
-		return has.Project
-	}
-	return ""
 }
 
 // allocationOf returns the Spec of a network. Tags are written at its creation only:
@@ -253,12 +227,9 @@ func (t allocationTarget) Ensure(ctx context.Context, _ reconcile.Object, spec a
 	if err != nil {
 		return none{}, identity.Outcome(err, true) // it may have made a part of the network
 	}
-	n, err = t.retag(ctx, n, func(tags []string) []string {
-		if slices.Contains(tags, identity.TagDeleted) {
-			return tags
-		}
-		return identity.Without(identity.WithAll(tags, spec.Tags...), allocating(tags)...)
-	})
+	if !isDeleted(n) {
+		n, err = t.TagNetwork(ctx, n, identity.Without(identity.WithAll(n.Tags, spec.Tags...), allocating(n.Tags)...))
+	}
 	if err == nil && isDeleted(n) {
 		err = api.Refuse("network %s is being deleted", n.Key.Name)
 	}
@@ -286,13 +257,11 @@ func (t allocationTarget) Delete(ctx context.Context, o reconcile.Object, spec a
 	case spec.Free:
 		return nil
 	}
-	return t.giveUp(ctx, n, func(tags []string) []string {
-		own := slices.Contains(tags, t.allocatingTag())
-		if tags = identity.Without(tags, t.allocatingTag()); own && len(nodes(tags)) == 0 {
-			tags = identity.Without(tags, identity.TagAllocated)
-		}
-		return tags
-	})
+	tags := identity.Without(n.Tags, t.allocatingTag())
+	if slices.Contains(n.Tags, t.allocatingTag()) && len(nodes(tags)) == 0 {
+		tags = identity.Without(tags, identity.TagAllocated)
+	}
+	return t.giveUp(ctx, n, tags)
 }
 
 // List implements reconcile.Lister: what a killed process of this host, or of the

@@ -293,9 +293,15 @@ type shareTarget struct{ *Service }
 func (t shareTarget) Ensure(
 	ctx context.Context, o reconcile.Object, spec share, last shareState,
 ) (shareState, error) {
-	n, err := t.make(ctx, spec)
-	made := !spec.Make.Key.IsZero()
+	var n sdn.Network
 	var subnets []sdn.Subnet
+	var err error
+	made := !spec.Make.Key.IsZero()
+	if made {
+		n, err = t.SDN.EnsureNetwork(ctx, spec.Make)
+	} else {
+		n, err = t.SDN.Network(ctx, spec.Network)
+	}
 	if err == nil {
 		subnets, err = t.subnets(ctx, n.ID)
 	}
@@ -307,17 +313,14 @@ func (t shareTarget) Ensure(
 			return last, reconcile.Refused(api.Refuse("network %s has no range %s", o.Key, cidr))
 		}
 	}
-	n, err = t.retag(ctx, n, func(tags []string) []string {
-		if slices.Contains(tags, identity.TagDeleted) {
-			return tags
-		}
-		tags = identity.WithAll(identity.Without(tags, t.leavingTag()), spec.Tags...)
+	if !isDeleted(n) {
+		tags := identity.WithAll(identity.Without(n.Tags, t.leavingTag()), spec.Tags...)
 		tags = identity.WithAll(tags, t.nodeTag())
 		if spec.Internal {
 			tags = identity.WithAll(tags, identity.TagInternal)
 		}
-		return tags
-	})
+		n, err = t.TagNetwork(ctx, n, tags)
+	}
 	if err == nil && isDeleted(n) {
 		err = reconcile.Refused(api.Refuse("network %s is being deleted", o.Key))
 	}
@@ -328,13 +331,6 @@ func (t shareTarget) Ensure(
 		_, err = spec.Attach(ctx, t.SDN, t.routerKey(o.Key, spec.Router), n.Subnets, false)
 	}
 	return last, identity.Outcome(err, true)
-}
-
-func (t shareTarget) make(ctx context.Context, spec share) (sdn.Network, error) {
-	if !spec.Make.Key.IsZero() {
-		return t.SDN.EnsureNetwork(ctx, spec.Make)
-	}
-	return t.SDN.Network(ctx, spec.Network)
 }
 
 // Delete implements reconcile.Target. Endpoints with a row are gone by then.
@@ -361,9 +357,7 @@ func (t shareTarget) Delete(ctx context.Context, o reconcile.Object, _ share, _ 
 			return err
 		}
 	}
-	return t.giveUp(ctx, n, func(tags []string) []string {
-		return identity.Without(tags, t.nodeTag(), t.leavingTag())
-	})
+	return t.giveUp(ctx, n, identity.Without(n.Tags, t.nodeTag(), t.leavingTag()))
 }
 
 // List implements reconcile.Lister: the networks that this host has. The previous version

@@ -171,7 +171,7 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 		return identity.IgnoreAbsent(t.SDN.DeleteSubnetPool(ctx, p.ID))
 	}
 	if t.isHidden(subnet) {
-		if err := t.retagPool(ctx, p, identity.TagReleased); err != nil {
+		if err := t.TagPool(ctx, p, identity.WithAll(p.Tags, identity.TagReleased)); err != nil {
 			return err
 		}
 		if err := t.dropPorts(ctx, subnet.Network); err != nil {
@@ -192,9 +192,9 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec release
 	if spec.Life != "" && slices.Contains(n.Tags, identity.TagAllocated) {
 		// The network is freed next, or another network was refused the range and its
 		// manager releases what it was given for it.
-		return t.retagPool(ctx, p, identity.TagLetGo)
+		return t.TagPool(ctx, p, identity.WithAll(p.Tags, identity.TagLetGo))
 	}
-	if err := t.retagPool(ctx, p, identity.TagReleased); err != nil {
+	if err := t.TagPool(ctx, p, identity.WithAll(p.Tags, identity.TagReleased)); err != nil {
 		return err
 	}
 	if err := t.freeReleased(ctx, n); err != nil {
@@ -233,7 +233,5 @@ func (s *Service) freeReleased(ctx context.Context, n sdn.Network) error {
 
 // unallocate takes a network from its manager, and deletes it unless a node has it.
 func (s *Service) unallocate(ctx context.Context, n sdn.Network) error {
-	return s.giveUp(ctx, n, func(tags []string) []string {
-		return identity.Without(tags, append(allocating(tags), identity.TagAllocated)...)
-	})
+	return s.giveUp(ctx, n, identity.Without(n.Tags, append(allocating(n.Tags), identity.TagAllocated)...))
 }

@@ -142,17 +142,5 @@ func (s *Service) issue(pool sdn.ID) {
 	time.AfterFunc(recent, func() { s.issued.CompareAndDelete(pool, now) })
 }
 
-func (s *Service) isIssued(pool sdn.ID) bool {
-	_, ok := s.issued.Load(pool)
-	return ok
-}
-
-// give notes that a manager was given the address of a port. It reports whether that was
-// so.
-func (s *Service) give(port sdn.ID) (again bool) {
-	_, again = s.given.LoadOrStore(port, true)
-	return again
-}
-
 // IsSwarm reports whether a network is a swarm's, by its id.
 func IsSwarm(networkID string) bool { return !engine.IsLocal(networkID) }

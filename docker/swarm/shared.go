@@ -47,30 +47,6 @@ func whileStale(ctx context.Context, call func() error) error {
 	}
 }
 
-// retag changes the tags of a network, unless another host has changed it since it was
-// read. change gets a copy.
-func (s *Service) retag(
-	ctx context.Context, n sdn.Network, change func(tags []string) []string,
-) (sdn.Network, error) {
-	tags := change(slices.Clone(n.Tags))
-	if slices.Equal(tags, n.Tags) {
-		return n, nil
-	}
-	patch := sdn.NetworkPatch{Patch: sdn.Patch{IfRevision: n.Revision, Tags: &tags}}
-	return s.SDN.UpdateNetwork(ctx, n.ID, patch)
-}
-
-// retagPool adds a tag to a pool.
-func (s *Service) retagPool(ctx context.Context, p sdn.SubnetPool, tag string) error {
-	tags, missing := identity.With(p.Tags, tag)
-	if !missing {
-		return nil
-	}
-	patch := sdn.SubnetPoolPatch{Patch: sdn.Patch{IfRevision: p.Revision, Tags: &tags}}
-	_, err := s.SDN.UpdateSubnetPool(ctx, p.ID, patch)
-	return err
-}
-
 func (s *Service) nodeTag() string       { return identity.TagNode + s.Names.Host }
 func (s *Service) leavingTag() string    { return identity.TagLeaving + s.Names.Host }
 func (s *Service) allocatingTag() string { return identity.TagAllocating + s.Names.Host }
@@ -84,21 +60,15 @@ func nodes(tags []string) []string {
 	return slices.Concat(identity.Values(tags, identity.TagNode), identity.Values(tags, identity.TagLeaving))
 }
 
-// ifUnused adds TagDeleted to the tags of a network that neither a manager nor a node
-// has.
-func ifUnused(tags []string) []string {
-	if len(nodes(tags)) > 0 || slices.Contains(tags, identity.TagAllocated) {
-		return tags
-	}
-	return identity.WithAll(tags, identity.TagDeleted)
-}
-
 func isDeleted(n sdn.Network) bool { return slices.Contains(n.Tags, identity.TagDeleted) }
 
 // giveUp changes the tags by which a manager or a node has a network. The network is
 // deleted if none of them has it then.
-func (s *Service) giveUp(ctx context.Context, n sdn.Network, change func(tags []string) []string) error {
-	n, err := s.retag(ctx, n, func(tags []string) []string { return ifUnused(change(tags)) })
+func (s *Service) giveUp(ctx context.Context, n sdn.Network, tags []string) error {
+	if len(nodes(tags)) == 0 && !slices.Contains(tags, identity.TagAllocated) {
+		tags = identity.WithAll(tags, identity.TagDeleted)
+	}
+	n, err := s.TagNetwork(ctx, n, tags)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}

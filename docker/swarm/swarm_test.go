@@ -2,6 +2,7 @@ package swarm
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/docker/api"
@@ -503,7 +504,7 @@ func TestTagsOfOtherHosts(t *testing.T) {
 	e.must(err)
 	tag := func(change func(tags []string) []string) {
 		t.Helper()
-		found, err = e.retag(t.Context(), found, change)
+		found, err = e.TagNetwork(t.Context(), found, change(slices.Clone(found.Tags)))
 		e.must(err)
 	}
 	tag(func(tags []string) []string { return append(tags, identity.TagNode+"elsewhere") })
@@ -512,7 +513,9 @@ func TestTagsOfOtherHosts(t *testing.T) {
 	found, _, err = e.network(t.Context(), n.id)
 	e.must(err)
 	// That node leaves, and is killed before it deletes the network.
-	tag(func(tags []string) []string { return ifUnused(identity.Without(tags, identity.TagNode+"elsewhere")) })
+	tag(func(tags []string) []string {
+		return append(identity.Without(tags, identity.TagNode+"elsewhere"), identity.TagDeleted)
+	})
 	e.restart()
 	e.clean()
 
