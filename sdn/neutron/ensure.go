@@ -160,9 +160,7 @@ func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
 	if b.Project != "" && b.Project != m.Project {
 		return immutable(noun, m.ID, "project", m.Project, b.Project)
 	}
-	if b.Name != "" && b.Name != m.Name {
-		body["name"] = b.Name
-	}
+	set(body, "name", unless(nonZero(b.Name), m.Name, is))
 	return nil
 }
 
@@ -174,9 +172,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 	if err := valid.Patch(k.title, change); err != nil {
 		return none, err
 	}
-	if change.Name != nil {
-		body["name"] = *change.Name
-	}
+	set(body, "name", change.Name)
 	for n := 1; ; n++ {
 		ifRevision := change.IfRevision
 		if change.Key != nil || change.Description != nil {

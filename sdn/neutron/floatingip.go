@@ -105,9 +105,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		if spec.Address.IsValid() {
 			body["floating_ip_address"] = spec.Address
 		}
-		if spec.Subnet != "" {
-			body["subnet_id"] = spec.Subnet
-		}
+		set(body, "subnet_id", nonZero(spec.Subnet))
 		return p.aim(ctx, spec.Target, body, func(body map[string]any) (*floatingIPWire, error) {
 			return floatingIPs.create(ctx, p.client, body)
 		})

@@ -83,13 +83,23 @@ func (p *Provider) mine(m *meta) bool {
 // body is the beginning of a creating request's body: what every object has. The Key goes where Neutron keeps it.
 func (p *Provider) body(b sdn.Base) map[string]any {
 	body := map[string]any{"description": cmp.Or(b.Key.String(), b.Description)}
-	if b.Name != "" {
-		body["name"] = b.Name
-	}
-	if project := cmp.Or(b.Project, p.config.Project); project != "" {
-		body["project_id"] = project
-	}
+	set(body, "name", nonZero(b.Name))
+	set(body, "project_id", nonZero(cmp.Or(b.Project, p.config.Project)))
 	return body
+}
+
+// set puts a field of a patch into the body of a request; nil says nothing.
+func set[T any](body map[string]any, attribute string, value *T) {
+	if value != nil {
+		body[attribute] = *value
+	}
+}
+
+// setNot is set of a field that means the opposite of the attribute.
+func setNot(body map[string]any, attribute string, value *bool) {
+	if value != nil {
+		body[attribute] = !*value
+	}
 }
 
 // query is the filter for a search, whose projects are the caller's from then on.

@@ -40,34 +40,35 @@ func (w *networkWire) decode(o *owner) sdn.Network {
 	return n
 }
 
-func (p *Provider) networkBody(spec sdn.NetworkSpec) map[string]any {
-	body := p.body(spec.Base)
-	// What is the default is not said: saying it may need more rights, or an extension.
-	if spec.MTU != 0 {
-		body["mtu"] = spec.MTU
+// networkPatch is what a spec says of a network. It leaves out what is the default: to say that may
+// need more rights, or an extension.
+func networkPatch(spec sdn.NetworkSpec) sdn.NetworkPatch {
+	return sdn.NetworkPatch{
+		MTU: nonZero(spec.MTU), NoPortSecurity: nonZero(spec.NoPortSecurity),
+		Disabled: nonZero(spec.Disabled), Shared: nonZero(spec.Shared),
+		External: nonZero(spec.External),
 	}
-	if spec.External {
-		body["router:external"] = true
-	}
-	if spec.Shared {
-		body["shared"] = true
-	}
-	if spec.NoPortSecurity {
-		body["port_security_enabled"] = false
-	}
-	if spec.Disabled {
-		body["admin_state_up"] = false
-	}
-	if spec.Segment.Type != "" {
-		body["provider:network_type"] = spec.Segment.Type
-	}
-	if spec.Segment.Physical != "" {
-		body["provider:physical_network"] = spec.Segment.Physical
-	}
+}
+
+func setNetwork(body map[string]any, c sdn.NetworkPatch) map[string]any {
+	set(body, "mtu", c.MTU)
+	set(body, "shared", c.Shared)
+	set(body, "router:external", c.External)
+	setNot(body, "port_security_enabled", c.NoPortSecurity)
+	setNot(body, "admin_state_up", c.Disabled)
+	return body
+}
+
+func (p *Provider) createNetwork(
+	ctx context.Context, spec sdn.NetworkSpec,
+) (*networkWire, error) {
+	body := setNetwork(p.body(spec.Base), networkPatch(spec))
+	set(body, "provider:network_type", nonZero(spec.Segment.Type))
+	set(body, "provider:physical_network", nonZero(spec.Segment.Physical))
 	if spec.Segment.ID != 0 {
 		body["provider:segmentation_id"] = strconv.Itoa(spec.Segment.ID)
 	}
-	return body
+	return networks.create(ctx, p.client, body)
 }
 
 const (
@@ -145,7 +146,7 @@ func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *
 		look = makeOnce[*networkWire]
 	}
 	w, made, err := look(ctx, p, networks, spec.Base, func(ctx context.Context) (*networkWire, error) {
-		return networks.create(ctx, p.client, p.networkBody(spec))
+		return p.createNetwork(ctx, spec)
 	})
 	if err != nil {
 		return nil, false, err
@@ -190,29 +191,24 @@ func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *
 
 // finishNetwork makes of a network that is there what the spec asks for.
 func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.NetworkSpec) (*networkWire, error) {
-	for _, f := range []struct {
-		name       string
-		have, want bool
-	}{{"external", w.External, spec.External}, {"shared", w.Shared, spec.Shared}} {
-		if f.want && !f.have {
-			return nil, immutable("network", w.ID, f.name, f.have, f.want)
-		}
+	now, c := w.decode(p.owner), networkPatch(spec)
+	segment := spec.Segment
+	switch {
+	case spec.External && !now.External:
+		return nil, immutable("network", w.ID, "external", false, true)
+	case spec.Shared && !now.Shared:
+		return nil, immutable("network", w.ID, "shared", false, true)
+	case segment.Type != "" && segment.Type != now.Segment.Type,
+		segment.Physical != "" && segment.Physical != now.Segment.Physical,
+		segment.ID != 0 && segment.ID != now.Segment.ID:
+		return nil, immutable("network", w.ID, "segment", now.Segment, segment)
 	}
-	if s := spec.Segment; s.Type != "" && s.Type != w.SegmentType || s.Physical != "" && s.Physical != w.Physical || s.ID != 0 && s.ID != w.SegmentID {
-		return nil, immutable("network", w.ID, "segment", w.decode(p.owner).Segment, s)
-	}
-	body := map[string]any{}
+	body := setNetwork(map[string]any{}, sdn.NetworkPatch{
+		MTU: unless(c.MTU, now.MTU, is), Disabled: unless(c.Disabled, now.Disabled, is),
+		NoPortSecurity: unless(c.NoPortSecurity, now.NoPortSecurity, is),
+	})
 	if err := adopt("network", &w.meta, spec.Base, body); err != nil {
 		return nil, err
-	}
-	if spec.MTU != 0 && spec.MTU != w.MTU {
-		body["mtu"] = spec.MTU
-	}
-	if spec.NoPortSecurity && (w.PortSecurity == nil || *w.PortSecurity) {
-		body["port_security_enabled"] = false
-	}
-	if spec.Disabled && w.AdminUp {
-		body["admin_state_up"] = false
 	}
 	id := sdn.ID(w.ID)
 	changed := len(body) > 0
@@ -263,25 +259,12 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 
 // UpdateNetwork sends one request, two where the Key or the description is to be changed, up to three where several tags are.
 func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (sdn.Network, error) {
-	body := map[string]any{}
 	if change.MTU != nil {
 		if err := checkMTU(*change.MTU); err != nil {
 			return sdn.Network{}, err
 		}
-		body["mtu"] = *change.MTU
 	}
-	if change.NoPortSecurity != nil {
-		body["port_security_enabled"] = !*change.NoPortSecurity
-	}
-	if change.Disabled != nil {
-		body["admin_state_up"] = !*change.Disabled
-	}
-	if change.Shared != nil {
-		body["shared"] = *change.Shared
-	}
-	if change.External != nil {
-		body["router:external"] = *change.External
-	}
+	body := setNetwork(map[string]any{}, change)
 	write := func() (*networkWire, error) {
 		return patch(ctx, p, networks, id, change.Patch, body)
 	}

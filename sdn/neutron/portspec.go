@@ -137,16 +137,6 @@ func specPatch(spec sdn.PortSpec) sdn.PortPatch {
 	return c
 }
 
-// unless is want, or nil where have is it already.
-func unless[T any](want *T, have T, same func(a, b T) bool) *T {
-	if want == nil || same(*want, have) {
-		return nil
-	}
-	return want
-}
-
-func is[T comparable](a, b T) bool { return a == b }
-
 // difference is what has to be changed for a port to be what a spec says, and whether that is anything.
 func difference(port sdn.Port, spec sdn.PortSpec) (c sdn.PortPatch, differs bool, err error) {
 	id := string(port.ID)

@@ -184,20 +184,16 @@ func profile(values map[string]json.RawMessage) map[string]json.RawMessage {
 // portBody is what of a request's body says the same as c, but for what all patches have.
 func portBody(c sdn.PortPatch) map[string]any {
 	body := map[string]any{}
+	set(body, "device_id", c.DeviceID)
+	set(body, "device_owner", c.DeviceOwner)
+	set(body, "binding:host_id", c.Host)
+	setNot(body, "port_security_enabled", c.NoPortSecurity)
+	setNot(body, "admin_state_up", c.Disabled)
 	if c.MAC != nil {
 		body["mac_address"] = c.MAC.String()
 	}
 	if c.Addresses != nil {
 		body["fixed_ips"] = fixedIPs(*c.Addresses)
-	}
-	if c.DeviceID != nil {
-		body["device_id"] = *c.DeviceID
-	}
-	if c.DeviceOwner != nil {
-		body["device_owner"] = *c.DeviceOwner
-	}
-	if c.Host != nil {
-		body["binding:host_id"] = *c.Host
 	}
 	if c.Profile != nil {
 		profile := map[string]json.RawMessage{}
@@ -205,23 +201,19 @@ func portBody(c sdn.PortPatch) map[string]any {
 		body["binding:profile"] = profile
 	}
 	if c.Groups != nil {
-		body["security_groups"] = append([]sdn.ID{}, asSet(*c.Groups)...) // Neutron refuses what is there twice, and takes null for nothing said
+		// Neutron refuses a group that is there twice, and takes null for nothing said.
+		body["security_groups"] = append([]sdn.ID{}, asSet(*c.Groups)...)
 	}
 	if c.AllowedPairs != nil {
 		body["allowed_address_pairs"] = pairs(*c.AllowedPairs)
 	}
-	if c.NoPortSecurity != nil {
-		body["port_security_enabled"] = !*c.NoPortSecurity
-		if *c.NoPortSecurity { // Neutron refuses it while there is something to enforce
-			setDefault(body, "security_groups", []sdn.ID{})
-			setDefault(body, "allowed_address_pairs", []pairWire{})
-		}
+	if c.NoPortSecurity != nil && *c.NoPortSecurity {
+		// Neutron refuses it while there is something to enforce.
+		setDefault(body, "security_groups", []sdn.ID{})
+		setDefault(body, "allowed_address_pairs", []pairWire{})
 	}
 	if c.QoSPolicy != nil {
-		body["qos_policy_id"] = nonZero(*c.QoSPolicy)
-	}
-	if c.Disabled != nil {
-		body["admin_state_up"] = !*c.Disabled
+		body["qos_policy_id"] = nonZero(*c.QoSPolicy) // null is none
 	}
 	return body
 }

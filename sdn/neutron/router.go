@@ -137,9 +137,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 	}
 	create := func(ctx context.Context) (*routerWire, error) {
 		body := p.body(spec.Base)
-		if spec.Disabled {
-			body["admin_state_up"] = false
-		}
+		setNot(body, "admin_state_up", nonZero(spec.Disabled))
 		if spec.Gateway != nil && !isNoGateway(*spec.Gateway) {
 			body["external_gateway_info"], _ = gatewayChange(nil, *spec.Gateway)
 		}
@@ -150,9 +148,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		return sdn.Router{}, inField(err, "gateway")
 	}
 	body := map[string]any{}
-	if spec.Disabled && w.Up {
-		body["admin_state_up"] = false
-	}
+	setNot(body, "admin_state_up", unless(nonZero(spec.Disabled), !w.Up, is))
 	if spec.Routes != nil && !sameRoutes(w.Routes, spec.Routes) {
 		body["routes"] = routeBodies(spec.Routes)
 	}
@@ -281,9 +277,7 @@ func (p *Provider) FindRouters(
 // UpdateRouter changes a router. For another gateway it reads the router first: what it has decides what may be said.
 func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (sdn.Router, error) {
 	body := map[string]any{}
-	if change.Disabled != nil {
-		body["admin_state_up"] = !*change.Disabled
-	}
+	setNot(body, "admin_state_up", change.Disabled)
 	if change.Routes != nil {
 		if err := checkRouterRoutes(*change.Routes); err != nil {
 			return sdn.Router{}, err

@@ -27,6 +27,16 @@ func nonZero[T comparable](v T) *T {
 	return &v
 }
 
+// unless is want, or nil where have is it already.
+func unless[T any](want *T, have T, same func(a, b T) bool) *T {
+	if want == nil || same(*want, have) {
+		return nil
+	}
+	return want
+}
+
+func is[T comparable](a, b T) bool { return a == b }
+
 // text returns a string, "" for null.
 func text(s *string) string {
 	if s == nil {

@@ -225,9 +225,7 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 	if spec.ServiceTypes != nil && !sameSet(spec.ServiceTypes, now.ServiceTypes) {
 		body["service_types"] = spec.ServiceTypes
 	}
-	if spec.NoDHCP && !now.NoDHCP {
-		body["enable_dhcp"] = false
-	}
+	setNot(body, "enable_dhcp", unless(nonZero(spec.NoDHCP), now.NoDHCP, is))
 	if g := spec.Gateway; g.None && now.Gateway.IsValid() || g.Addr.IsValid() && g.Addr != now.Gateway {
 		change.Gateway = &g
 	}

@@ -78,29 +78,29 @@ type poolLen struct {
 	value int
 }
 
-func (p *Provider) subnetPoolBody(spec sdn.SubnetPoolSpec) map[string]any {
-	body := p.body(spec.Base)
-	if spec.Name == "" {
-		body["name"] = cmp.Or(spec.Key.Name, "kuryr") // Neutron wants one
+// createSubnetPool tells Neutron a name, which it requires, and the lengths: its own least length is 8
+// or 64, which would refuse a larger subnet with a given range.
+func (p *Provider) createSubnetPool(
+	ctx context.Context, spec sdn.SubnetPoolSpec,
+) (*subnetPoolWire, error) {
+	spec.Name = cmp.Or(spec.Name, spec.Key.Name, "kuryr")
+	c := sdn.SubnetPoolPatch{Prefixes: &spec.Prefixes, MaxLen: nonZero(spec.MaxLen)}
+	length := cmp.Or(spec.DefaultLen, longest(spec.Prefixes))
+	least := min(shortest(spec.Prefixes), length, leastLen(spec.Prefixes[0]))
+	least = cmp.Or(spec.MinLen, least)
+	c.DefaultLen, c.MinLen = &length, &least
+	body := setPool(p.body(spec.Base), c)
+	set(body, "shared", nonZero(spec.Shared))
+	return subnetPools.create(ctx, p.client, body)
+}
+
+func setPool(body map[string]any, c sdn.SubnetPoolPatch) map[string]any {
+	if c.Prefixes != nil {
+		body["prefixes"] = texts(*c.Prefixes)
 	}
-	body["prefixes"] = texts(spec.Prefixes)
-	length := spec.DefaultLen
-	if length == 0 {
-		length = longest(spec.Prefixes)
-	}
-	body["default_prefixlen"] = length
-	// Neutron's own least length is 8 or 64, which a larger subnet asked for by its range would break.
-	least := spec.MinLen
-	if least == 0 {
-		least = min(shortest(spec.Prefixes), length, leastLen(spec.Prefixes[0]))
-	}
-	body["min_prefixlen"] = least
-	if spec.MaxLen != 0 {
-		body["max_prefixlen"] = spec.MaxLen
-	}
-	if spec.Shared {
-		body["shared"] = true
-	}
+	set(body, "default_prefixlen", c.DefaultLen)
+	set(body, "min_prefixlen", c.MinLen)
+	set(body, "max_prefixlen", c.MaxLen)
 	return body
 }
 
@@ -137,7 +137,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 		return sdn.SubnetPool{}, err
 	}
 	create := func(ctx context.Context) (*subnetPoolWire, error) {
-		return subnetPools.create(ctx, p.client, p.subnetPoolBody(spec))
+		return p.createSubnetPool(ctx, spec)
 	}
 	w, made, err := ensure(ctx, p, subnetPools, spec.Base, ofNew(spec.New), create)
 	if err == nil && !made {
@@ -162,23 +162,20 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	if spec.Shared && !now.Shared {
 		return nil, immutable("subnet pool", w.ID, "shared", now.Shared, spec.Shared)
 	}
-	body := map[string]any{}
-	if err := adopt("subnet pool", &w.meta, spec.Base, body); err != nil {
-		return nil, err
+	c := sdn.SubnetPoolPatch{
+		DefaultLen: unless(nonZero(spec.DefaultLen), now.DefaultLen, is),
+		MinLen:     unless(nonZero(spec.MinLen), now.MinLen, is),
+		MaxLen:     unless(nonZero(spec.MaxLen), now.MaxLen, is),
 	}
 	want := sortslice.Sorted(spec.Prefixes, netip.Prefix.Compare)
 	if !slices.Equal(want, now.Prefixes) && !covers(want, now.Prefixes) {
 		return nil, immutable("subnet pool", w.ID, "prefixes", now.Prefixes, want)
 	} else if !covers(now.Prefixes, want) {
-		body["prefixes"] = texts(want)
+		c.Prefixes = &want
 	}
-	for _, l := range []struct {
-		name       string
-		have, want int
-	}{{"default_prefixlen", now.DefaultLen, spec.DefaultLen}, {"min_prefixlen", now.MinLen, spec.MinLen}, {"max_prefixlen", now.MaxLen, spec.MaxLen}} {
-		if l.want != 0 && l.want != l.have {
-			body[l.name] = l.want
-		}
+	body := setPool(map[string]any{}, c)
+	if err := adopt("subnet pool", &w.meta, spec.Base, body); err != nil {
+		return nil, err
 	}
 	if len(body) == 0 {
 		return w, nil
@@ -212,21 +209,12 @@ func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) i
 
 // UpdateSubnetPool sends one request, two where the Key, the description or the tags are to be changed.
 func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
-	body := map[string]any{}
 	if change.Prefixes != nil {
 		if err := checkPool(*change.Prefixes); err != nil {
 			return sdn.SubnetPool{}, err
 		}
-		body["prefixes"] = texts(*change.Prefixes)
 	}
-	for _, l := range []struct {
-		name  string
-		value *int
-	}{{"default_prefixlen", change.DefaultLen}, {"min_prefixlen", change.MinLen}, {"max_prefixlen", change.MaxLen}} {
-		if l.value != nil {
-			body[l.name] = *l.value
-		}
-	}
+	body := setPool(map[string]any{}, change)
 	write := func() (*subnetPoolWire, error) {
 		return patch(ctx, p, subnetPools, id, change.Patch, body)
 	}

@@ -89,9 +89,7 @@ func (w *subnetWire) ranges() []sdn.AddressRange {
 func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]any {
 	body := p.body(spec.Base)
 	body["network_id"] = string(network)
-	if spec.Pool != "" {
-		body["subnetpool_id"] = string(spec.Pool)
-	}
+	set(body, "subnetpool_id", nonZero(spec.Pool))
 	if spec.Mode != sdn.Static {
 		body["ipv6_address_mode"], body["ipv6_ra_mode"] = string(spec.Mode), string(spec.Mode)
 	}
@@ -104,9 +102,7 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	if spec.ServiceTypes != nil {
 		body["service_types"] = spec.ServiceTypes
 	}
-	if noDHCP(spec) {
-		body["enable_dhcp"] = false
-	}
+	setNot(body, "enable_dhcp", nonZero(noDHCP(spec)))
 	if !spec.CIDR.IsValid() {
 		// Neutron chooses the range, and with it the gateway. The family is the pool's: completeSubnetBody.
 		if spec.PrefixLen != 0 {
@@ -260,9 +256,7 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 		}
 		body["service_types"] = append([]string{}, *change.ServiceTypes...)
 	}
-	if change.NoDHCP != nil {
-		body["enable_dhcp"] = !*change.NoDHCP
-	}
+	setNot(body, "enable_dhcp", change.NoDHCP)
 	if change.WithoutRanges {
 		if change.Ranges != nil {
 			return sdn.Subnet{}, sdn.Invalid("subnet", "ranges", "must be empty without automatic allocation")

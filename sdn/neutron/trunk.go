@@ -59,9 +59,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 	w, _, err := ensure(ctx, p, trunks, spec.Base, before, func(ctx context.Context) (*trunkWire, error) {
 		body := p.body(spec.Base)
 		body["port_id"] = spec.Parent
-		if spec.Disabled {
-			body["admin_state_up"] = false
-		}
+		setNot(body, "admin_state_up", nonZero(spec.Disabled))
 		return trunks.create(ctx, p.client, body)
 	})
 	if err != nil {
@@ -72,9 +70,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 		return sdn.Trunk{}, immutable("trunk", w.ID, "parent", w.Parent, spec.Parent)
 	}
 	body := map[string]any{}
-	if spec.Disabled && w.AdminUp {
-		body["admin_state_up"] = false
-	}
+	setNot(body, "admin_state_up", unless(nonZero(spec.Disabled), !w.AdminUp, is))
 	w, err = finished(ctx, p, trunks, w, spec.Base, body)
 	return decoded(p.owner, w, err)
 }
@@ -104,9 +100,7 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 		return sdn.Trunk{}, err
 	}
 	body := map[string]any{}
-	if change.Disabled != nil {
-		body["admin_state_up"] = !*change.Disabled
-	}
+	setNot(body, "admin_state_up", change.Disabled)
 	w, err := patch(ctx, p, trunks, id, change.Patch, body)
 	return decoded(p.owner, w, err)
 }
