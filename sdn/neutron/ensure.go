@@ -99,6 +99,10 @@ func findOrMake[W wire](
 	}
 }
 
+// ofParts hides the kind of an error: the object was made and its parts were not. So ensure does not
+// search for it, nor make it again.
+type ofParts struct{ error }
+
 // makeOnce makes, without a look beforehand: the caller knows that nothing has the key. What Neutron was too busy for is asked for again, between two looks.
 func makeOnce[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base,

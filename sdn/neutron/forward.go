@@ -228,11 +228,16 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 // stays for good. After a failure no request is begun, and those in flight end.
 func (p *Provider) makeForwards(
 	ctx context.Context, floatingIP sdn.ID, wanted, out []sdn.Forward, missing []int,
-) ([]sdn.ID, error) {
+) (made []sdn.ID, err error) {
 	var mu sync.Mutex
-	var made []sdn.ID
-	var failed error
-	create := func(i int) {
+	failed := false
+	create := func(i int) error {
+		mu.Lock()
+		skip := failed
+		mu.Unlock()
+		if skip {
+			return nil
+		}
 		w, err := p.createForward(ctx, floatingIP, wanted[i])
 		if err == nil {
 			out[i] = w.decode()
@@ -241,37 +246,39 @@ func (p *Provider) makeForwards(
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err != nil && failed == nil:
-			failed = err
-		case w != nil:
+		failed = failed || err != nil
+		if err == nil && w != nil {
 			made = append(made, out[i].ID)
 		}
+		return err
 	}
-	hasFailed := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return failed != nil
+	first, others := oneOfEach(missing, func(i int) sdn.Protocol { return wanted[i].Protocol })
+	for _, i := range first {
+		if err := create(i); err != nil {
+			return made, err
+		}
 	}
 	var group errgroup.Group
 	group.SetLimit(forwardsAtOnce)
-	begun := map[sdn.Protocol]bool{}
-	for _, i := range missing {
-		alone := !begun[wanted[i].Protocol]
-		begun[wanted[i].Protocol] = true
-		if alone {
-			_ = group.Wait() // it returns no error
-		}
-		if hasFailed() {
-			break
-		}
-		group.Go(func() error { create(i); return nil })
-		if alone {
-			_ = group.Wait()
+	for _, i := range others {
+		group.Go(func() error { return create(i) })
+	}
+	err = group.Wait()
+	return made, err
+}
+
+// oneOfEach divides items: one of each protocol, and the others.
+func oneOfEach[T any](items []T, protocol func(T) sdn.Protocol) (one, others []T) {
+	seen := map[sdn.Protocol]bool{}
+	for _, item := range items {
+		if seen[protocol(item)] {
+			others = append(others, item)
+		} else {
+			seen[protocol(item)] = true
+			one = append(one, item)
 		}
 	}
-	_ = group.Wait() // the error is in failed
-	return made, failed
+	return one, others
 }
 
 // among gives the one that is like f, none (the zero one), or the conflict with the one that has its outer ports.
@@ -399,10 +406,19 @@ func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 	}
 	var last []sdn.ID
 	if len(ids) > 1 {
-		var err error
-		if ids, last, err = p.splitLast(ctx, floatingIP, ids); err != nil {
+		have, err := p.forwards(ctx, floatingIP, nil)
+		if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
+		protocols := map[sdn.ID]sdn.Protocol{}
+		for _, f := range have {
+			protocols[f.ID] = f.Protocol
+		}
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id sdn.ID) bool { return protocols[id] == 0 })
+		last, ids = oneOfEach(ids, func(id sdn.ID) sdn.Protocol { return protocols[id] })
 	}
 	for _, ids := range [][]sdn.ID{ids, last} {
 		group, ctx := errgroup.WithContext(ctx)
@@ -421,29 +437,4 @@ func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 		}
 	}
 	return nil
-}
-
-// splitLast takes one forwarding of each protocol from ids.
-func (p *Provider) splitLast(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) (others, last []sdn.ID, err error) {
-	have, err := p.forwards(ctx, floatingIP, nil)
-	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	seen := map[sdn.Protocol]bool{}
-	for _, id := range ids {
-		i := slices.IndexFunc(have, func(f sdn.Forward) bool { return f.ID == id })
-		if i < 0 {
-			continue // it is deleted
-		}
-		if seen[have[i].Protocol] {
-			others = append(others, id)
-		} else {
-			seen[have[i].Protocol] = true
-			last = append(last, id)
-		}
-	}
-	return others, last, nil
 }

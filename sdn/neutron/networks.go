@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
@@ -59,18 +60,6 @@ func setNetwork(body map[string]any, c sdn.NetworkPatch) map[string]any {
 	return body
 }
 
-func (p *Provider) createNetwork(
-	ctx context.Context, spec sdn.NetworkSpec,
-) (*networkWire, error) {
-	body := setNetwork(p.body(spec.Base), networkPatch(spec))
-	set(body, "provider:network_type", nonZero(spec.Segment.Type))
-	set(body, "provider:physical_network", nonZero(spec.Segment.Physical))
-	if spec.Segment.ID != 0 {
-		body["provider:segmentation_id"] = strconv.Itoa(spec.Segment.ID)
-	}
-	return networks.create(ctx, p.client, body)
-}
-
 const (
 	minMTU = 68    // of IPv4 (RFC 791)
 	maxMTU = 65535 // of what Neutron's back ends carry; each has less of its own
@@ -108,10 +97,12 @@ func (p *Provider) checkNetwork(spec sdn.NetworkSpec) error {
 	return nil
 }
 
-// EnsureNetwork takes four requests for a new network: a look, the network, all its subnets in one, and a look at what has become of both, for
-// Neutron keeps neither a second network of the Key nor a second subnet of the range from being made at the same time. One that is New takes two. What tags
-// there are to be written comes on top.
-func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn.Network, error) {
+// EnsureNetwork takes four requests for a new network: a look, the network, all its subnets in one, and
+// a look at both, as Neutron prevents neither a second network of the Key nor a second subnet of the
+// range that is made concurrently. One that is New takes two. Tags are on top.
+func (p *Provider) EnsureNetwork(
+	ctx context.Context, spec sdn.NetworkSpec,
+) (sdn.Network, error) {
 	p.owner.note(spec.Project)
 	for _, s := range spec.Subnets {
 		p.owner.note(s.Project)
@@ -119,74 +110,62 @@ func (p *Provider) EnsureNetwork(ctx context.Context, spec sdn.NetworkSpec) (sdn
 	if err := p.checkNetwork(spec); err != nil {
 		return sdn.Network{}, err
 	}
-	unlock, err := lockKey(ctx, p, networks, spec.Key)
-	if err != nil {
-		return sdn.Network{}, err
+	var subnets []*subnetWire
+	create := func(ctx context.Context) (w *networkWire, err error) {
+		w, subnets, err = p.createNetwork(ctx, spec)
+		return w, err
 	}
-	defer unlock()
-	for n := 1; ; n++ {
-		w, again, err := p.ensureNetwork(ctx, spec)
-		if err != nil {
-			return sdn.Network{}, err
-		}
-		if !again {
-			p.cache.networks.put(w)
-			return w.decode(p.owner), nil
-		}
-		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
-			return sdn.Network{}, sdn.Conflict(sdn.Exists, "network", "key", "%v is being made by several at once", spec.Key)
+	w, made, err := ensure(ctx, p, networks, spec.Base, ofNew(spec.New), create)
+	var ofSubnets ofParts
+	switch {
+	case errors.As(err, &ofSubnets):
+		err = ofSubnets.error
+	case err != nil:
+	case !made:
+		w, err = p.finishNetwork(ctx, w, spec)
+	case len(w.Subnets) != len(subnets):
+		if err = p.settleSubnets(ctx, sdn.ID(w.ID), subnets); err == nil {
+			w, err = networks.read(ctx, p.client, sdn.ID(w.ID))
 		}
 	}
+	if err == nil {
+		p.cache.networks.put(w)
+	}
+	return decoded(p.owner, w, err)
 }
 
-// ensureNetwork is one round of EnsureNetwork; again tells that it was taken back, because another process has made the same.
-func (p *Provider) ensureNetwork(ctx context.Context, spec sdn.NetworkSpec) (w *networkWire, again bool, err error) {
-	look := findOrMake[*networkWire]
-	if spec.New {
-		look = makeOnce[*networkWire]
+// createNetwork makes a network, its tags and its subnets. It deletes the network if Neutron refuses
+// the subnets.
+func (p *Provider) createNetwork(
+	ctx context.Context, spec sdn.NetworkSpec,
+) (*networkWire, []*subnetWire, error) {
+	body := setNetwork(p.body(spec.Base), networkPatch(spec))
+	set(body, "provider:network_type", nonZero(spec.Segment.Type))
+	set(body, "provider:physical_network", nonZero(spec.Segment.Physical))
+	if spec.Segment.ID != 0 {
+		body["provider:segmentation_id"] = strconv.Itoa(spec.Segment.ID)
 	}
-	w, made, err := look(ctx, p, networks, spec.Base, func(ctx context.Context) (*networkWire, error) {
-		return p.createNetwork(ctx, spec)
-	})
+	w, err := networks.create(ctx, p.client, body)
+	if err == nil && spec.Tags != nil {
+		err = networks.setTags(ctx, p, w, spec.Tags)
+	}
 	if err != nil {
-		return nil, false, err
-	}
-	if !made {
-		w, err = p.finishNetwork(ctx, w, spec)
-		return w, false, err
-	}
-	if spec.Tags != nil {
-		if err := networks.setTags(ctx, p, w, spec.Tags); err != nil {
-			return nil, false, err
-		}
+		return nil, nil, err
 	}
 	subnets, err := p.ensureSubnets(ctx, sdn.ID(w.ID), spec.Subnets, true)
 	if err != nil {
-		if sdn.IsUnavailable(err) {
-			return nil, false, err // what was made is unknown: the repeated Ensure finishes it
+		if sdn.IsUnavailable(err) { // what was made is unknown: a repeated Ensure finishes it
+			return nil, nil, ofParts{err}
 		}
 		if undo := networks.erase(ctx, p.client, sdn.ID(w.ID), 0); undo != nil {
-			p.log.Warn("a network whose subnets could not be made could not be taken back", "network", w.ID, "error", undo)
+			p.log.Warn("network without subnets could not be deleted", "network", w.ID, "err", undo)
 		}
-		return nil, false, err
+		return nil, nil, ofParts{err}
 	}
-	if spec.Key.IsZero() || spec.New {
-		for _, s := range subnets {
-			w.Subnets = append(w.Subnets, s.ID)
-		}
-		return w, false, nil
+	for _, s := range subnets {
+		w.Subnets = append(w.Subnets, s.ID)
 	}
-	now, ours, err := settle(ctx, p, networks, spec.Base, w)
-	if err != nil || !ours {
-		return nil, err == nil, err
-	}
-	if len(now.Subnets) != len(subnets) {
-		if err := p.settleSubnets(ctx, sdn.ID(w.ID), subnets); err != nil {
-			return nil, false, err
-		}
-		now, err = networks.read(ctx, p.client, sdn.ID(w.ID))
-	}
-	return now, false, err
+	return w, subnets, nil
 }
 
 // finishNetwork makes of a network that is there what the spec asks for.
