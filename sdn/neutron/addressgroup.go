@@ -65,7 +65,7 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 	create := func(ctx context.Context) (*addressGroupWire, error) {
 		body := p.body(spec.Base)
 		body["addresses"] = append([]string{}, want...)
-		return addressGroups.create(ctx, p.client, body)
+		return addressGroups.create(ctx, p, body)
 	}
 	unchanged := func(*addressGroupWire, map[string]any) error { return nil }
 	w, _, err := applied(
@@ -123,7 +123,7 @@ func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want
 		if err != nil && (n >= maxRaces || !sdn.IsInvalid(err) && !sdn.IsNotFound(err) && !sdn.IsConflict(err)) {
 			return w, err
 		}
-		now, errRead := addressGroups.read(ctx, p.client, sdn.ID(w.ID))
+		now, errRead := addressGroups.read(ctx, p, sdn.ID(w.ID))
 		if errRead != nil {
 			return w, errRead
 		}
@@ -136,7 +136,7 @@ func (p *Provider) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGrou
 	if err := p.needAddressGroups(ctx); err != nil {
 		return sdn.AddressGroup{}, err
 	}
-	w, err := addressGroups.read(ctx, p.client, id)
+	w, err := addressGroups.read(ctx, p, id)
 	return decoded(p.owner, w, err)
 }
 
@@ -159,5 +159,5 @@ func (p *Provider) DeleteAddressGroup(ctx context.Context, id sdn.ID) error {
 	if err := p.needAddressGroups(ctx); err != nil {
 		return err
 	}
-	return addressGroups.erase(ctx, p.client, id, 0)
+	return addressGroups.erase(ctx, p, id, 0)
 }

@@ -42,7 +42,7 @@ func TestTokenExpiresInTheMiddle(t *testing.T) {
 		d.mu.Lock()
 		clear(d.tokens)
 		d.mu.Unlock()
-		if _, err := networks.create(t.Context(), p.client, map[string]any{"name": name}); err != nil {
+		if _, err := networks.create(t.Context(), p, map[string]any{"name": name}); err != nil {
 			t.Errorf("a POST with a token that was taken back: %v", err)
 		}
 	}

@@ -148,7 +148,7 @@ func lookAfter(age time.Duration) time.Duration { return min(max(age/2, firstLoo
 // this has to be waited for.
 func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (w *balancerWire, said string, err error) {
 	if spec.ID != "" {
-		w, err = balancers.read(ctx, p.octavia.client, spec.ID)
+		w, err = balancers.read(ctx, p, spec.ID)
 		if err == nil && w.Provisioning == stateDeleted {
 			err = sdn.NotFound(balancers.title, spec.ID)
 		}
@@ -185,18 +185,12 @@ func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	return staying[0], "", nil
 }
 
-// balancersOf are those with the base's Key in its project, the oldest first.
+// balancersOf returns those with the base's Key in its project, the oldest first.
 func (p *Provider) balancersOf(ctx context.Context, b sdn.Base) ([]*balancerWire, error) {
-	found, err := sdn.All(balancers.find(ctx, p.octavia.client, url.Values{"description": {b.Key.String()}}))
-	found = ofProject(p, b, found)
-	found = slices.DeleteFunc(found, func(w *balancerWire) bool { return w.Provisioning == stateDeleted })
-	slices.SortFunc(found, func(a, b *balancerWire) int {
-		if d := a.Created.Compare(b.Created.Time); d != 0 {
-			return d
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	return found, err
+	found, err := balancers.byKey(ctx, p, b)
+	return slices.DeleteFunc(found, func(w *balancerWire) bool {
+		return w.Provisioning == stateDeleted
+	}), err
 }
 
 // makeBalancer makes the whole load balancer in one request. Where its answer was lost, or its VIP is taken, it may be there all the same.
@@ -222,7 +216,7 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	base := spec.Base
 	base.Tags = nil // Octavia has them in the creating request
 	maker := balancerMaker{can: can, spec: spec, owner: spec.Key, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
-	w, err := balancers.create(ctx, p.octavia.client, maker.balancer(p.body(base), backend, tags, providers))
+	w, err := balancers.create(ctx, p, maker.balancer(p.body(base), backend, tags, providers))
 	if err == nil {
 		p.octavia.usual.learnFrom(w.Made, spec.Listeners)
 	}
@@ -316,7 +310,7 @@ func (p *Provider) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalance
 	if err := p.needOctavia(ctx); err != nil {
 		return sdn.LoadBalancer{}, err
 	}
-	w, err := balancers.read(ctx, p.octavia.client, id)
+	w, err := balancers.read(ctx, p, id)
 	if err == nil && w.Provisioning == stateDeleted {
 		err = sdn.NotFound(balancers.title, id)
 	}
@@ -368,7 +362,7 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 			return
 		}
 		plain := sdn.LoadBalancerQuery{Match: q.Match, Subnets: q.Subnets, Addresses: q.Addresses, Ports: q.Ports}
-		for w, err := range balancers.find(ctx, p.octavia.client, filter) {
+		for w, err := range balancers.find(ctx, p, filter) {
 			if err != nil {
 				yield(sdn.LoadBalancer{}, err)
 				return
@@ -417,7 +411,7 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 	err := c.typed(loadbalancers.Delete(ctx, c.api(), url.PathEscape(string(id)), whole).Err)
 	if err == nil {
 		var w *balancerWire
-		if w, err = balancers.read(ctx, p.octavia.client, id); err == nil && w.Provisioning != stateDeleted {
+		if w, err = balancers.read(ctx, p, id); err == nil && w.Provisioning != stateDeleted {
 			p.octavia.memory.see(w)
 			err = &sdn.Error{Kind: sdn.KindPending, Noun: balancers.title, ID: string(id), Detail: "Octavia is deleting it"}
 		} else if err == nil {

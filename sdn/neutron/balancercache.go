@@ -154,12 +154,12 @@ func (p *Provider) below(ctx context.Context, w *balancerWire) (*tree, error) {
 func (p *Provider) readBelow(ctx context.Context, w *balancerWire) (*tree, error) {
 	begin := p.octavia.memory.now()
 	before := p.octavia.memory.last(sdn.ID(w.ID))
-	c, of, t := p.octavia.client, url.Values{"loadbalancer_id": {w.ID}}, &tree{}
+	of, t := url.Values{"loadbalancer_id": {w.ID}}, &tree{}
 	var err error
-	if t.listeners, err = sdn.All(listeners.find(ctx, c, of)); err != nil {
+	if t.listeners, err = sdn.All(listeners.find(ctx, p, of)); err != nil {
 		return nil, err
 	}
-	if t.pools, err = sdn.All(pools.find(ctx, c, of)); err != nil {
+	if t.pools, err = sdn.All(pools.find(ctx, p, of)); err != nil {
 		return nil, err
 	}
 	for _, pool := range t.pools {
@@ -171,11 +171,11 @@ func (p *Provider) readBelow(ctx context.Context, w *balancerWire) (*tree, error
 				continue
 			}
 		}
-		if pool.members, err = sdn.All(list[*memberWire](ctx, c, pools.at(sdn.ID(pool.ID), "members"), nil)); err != nil {
+		if pool.members, err = sdn.All(list[*memberWire](ctx, p.octavia.client, pools.at(sdn.ID(pool.ID), "members"), nil)); err != nil {
 			return nil, err
 		}
 		if pool.Monitor != "" {
-			if pool.health, err = monitors.read(ctx, c, pool.Monitor); err != nil && !sdn.IsNotFound(err) {
+			if pool.health, err = monitors.read(ctx, p, pool.Monitor); err != nil && !sdn.IsNotFound(err) {
 				return nil, err
 			}
 		}

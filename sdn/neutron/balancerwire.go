@@ -2,7 +2,6 @@ package neutron
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,18 +11,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// octaviaMeta is meta as Octavia says it: its times have no zone (they are UTC), and there are no revisions.
+// octaviaMeta is meta as Octavia says it, without revisions.
 type octaviaMeta struct {
 	meta
-	Created      octaviaTime `json:"created_at"`
-	Updated      octaviaTime `json:"updated_at"`
-	Provisioning string      `json:"provisioning_status"`
-}
-
-func (m *octaviaMeta) decode(o *owner) sdn.Meta {
-	out := m.meta.decode(o)
-	out.Created, out.Updated = m.Created.Time, m.Updated.Time
-	return out
+	Provisioning string `json:"provisioning_status"`
 }
 
 // The states of provisioning that matter. While it is one of PENDING_… nothing of a load balancer can be changed.
@@ -40,22 +31,6 @@ func (m *octaviaMeta) broken(noun string) string {
 		return ""
 	}
 	return noun + " " + m.ID
-}
-
-// octaviaTime is a time such as 2026-11-23T07:09:44, with or without a zone; null is zero.
-type octaviaTime struct{ time.Time }
-
-// UnmarshalJSON reads one.
-func (t *octaviaTime) UnmarshalJSON(data []byte) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil || text == "" {
-		return err
-	}
-	var err error
-	if t.Time, err = time.Parse(time.RFC3339, text); err != nil {
-		t.Time, err = time.Parse("2006-01-02T15:04:05", text)
-	}
-	return err
 }
 
 // balancerWire is a load balancer as Octavia says it, without what is below it. gophercloud's
@@ -152,10 +127,18 @@ type monitorWire struct {
 }
 
 var (
-	balancers = collection[*balancerWire]{title: "load balancer", item: "loadbalancer", items: "loadbalancers", path: "/loadbalancers"}
-	listeners = collection[*listenerWire]{title: "listener", item: "listener", items: "listeners", path: "/listeners"}
-	pools     = collection[*poolWire]{title: "pool", item: "pool", items: "pools", path: "/pools"}
-	monitors  = collection[*monitorWire]{title: "health monitor", item: "healthmonitor", items: "healthmonitors", path: "/healthmonitors"}
+	balancers = collection[*balancerWire]{
+		title: "load balancer", item: "loadbalancer", items: "loadbalancers", path: "/loadbalancers", octavia: true,
+	}
+	listeners = collection[*listenerWire]{
+		title: "listener", item: "listener", items: "listeners", path: "/listeners", octavia: true,
+	}
+	pools = collection[*poolWire]{
+		title: "pool", item: "pool", items: "pools", path: "/pools", octavia: true,
+	}
+	monitors = collection[*monitorWire]{
+		title: "health monitor", item: "healthmonitor", items: "healthmonitors", path: "/healthmonitors", octavia: true,
+	}
 )
 
 // protocols are the transports by Octavia's names of listeners' and pools' protocols.

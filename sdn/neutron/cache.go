@@ -355,7 +355,7 @@ func renew[W wire](p *Provider, c *cache[W], k collection[W], id sdn.ID) {
 		ctx, cancel := context.WithTimeout(sdn.Unawaited(context.Background()), p.config.Timeout)
 		defer cancel()
 		read := c.reading()
-		switch w, err := k.read(ctx, p.client, id); {
+		switch w, err := k.read(ctx, p, id); {
 		case err == nil:
 			read(w)
 		case sdn.IsNotFound(err):
@@ -380,7 +380,7 @@ func cached[W wire](
 		return w, nil
 	}
 	read := c.reading()
-	w, err := k.read(ctx, p.client, id)
+	w, err := k.read(ctx, p, id)
 	if err == nil {
 		read(w)
 	}

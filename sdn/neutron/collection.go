@@ -23,8 +23,17 @@ type collection[W wire] struct {
 	path  string // "/subnetpools"
 	// readFirst: Neutron does not keep to If-Match for this noun, so the revision is compared by reading before the change.
 	readFirst bool
+	octavia   bool // it is Octavia's
 	// oneUser: what is another's is used by one at a time, unlike a network, which many hosts mark at once.
 	oneUser bool
+}
+
+// client returns the client of the collection's service.
+func (k collection[W]) client(p *Provider) *client {
+	if k.octavia {
+		return p.octavia.client
+	}
+	return p.client
 }
 
 // at is the path of one object, or of a part of it.
@@ -37,18 +46,18 @@ func (k collection[W]) at(id sdn.ID, parts ...string) string {
 }
 
 // read gives one object. The empty id, which would be the path of the collection, is not found.
-func (k collection[W]) read(ctx context.Context, c *client, id sdn.ID) (W, error) {
+func (k collection[W]) read(ctx context.Context, p *Provider, id sdn.ID) (W, error) {
 	answer := envelope[W]{name: k.item}
 	if id == "" {
 		return answer.value, sdn.NotFound(k.title, id)
 	}
-	err := c.get(ctx, k.at(id), nil, &answer)
+	err := k.client(p).get(ctx, k.at(id), nil, &answer)
 	return answer.value, err
 }
 
 // find streams what a filter finds.
-func (k collection[W]) find(ctx context.Context, c *client, q url.Values) iter.Seq2[W, error] {
-	return list[W](ctx, c, k.path, q)
+func (k collection[W]) find(ctx context.Context, p *Provider, q url.Values) iter.Seq2[W, error] {
+	return list[W](ctx, k.client(p), k.path, q)
 }
 
 // matching streams the sdn forms of what a filter finds and matches accepts. seen, if not nil, gets each
@@ -58,7 +67,7 @@ func matching[W decoder[T], T any](
 	matches func(T) bool, seen func(W),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for w, err := range k.find(ctx, p.client, filter) {
+		for w, err := range k.find(ctx, p, filter) {
 			if err != nil {
 				var none T
 				yield(none, err)
@@ -86,7 +95,7 @@ func failed[T any](err error) iter.Seq2[T, error] {
 // Neutron ensures no uniqueness, so two objects may have one Key for a moment. Objects of
 // other projects do not count, whatever their description is.
 func (k collection[W]) byKey(ctx context.Context, p *Provider, b sdn.Base) ([]W, error) {
-	found, err := sdn.All(k.find(ctx, p.client, url.Values{"description": {b.Key.String()}}))
+	found, err := sdn.All(k.find(ctx, p, url.Values{"description": {b.Key.String()}}))
 	found = ofProject(p, b, found)
 	slices.SortFunc(found, func(a, b W) int { return older(a.common(), b.common()) })
 	return found, err
@@ -94,7 +103,7 @@ func (k collection[W]) byKey(ctx context.Context, p *Provider, b sdn.Base) ([]W,
 
 // older orders objects of one Key: by their creation, which Neutron tells in seconds, then by id.
 func older(a, b *meta) int {
-	if d := a.Created.Compare(b.Created); d != 0 {
+	if d := a.Created.Compare(b.Created.Time); d != 0 {
 		return d
 	}
 	if a.ID < b.ID {
@@ -104,13 +113,16 @@ func older(a, b *meta) int {
 }
 
 // create makes one object. It is sent once.
-func (k collection[W]) create(ctx context.Context, c *client, body map[string]any) (W, error) {
+func (k collection[W]) create(
+	ctx context.Context, p *Provider, body map[string]any,
+) (W, error) {
 	answer := envelope[W]{name: k.item}
-	err := c.post(ctx, k.path, map[string]any{k.item: body}, &answer)
+	err := k.client(p).post(ctx, k.path, map[string]any{k.item: body}, &answer)
 	return answer.value, err
 }
 
-// createBulk makes several objects in one request, all or none, in the order of the bodies.
+// createBulk makes several objects in one request, all or none, in the order of the bodies. The client
+// has the deadline for so many.
 func (k collection[W]) createBulk(ctx context.Context, c *client, bodies []map[string]any) ([]W, error) {
 	answer := envelope[[]W]{name: k.items}
 	err := c.post(ctx, k.path, map[string]any{k.items: bodies}, &answer)
@@ -118,13 +130,15 @@ func (k collection[W]) createBulk(ctx context.Context, c *client, bodies []map[s
 }
 
 // update changes one object; ifRevision is as in client.put. With an empty body it only reads.
-func (k collection[W]) update(ctx context.Context, c *client, id sdn.ID, ifRevision int64, body map[string]any) (W, error) {
+func (k collection[W]) update(
+	ctx context.Context, p *Provider, id sdn.ID, ifRevision int64, body map[string]any,
+) (W, error) {
 	answer := envelope[W]{name: k.item}
 	if id == "" {
 		return answer.value, sdn.NotFound(k.title, id)
 	}
 	if len(body) == 0 || k.readFirst && ifRevision != 0 {
-		w, err := k.read(ctx, c, id)
+		w, err := k.read(ctx, p, id)
 		if err == nil && ifRevision != 0 && int64(w.common().Revision) != ifRevision {
 			err = stale(k.title, w.common())
 		}
@@ -133,16 +147,18 @@ func (k collection[W]) update(ctx context.Context, c *client, id sdn.ID, ifRevis
 		}
 		ifRevision = 0
 	}
-	err := c.put(ctx, k.at(id), ifRevision, map[string]any{k.item: body}, &answer)
+	err := k.client(p).put(ctx, k.at(id), ifRevision, map[string]any{k.item: body}, &answer)
 	return answer.value, err
 }
 
 // erase deletes one object; ifRevision is as in client.remove. What is not there counts as deleted.
-func (k collection[W]) erase(ctx context.Context, c *client, id sdn.ID, ifRevision int64) error {
+func (k collection[W]) erase(
+	ctx context.Context, p *Provider, id sdn.ID, ifRevision int64,
+) error {
 	if id == "" {
 		return nil
 	}
-	return ignoreAbsent(c.remove(ctx, k.at(id), ifRevision))
+	return ignoreAbsent(k.client(p).remove(ctx, k.at(id), ifRevision))
 }
 
 // setTags makes tags the whole set of an object's tags, where they are not yet, and writes them into w. Where Neutron has no tags it
@@ -224,5 +240,5 @@ func (k collection[W]) retag(ctx context.Context, p *Provider, w W, tags []strin
 	if err := k.setTags(ctx, p, w, tags); err != nil {
 		return w, err
 	}
-	return k.read(ctx, p.client, sdn.ID(w.common().ID))
+	return k.read(ctx, p, sdn.ID(w.common().ID))
 }

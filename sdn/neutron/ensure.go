@@ -151,7 +151,7 @@ func settle[W wire](ctx context.Context, p *Provider, k collection[W], b sdn.Bas
 		case len(found) == 1:
 			return found[0], true, nil
 		case at > 0 || n == settleLooks:
-			return now, false, k.erase(ctx, p.client, sdn.ID(mine.ID), 0)
+			return now, false, k.erase(ctx, p, sdn.ID(mine.ID), 0)
 		case !p.client.backoff(ctx, n, nil):
 			return now, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
 		}
@@ -180,7 +180,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 	for n := 1; ; n++ {
 		ifRevision := change.IfRevision
 		if change.Key != nil || change.Description != nil {
-			now, err := k.read(ctx, p.client, id)
+			now, err := k.read(ctx, p, id)
 			if err != nil {
 				return none, err
 			}
@@ -191,7 +191,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 				ifRevision = int64(now.common().Revision)
 			}
 		}
-		w, err := k.update(ctx, p.client, id, ifRevision, body)
+		w, err := k.update(ctx, p, id, ifRevision, body)
 		if err != nil {
 			if sdn.ReasonOf(err) == sdn.Stale && change.IfRevision == 0 && n < maxRaces {
 				continue // by the provider's own condition: look again
@@ -204,7 +204,7 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 		if err := k.setTags(ctx, p, w, *change.Tags); err != nil {
 			return none, err
 		}
-		return k.read(ctx, p.client, id) // for its revision
+		return k.read(ctx, p, id) // for its revision
 	}
 }
 
@@ -303,7 +303,7 @@ func applied[W wire](
 	create func(context.Context) (W, error), change func(w W, body map[string]any) error,
 ) (w W, made bool, err error) {
 	if id != "" {
-		w, err = k.read(ctx, p.client, id)
+		w, err = k.read(ctx, p, id)
 	} else {
 		w, made, err = ensure(ctx, p, k, b, around, create)
 	}
@@ -345,7 +345,7 @@ func finished[W wire](
 	}
 	if len(body) > 0 {
 		var err error
-		if w, err = k.update(ctx, p.client, sdn.ID(w.common().ID), 0, body); err != nil {
+		if w, err = k.update(ctx, p, sdn.ID(w.common().ID), 0, body); err != nil {
 			return w, err
 		}
 	}

@@ -107,7 +107,7 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 		}
 		set(body, "subnet_id", nonZero(spec.Subnet))
 		return p.aim(ctx, spec.Target, body, func(body map[string]any) (*floatingIPWire, error) {
-			return floatingIPs.create(ctx, p.client, body)
+			return floatingIPs.create(ctx, p, body)
 		})
 	})
 	if err != nil {
@@ -145,12 +145,12 @@ func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec 
 			return w, nil
 		}
 		moved, err := p.aim(ctx, spec.Target, map[string]any{}, func(body map[string]any) (*floatingIPWire, error) {
-			return floatingIPs.update(ctx, p.client, now.ID, now.Revision, body)
+			return floatingIPs.update(ctx, p, now.ID, now.Revision, body)
 		})
 		if sdn.ReasonOf(err) != sdn.Stale || n == maxRaces {
 			return moved, p.explainFloatingIP(ctx, err, spec)
 		}
-		if w, err = floatingIPs.read(ctx, p.client, now.ID); err != nil {
+		if w, err = floatingIPs.read(ctx, p, now.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -198,7 +198,7 @@ func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]a
 	if !sdn.IsInvalid(err) {
 		return w, err
 	}
-	port, errRead := portParts.read(ctx, p.client, target.Port)
+	port, errRead := portParts.read(ctx, p, target.Port)
 	if errRead != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.Fl
 
 // FloatingIP gets a floating IP.
 func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
-	w, err := floatingIPs.read(ctx, p.client, id)
+	w, err := floatingIPs.read(ctx, p, id)
 	return decoded(p.owner, w, err)
 }
 
@@ -294,7 +294,7 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 
 // DeleteFloatingIP deletes a floating IP with its forwardings. Neutron deletes none that has some, so those go first where it says so.
 func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
-	err := floatingIPs.erase(ctx, p.client, id, 0)
+	err := floatingIPs.erase(ctx, p, id, 0)
 	if !sdn.IsConflict(err) {
 		return err
 	}
@@ -309,5 +309,5 @@ func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
 	if err := p.DeleteForwards(ctx, id, ids); err != nil {
 		return err
 	}
-	return floatingIPs.erase(ctx, p.client, id, 0)
+	return floatingIPs.erase(ctx, p, id, 0)
 }

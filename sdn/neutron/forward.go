@@ -163,7 +163,7 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 		return nil
 	}
 	ports := map[sdn.ID]*portPart{}
-	for w, err := range portParts.find(ctx, p.client, q) {
+	for w, err := range portParts.find(ctx, p, q) {
 		if err != nil {
 			return err
 		}
@@ -332,7 +332,7 @@ func (p *Provider) forwards(ctx context.Context, floatingIP sdn.ID, ports []sdn.
 	var out []sdn.Forward
 	q := url.Values{}
 	addIDs(q, "internal_port_id", ports)
-	for w, err := range forwardsOf(floatingIP).find(ctx, p.client, q) {
+	for w, err := range forwardsOf(floatingIP).find(ctx, p, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -382,7 +382,7 @@ func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, er
 		wanted[string(id)] = true
 	}
 	var ids []sdn.ID
-	for w, err := range floatingIPs.find(ctx, p.client, url.Values{}) {
+	for w, err := range floatingIPs.find(ctx, p, url.Values{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -425,7 +425,7 @@ func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 		group.SetLimit(forwardsAtOnce)
 		for _, id := range ids {
 			group.Go(func() error {
-				err := forwardsOf(floatingIP).erase(ctx, p.client, id, 0)
+				err := forwardsOf(floatingIP).erase(ctx, p, id, 0)
 				if sdn.IsUnsupported(err) {
 					return nil
 				}

@@ -14,14 +14,14 @@ import (
 // meta is what Neutron says of every object. Wire structs embed it, so that collections, ensure and the
 // cache can work on any noun: gophercloud's types have these fields one by one.
 type meta struct {
-	ID          string    `json:"id"`
-	Name        string    `json:"name"`
-	Description string    `json:"description"`
-	Project     string    `json:"project_id"`
-	Tags        []string  `json:"tags"`
-	Revision    revision  `json:"revision_number"`
-	Created     time.Time `json:"created_at"`
-	Updated     time.Time `json:"updated_at"`
+	ID          string   `json:"id"`
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	Project     string   `json:"project_id"`
+	Tags        []string `json:"tags"`
+	Revision    revision `json:"revision_number"`
+	Created     stamp    `json:"created_at"`
+	Updated     stamp    `json:"updated_at"`
 }
 
 // common gives what all wire structs have.
@@ -45,6 +45,17 @@ func decoded[W decoder[T], T any](o *owner, w W, err error) (T, error) {
 	return w.decode(o), nil
 }
 
+// stamp is a time. Octavia's have no zone: they are UTC. null and "" are the zero time.
+type stamp struct{ time.Time }
+
+// UnmarshalJSON reads both forms.
+func (t *stamp) UnmarshalJSON(data []byte) (err error) {
+	if string(data) != `""` && t.Time.UnmarshalJSON(data) != nil {
+		t.Time, err = time.Parse(`"2006-01-02T15:04:05"`, string(data))
+	}
+	return err
+}
+
 // revision is Neutron's revision_number plus one: Neutron counts some nouns (subnets, floating IPs, QoS policies) from 0, which the contract has for
 // none. It is so everywhere but in what is sent.
 type revision int64
@@ -63,7 +74,7 @@ func (r *revision) UnmarshalJSON(data []byte) error {
 // owner.
 func (m *meta) decode(o *owner) sdn.Meta {
 	out := sdn.Meta{
-		ID: sdn.ID(m.ID), Revision: int64(m.Revision), Created: m.Created, Updated: m.Updated,
+		ID: sdn.ID(m.ID), Revision: int64(m.Revision), Created: m.Created.Time, Updated: m.Updated.Time,
 		Base: sdn.Base{Name: m.Name, Description: m.Description, Project: m.Project, Tags: valid.TagSet(m.Tags)},
 	}
 	if key, ok := o.keyOf(m); ok {

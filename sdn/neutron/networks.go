@@ -125,7 +125,7 @@ func (p *Provider) EnsureNetwork(
 		w, err = p.finishNetwork(ctx, w, spec)
 	case len(w.Subnets) != len(subnets):
 		if err = p.settleSubnets(ctx, sdn.ID(w.ID), subnets); err == nil {
-			w, err = networks.read(ctx, p.client, sdn.ID(w.ID))
+			w, err = networks.read(ctx, p, sdn.ID(w.ID))
 		}
 	}
 	if err == nil {
@@ -145,7 +145,7 @@ func (p *Provider) createNetwork(
 	if spec.Segment.ID != 0 {
 		body["provider:segmentation_id"] = strconv.Itoa(spec.Segment.ID)
 	}
-	w, err := networks.create(ctx, p.client, body)
+	w, err := networks.create(ctx, p, body)
 	if err == nil && spec.Tags != nil {
 		err = networks.setTags(ctx, p, w, spec.Tags)
 	}
@@ -157,7 +157,7 @@ func (p *Provider) createNetwork(
 		if sdn.IsUnavailable(err) { // what was made is unknown: a repeated Ensure finishes it
 			return nil, nil, ofParts{err}
 		}
-		if undo := networks.erase(ctx, p.client, sdn.ID(w.ID), 0); undo != nil {
+		if undo := networks.erase(ctx, p, sdn.ID(w.ID), 0); undo != nil {
 			p.log.Warn("network without subnets could not be deleted", "network", w.ID, "err", undo)
 		}
 		return nil, nil, ofParts{err}
@@ -193,7 +193,7 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 	changed := len(body) > 0
 	if changed {
 		var err error
-		w, err = p.cache.networks.changing(id, func() (*networkWire, error) { return networks.update(ctx, p.client, id, 0, body) })
+		w, err = p.cache.networks.changing(id, func() (*networkWire, error) { return networks.update(ctx, p, id, 0, body) })
 		if err != nil {
 			return nil, err
 		}
@@ -215,7 +215,7 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 	if !changed {
 		return w, nil
 	}
-	return networks.read(ctx, p.client, id) // for its revision and subnets
+	return networks.read(ctx, p, id) // for its revision and subnets
 }
 
 // Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
@@ -254,7 +254,7 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 // DeleteNetwork is one request: Neutron deletes the subnets with the network, or, where there are ports, nothing.
 func (p *Provider) DeleteNetwork(ctx context.Context, id sdn.ID) error {
 	p.cache.forgetNetwork(id)
-	err := networks.erase(ctx, p.client, id, 0)
+	err := networks.erase(ctx, p, id, 0)
 	p.cache.forgetNetwork(id)
 	return err
 }

@@ -132,7 +132,7 @@ func TestKeyOfANamedProject(t *testing.T) {
 func TestPortOfAnotherProject(t *testing.T) {
 	t.Parallel()
 	d := newPortDouble(100)
-	d.ports["evil"] = &portWire{meta: meta{ID: "evil", Project: "evil", Description: testKey("a").String(), Created: d.now.Add(-time.Hour)}, Network: doubleNet, MAC: "02:00:00:00:00:98"}
+	d.ports["evil"] = &portWire{meta: meta{ID: "evil", Project: "evil", Description: testKey("a").String(), Created: stamp{d.now.Add(-time.Hour)}}, Network: doubleNet, MAC: "02:00:00:00:00:98"}
 	p, _, _ := onPorts(t, d)
 	made := ensurePort(t, p, portSpec("a"))
 	if made.ID == "evil" || made.Project != "p1" || made.Key != testKey("a") {

@@ -23,7 +23,7 @@ const portsAtOnce = 4
 // Port asks Neutron for a port, never the cache.
 func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 	read := p.cache.ports.reading()
-	w, err := ports.read(ctx, p.client, id)
+	w, err := ports.read(ctx, p, id)
 	if err != nil {
 		if sdn.IsNotFound(err) {
 			p.cache.ports.drop(id)
@@ -50,7 +50,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 			return
 		}
 		read := p.cache.ports.reading()
-		for w, err := range ports.find(ctx, p.client, portQuery(q)) {
+		for w, err := range ports.find(ctx, p, portQuery(q)) {
 			var port sdn.Port
 			if err == nil {
 				port, err = w.decode(p.owner)
@@ -181,7 +181,7 @@ func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			return nil, err
 		}
 		if change.Host != nil && *change.Host != "" && w.VIFType == vifBindingFailed {
-			_, err := ports.update(ctx, p.client, id, 0, unbindBody(change, was, known))
+			_, err := ports.update(ctx, p, id, 0, unbindBody(change, was, known))
 			return nil, errors.Join(cannotBind(*change.Host), err)
 		}
 		if change.Tags != nil && !sameSet(w.Tags, *change.Tags) {
@@ -263,7 +263,7 @@ func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, 
 			return *port, nil
 		}
 		if sdn.ReasonOf(err) == sdn.Stale && ours && n < maxRaces {
-			w, errRead := ports.read(ctx, p.client, id)
+			w, errRead := ports.read(ctx, p, id)
 			if errRead == nil && int64(w.Revision) != ifRevision {
 				if now, errRead := w.decode(p.owner); errRead == nil && samePort(known, now) {
 					ifRevision = now.Revision
@@ -330,7 +330,7 @@ func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 // DeletePort deletes a port. What it says of the cache's revisions is at atRevision.
 func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
 	_, err := p.atRevision(ctx, id, ifRevision, func(ifRevision int64) (*sdn.Port, error) {
-		return nil, ports.erase(ctx, p.client, id, ifRevision)
+		return nil, ports.erase(ctx, p, id, ifRevision)
 	})
 	return err
 }
@@ -367,7 +367,7 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 		addIDs(q, "id", waiting)
 		found := map[sdn.ID]sdn.PortStatus{}
 		if len(waiting) > 0 {
-			for w, err := range ports.find(ctx, p.client, q) {
+			for w, err := range ports.find(ctx, p, q) {
 				if err != nil {
 					return err
 				}

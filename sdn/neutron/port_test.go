@@ -135,7 +135,7 @@ func TestFinding4ALostAnswerMakesNoTwin(t *testing.T) {
 func TestFinding4OfTwinPortsTheYoungerGoes(t *testing.T) {
 	d := newPortDouble(100)
 	p, proxy, _ := onPorts(t, d)
-	older := &portWire{meta: meta{ID: "older", Project: p.ownProject(), Description: testKey("a").String(), Created: d.now.Add(-2 * time.Second)}, Network: doubleNet, MAC: "02:00:00:00:00:99"}
+	older := &portWire{meta: meta{ID: "older", Project: p.ownProject(), Description: testKey("a").String(), Created: stamp{d.now.Add(-2 * time.Second)}}, Network: doubleNet, MAC: "02:00:00:00:00:99"}
 	d.refuse = func(r *http.Request, _ []byte) (int, string) {
 		if r.Method == http.MethodPost {
 			d.ports["older"] = older // which the look before did not see

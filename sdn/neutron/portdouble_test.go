@@ -200,7 +200,7 @@ func (d *portDouble) make(p *portWire) (status int, text string) {
 	if d.slaac.IsValid() {
 		p.FixedIPs = append(p.FixedIPs, fixedIP{Subnet: "slaac", Addr: eui64(d.slaac, p.MAC).String()})
 	}
-	p.Created, p.Updated, p.Tags, p.Status, p.Revision = d.now, d.now, nil, sdn.PortDown, 1
+	p.Created, p.Updated, p.Tags, p.Status, p.Revision = stamp{d.now}, stamp{d.now}, nil, sdn.PortDown, 1
 	d.bind(p)
 	d.ports[p.ID] = p
 	return 0, ""

@@ -136,7 +136,7 @@ func (b *portBatch) look(ctx context.Context, at []int) map[identity][]*portWire
 		q.Add("description", b.specs[i].Key.String())
 	}
 	found := map[identity][]*portWire{}
-	for w, err := range ports.find(ctx, b.p.client, q) {
+	for w, err := range ports.find(ctx, b.p, q) {
 		if err != nil {
 			for _, i := range at {
 				if b.errs[i] == nil {
@@ -234,9 +234,9 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	begin := b.p.client.now()
 	if len(at) == 1 {
 		var w *portWire
-		w, err = ports.create(ctx, b.p.client, bodies[0])
+		w, err = ports.create(ctx, b.p, bodies[0])
 		for n := 1; n < maxRaces && sdn.ReasonOf(err) == sdn.AddressInUse && !chooses(b.specs[at[0]].Addresses); n++ {
-			w, err = ports.create(ctx, b.p.client, bodies[0]) // it chose the address itself and another was faster: it made nothing
+			w, err = ports.create(ctx, b.p, bodies[0]) // it chose the address itself and another was faster: it made nothing
 		}
 		answer = []*portWire{w}
 	} else if answer, err = ports.createBulk(ctx, b.p.client.patient(len(bodies)), bodies); err == nil && len(answer) != len(at) {
@@ -310,7 +310,7 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	atOnce(len(adopted), portsAtOnce, func(n int) { b.finish(ctx, adopted[n], found[b.identity(adopted[n])][0]) })
 	atOnce(len(leaving), portsAtOnce, func(n int) {
 		i := leaving[n]
-		b.errs[i] = ports.erase(ctx, b.p.client, sdn.ID(made[i].ID), 0)
+		b.errs[i] = ports.erase(ctx, b.p, sdn.ID(made[i].ID), 0)
 	})
 	b.todo = slices.DeleteFunc(leaving, func(i int) bool { return b.errs[i] != nil })
 	b.adopt(ctx, slices.Clone(b.todo))
@@ -344,7 +344,7 @@ func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 // isYounger tells whether a port that was just made has a twin that is not younger, by Neutron's clock of seconds. Two that see each other and
 // are of the same second both go; then both look again.
 func isYounger(mine *portWire, twins []*portWire) bool {
-	return slices.ContainsFunc(twins, func(other *portWire) bool { return other.ID != mine.ID && !mine.Created.Before(other.Created) })
+	return slices.ContainsFunc(twins, func(other *portWire) bool { return other.ID != mine.ID && !mine.Created.Before(other.Created.Time) })
 }
 
 // unbindable takes back the ports that Neutron made though it cannot bind them to their host.
@@ -354,7 +354,7 @@ func (b *portBatch) unbindable(ctx context.Context, at []int, made []*portWire) 
 	})
 	atOnce(len(at), portsAtOnce, func(n int) {
 		i := at[n]
-		b.errs[i] = errors.Join(cannotBind(b.specs[i].Host), ports.erase(ctx, b.p.client, sdn.ID(made[i].ID), 0))
+		b.errs[i] = errors.Join(cannotBind(b.specs[i].Host), ports.erase(ctx, b.p, sdn.ID(made[i].ID), 0))
 		made[i] = nil
 	})
 }

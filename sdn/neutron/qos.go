@@ -96,7 +96,7 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 		if spec.Shared {
 			body["shared"] = true
 		}
-		return policies.create(ctx, p.client, body)
+		return policies.create(ctx, p, body)
 	}
 	change := func(w *policyWire, body map[string]any) error {
 		if spec.Shared != w.Shared {
@@ -129,7 +129,7 @@ func (p *Provider) applyLimits(ctx context.Context, w *policyWire, want sdn.Limi
 		if n >= maxRaces {
 			return w, sdn.Conflict(sdn.Stale, "QoS policy", "limits", "others change them at the same time")
 		}
-		now, errRead := policies.read(ctx, p.client, sdn.ID(w.ID))
+		now, errRead := policies.read(ctx, p, sdn.ID(w.ID))
 		if errRead != nil {
 			return w, errRead
 		}
@@ -218,7 +218,7 @@ func (p *Provider) settleMark(
 
 // QoSPolicy gets a policy.
 func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, error) {
-	w, err := policies.read(ctx, p.client, id)
+	w, err := policies.read(ctx, p, id)
 	return decoded(p.owner, w, err)
 }
 
@@ -232,5 +232,5 @@ func (p *Provider) FindQoSPolicies(
 
 // DeleteQoSPolicy deletes a policy.
 func (p *Provider) DeleteQoSPolicy(ctx context.Context, id sdn.ID) error {
-	return policies.erase(ctx, p.client, id, 0)
+	return policies.erase(ctx, p, id, 0)
 }

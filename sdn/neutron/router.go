@@ -141,7 +141,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 		if spec.Gateway != nil && !isNoGateway(*spec.Gateway) {
 			body["external_gateway_info"], _ = gatewayChange(nil, *spec.Gateway)
 		}
-		return routers.create(ctx, p.client, body)
+		return routers.create(ctx, p, body)
 	}
 	w, made, err := ensure(ctx, p, routers, spec.Base, ofNew(spec.New), create)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.Ex
 			break
 		}
 		var err error
-		if w, err = routers.update(ctx, p.client, sdn.ID(w.ID), 0, map[string]any{"external_gateway_info": body}); err != nil {
+		if w, err = routers.update(ctx, p, sdn.ID(w.ID), 0, map[string]any{"external_gateway_info": body}); err != nil {
 			return w, inField(err, "gateway")
 		}
 	}
@@ -195,7 +195,7 @@ func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
 	var w *routerWire
 	var all map[string][]sdn.RouterInterface
 	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { w, err = routers.read(both, p.client, id); return err })
+	group.Go(func() (err error) { w, err = routers.read(both, p, id); return err })
 	group.Go(func() (err error) { all, err = p.interfacesOf(both, string(id)); return err })
 	if err := group.Wait(); err != nil {
 		return sdn.Router{}, err
@@ -259,7 +259,7 @@ func (p *Provider) FindRouters(
 			some = nil
 			return true
 		}
-		for w, err := range routers.find(ctx, p.client, filter) {
+		for w, err := range routers.find(ctx, p, filter) {
 			if err != nil {
 				yield(sdn.Router{}, err)
 				return
@@ -288,7 +288,7 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 		if err := p.checkGateway(change.Gateway); err != nil {
 			return sdn.Router{}, err
 		}
-		now, err := routers.read(ctx, p.client, id)
+		now, err := routers.read(ctx, p, id)
 		if err != nil {
 			return sdn.Router{}, err
 		}
@@ -310,5 +310,5 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 
 // DeleteRouter deletes a router with its gateway.
 func (p *Provider) DeleteRouter(ctx context.Context, id sdn.ID) error {
-	return routers.erase(ctx, p.client, id, 0)
+	return routers.erase(ctx, p, id, 0)
 }

@@ -32,7 +32,7 @@ func (p *Provider) interfaces(
 ) error {
 	filter["device_owner"] = interfaceOwners
 	filter["fields"] = []string{"id", "device_id", "device_owner", "fixed_ips"}
-	for w, err := range portParts.find(ctx, p.client, filter) {
+	for w, err := range portParts.find(ctx, p, filter) {
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (p *Provider) attachAt(
 			body := p.body(base)
 			body["network_id"] = s.Network
 			body["fixed_ips"] = []fixedIP{{Subnet: s.ID, Addr: addr.String()}}
-			return portParts.create(ctx, p.client, body)
+			return portParts.create(ctx, p, body)
 		}
 		port, made, err := ensure(ctx, p, portParts, base, before, create)
 		if err != nil {
@@ -241,7 +241,7 @@ func (p *Provider) awaitInterface(ctx context.Context, port *portPart) error {
 			return sdn.Unavailable(context.Cause(ctx), "router",
 				"another call adds this interface: ask again")
 		}
-		now, err := portParts.read(ctx, p.client, sdn.ID(port.ID))
+		now, err := portParts.read(ctx, p, sdn.ID(port.ID))
 		if err != nil || now.Revision != port.Revision {
 			return ignoreAbsent(err)
 		}
@@ -252,7 +252,7 @@ func (p *Provider) awaitInterface(ctx context.Context, port *portPart) error {
 // dropUnused deletes a port for an interface at a revision; 0 is any. Neutron refuses to delete one
 // that has become an interface.
 func (p *Provider) dropUnused(ctx context.Context, port *portPart, ifRevision int64) error {
-	err := portParts.erase(ctx, p.client, sdn.ID(port.ID), ifRevision)
+	err := portParts.erase(ctx, p, sdn.ID(port.ID), ifRevision)
 	if sdn.IsConflict(err) {
 		return nil
 	}
@@ -272,7 +272,7 @@ func (p *Provider) DetachSubnet(ctx context.Context, router, subnet sdn.ID) erro
 	}
 	// There may be a port of a call that ended before it was an interface.
 	key := url.Values{"description": {p.interfaceKey(router, subnet).String()}}
-	for port, err := range portParts.find(ctx, p.client, key) {
+	for port, err := range portParts.find(ctx, p, key) {
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 	}
 	if err != nil {
 		if made && !sdn.IsUnavailable(err) {
-			if errBack := securityGroups.erase(context.WithoutCancel(ctx), p.client, sdn.ID(w.ID), 0); errBack != nil {
+			if errBack := securityGroups.erase(context.WithoutCancel(ctx), p, sdn.ID(w.ID), 0); errBack != nil {
 				p.log.Warn("a security group whose rules were refused could not be taken back", "security_group", w.ID, "error", errBack)
 			}
 		}
@@ -127,7 +127,7 @@ func (p *Provider) baseOfGroup(
 		if spec.Stateless {
 			body["stateful"] = false
 		}
-		return securityGroups.create(ctx, p.client, body)
+		return securityGroups.create(ctx, p, body)
 	}
 	change := func(w *securityGroupWire, body map[string]any) error {
 		if spec.Stateless != w.stateless() {
@@ -154,16 +154,16 @@ func (p *Provider) checkRemotes(ctx context.Context, have []*ruleWire, want want
 			sets.Add("id", string(k.set))
 		}
 	}
-	return errors.Join(allThere(ctx, p.client, securityGroups, groups), allThere(ctx, p.client, addressGroups, sets))
+	return errors.Join(allThere(ctx, p, securityGroups, groups), allThere(ctx, p, addressGroups, sets))
 }
 
 // allThere wants every object to be there whose id the query names.
-func allThere[W wire](ctx context.Context, c *client, k collection[W], q url.Values) error {
+func allThere[W wire](ctx context.Context, p *Provider, k collection[W], q url.Values) error {
 	ids := valid.TagSet(q["id"])
 	if len(ids) == 0 {
 		return nil
 	}
-	for w, err := range k.find(ctx, c, url.Values{"id": ids, "fields": {"id"}}) {
+	for w, err := range k.find(ctx, p, url.Values{"id": ids, "fields": {"id"}}) {
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (p *Provider) applyRules(ctx context.Context, w *securityGroupWire, said []
 		if err != nil && (sdn.ReasonOf(err) != sdn.Exists || n >= maxRaces) {
 			return w, err
 		}
-		now, errRead := securityGroups.read(ctx, p.client, sdn.ID(w.ID))
+		now, errRead := securityGroups.read(ctx, p, sdn.ID(w.ID))
 		if errRead != nil {
 			return w, errRead
 		}
@@ -243,14 +243,14 @@ func (p *Provider) dropRules(ctx context.Context, drop []sdn.ID) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ruleDeletes)
 	for _, id := range drop {
-		group.Go(func() error { return rules.erase(ctx, p.client, id, 0) })
+		group.Go(func() error { return rules.erase(ctx, p, id, 0) })
 	}
 	return group.Wait()
 }
 
 // SecurityGroup gets a security group.
 func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
-	w, err := securityGroups.read(ctx, p.client, id)
+	w, err := securityGroups.read(ctx, p, id)
 	return decoded(p.owner, w, err)
 }
 
@@ -280,7 +280,7 @@ func (p *Provider) FindSecurityGroups(
 func (p *Provider) groupsOf(ctx context.Context, ids []sdn.ID) (groups []string, err error) {
 	q := url.Values{"fields": {"id", "security_group_id"}}
 	addIDs(q, "id", ids)
-	for r, err := range rules.find(ctx, p.client, q) {
+	for r, err := range rules.find(ctx, p, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +295,7 @@ func (p *Provider) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
 	if id == "" {
 		return nil
 	}
-	w, err := securityGroups.read(ctx, p.client, id)
+	w, err := securityGroups.read(ctx, p, id)
 	if sdn.IsNotFound(err) {
 		return nil
 	}
@@ -308,5 +308,5 @@ func (p *Provider) DeleteSecurityGroup(ctx context.Context, id sdn.ID) error {
 			Detail: "it is its project's default one",
 		}
 	}
-	return securityGroups.erase(ctx, p.client, id, 0)
+	return securityGroups.erase(ctx, p, id, 0)
 }

@@ -79,7 +79,7 @@ func (p *Provider) adoptSubnets(ctx context.Context, network sdn.ID, specs []sdn
 	if len(keys) == 0 {
 		return nil
 	}
-	found, err := sdn.All(subnets.find(ctx, p.client, keys))
+	found, err := sdn.All(subnets.find(ctx, p, keys))
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (p *Provider) makeSubnets(ctx context.Context, network sdn.ID, specs []sdn.
 	case 0:
 		return nil, nil
 	case 1:
-		w, err := subnets.create(ctx, p.client, bodies[0])
+		w, err := subnets.create(ctx, p, bodies[0])
 		if err != nil {
 			return nil, p.subnetError(ctx, specs[at[0]], err)
 		}
@@ -161,7 +161,7 @@ func isRace(err error) bool {
 // decides as settle does; the error of one that was taken back is a race.
 func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*subnetWire) error {
 	for n := 1; ; n++ {
-		all, err := sdn.All(subnets.find(ctx, p.client, url.Values{"network_id": {string(network)}}))
+		all, err := sdn.All(subnets.find(ctx, p, url.Values{"network_id": {string(network)}}))
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*su
 					continue
 				}
 				p.cache.subnets.drop(sdn.ID(mine.ID))
-				if err := subnets.erase(ctx, p.client, sdn.ID(mine.ID), 0); err != nil {
+				if err := subnets.erase(ctx, p, sdn.ID(mine.ID), 0); err != nil {
 					return err
 				}
 				conflict = raceError{sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps %v, which was made at the same time", mine.CIDR, other.CIDR)}
@@ -249,7 +249,7 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 		p.cache.subnets.put(w)
 		return w, nil
 	}
-	return p.cache.subnets.changing(now.ID, func() (*subnetWire, error) { return subnets.update(ctx, p.client, now.ID, 0, body) })
+	return p.cache.subnets.changing(now.ID, func() (*subnetWire, error) { return subnets.update(ctx, p, now.ID, 0, body) })
 }
 
 // Neutron keeps no order of routes.
@@ -326,7 +326,7 @@ func (p *Provider) freeForGateway(ctx context.Context, s sdn.Subnet, a netip.Add
 		"fixed_ips": {"subnet_id=" + string(s.ID), "ip_address=" + a.String()},
 		"fields":    {"id", "device_owner"},
 	}
-	for port, err := range portParts.find(ctx, p.client, filter) {
+	for port, err := range portParts.find(ctx, p, filter) {
 		if err != nil {
 			return err
 		}
@@ -353,7 +353,7 @@ func (p *Provider) subnetError(ctx context.Context, spec sdn.SubnetSpec, err err
 		return err
 	}
 	// A range that was asked for is either not the pool's or taken; Neutron has one error for it all.
-	pool, errPool := subnetPools.read(ctx, p.client, spec.Pool)
+	pool, errPool := subnetPools.read(ctx, p, spec.Pool)
 	if errPool != nil {
 		return err
 	}

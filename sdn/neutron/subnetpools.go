@@ -91,7 +91,7 @@ func (p *Provider) createSubnetPool(
 	c.DefaultLen, c.MinLen = &length, &least
 	body := setPool(p.body(spec.Base), c)
 	set(body, "shared", nonZero(spec.Shared))
-	return subnetPools.create(ctx, p.client, body)
+	return subnetPools.create(ctx, p, body)
 }
 
 func setPool(body map[string]any, c sdn.SubnetPoolPatch) map[string]any {
@@ -148,7 +148,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	}
 	tagged, err := writeTags(ctx, p, p.cache.pools, subnetPools, w, spec.Tags)
 	if err == nil && tagged && !spec.New {
-		w, err = subnetPools.read(ctx, p.client, sdn.ID(w.ID)) // for its revision
+		w, err = subnetPools.read(ctx, p, sdn.ID(w.ID)) // for its revision
 	}
 	if err == nil {
 		p.cache.pools.put(w)
@@ -180,7 +180,7 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	if len(body) == 0 {
 		return w, nil
 	}
-	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) { return subnetPools.update(ctx, p.client, now.ID, 0, body) })
+	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) { return subnetPools.update(ctx, p, now.ID, 0, body) })
 }
 
 // covers tells whether every one of parts lies in one of the prefixes. Neutron joins prefixes that make up a larger one.
@@ -225,7 +225,7 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 // DeleteSubnetPool is one request.
 func (p *Provider) DeleteSubnetPool(ctx context.Context, id sdn.ID) error {
 	p.cache.pools.drop(id)
-	err := subnetPools.erase(ctx, p.client, id, 0)
+	err := subnetPools.erase(ctx, p, id, 0)
 	p.cache.pools.drop(id)
 	return err
 }

@@ -275,7 +275,7 @@ func (p *Provider) changeSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 	for n := 1; ; n++ {
 		asked := change.Patch
 		if change.Gateway != nil || change.Ranges != nil || change.Reserved != nil || change.HostRoutes != nil {
-			now, err := subnets.read(ctx, p.client, id)
+			now, err := subnets.read(ctx, p, id)
 			if err != nil {
 				return nil, err
 			}
@@ -310,7 +310,7 @@ func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 		p.cache.subnets.drop(id)
 	}
 	forget()
-	err := subnets.erase(ctx, p.client, id, 0)
+	err := subnets.erase(ctx, p, id, 0)
 	forget()
 	return err
 }
@@ -318,7 +318,7 @@ func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 // SubnetUsage of a subnet of the project that the credentials are for, and of any where they are for none, counts the addresses of its ports. For others it asks for the availability of the
 // network, which Neutron's policy keeps for administrators unless it was changed, and which counts addresses outside of the ranges too.
 func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage, error) {
-	w, err := subnets.read(ctx, p.client, id)
+	w, err := subnets.read(ctx, p, id)
 	if err != nil {
 		return sdn.SubnetUsage{}, err
 	}
@@ -332,7 +332,7 @@ func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage,
 	ranges := w.ranges()
 	used := int64(0)
 	filter := url.Values{"fixed_ips": {"subnet_id=" + w.ID}, "fields": {"id", "fixed_ips"}}
-	for port, err := range portParts.find(ctx, p.client, filter) {
+	for port, err := range portParts.find(ctx, p, filter) {
 		if err != nil {
 			return sdn.SubnetUsage{}, err
 		}

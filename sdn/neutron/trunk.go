@@ -60,7 +60,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 		body := p.body(spec.Base)
 		body["port_id"] = spec.Parent
 		setNot(body, "admin_state_up", nonZero(spec.Disabled))
-		return trunks.create(ctx, p.client, body)
+		return trunks.create(ctx, p, body)
 	})
 	if err != nil {
 		return sdn.Trunk{}, err
@@ -80,7 +80,7 @@ func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
 	if err := p.needTrunks(ctx); err != nil {
 		return sdn.Trunk{}, err
 	}
-	w, err := trunks.read(ctx, p.client, id)
+	w, err := trunks.read(ctx, p, id)
 	return decoded(p.owner, w, err)
 }
 
@@ -159,7 +159,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 	}
 	for n := 1; ; n++ {
 		if w == nil {
-			if w, err = trunks.read(ctx, p.client, trunk); err != nil {
+			if w, err = trunks.read(ctx, p, trunk); err != nil {
 				return nil, err
 			}
 			p.keepTrunk(trunk, w)
@@ -177,7 +177,7 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		if n == vlanRaces || !sdn.IsUnavailable(err) && sdn.ReasonOf(err) != sdn.Exists && (!remembered || !sdn.IsConflict(err)) {
 			return nil, err
 		}
-		now, errRead := trunks.read(ctx, p.client, trunk)
+		now, errRead := trunks.read(ctx, p, trunk)
 		if errRead != nil || !moved(w, now, missing) {
 			return nil, err
 		}
@@ -264,7 +264,7 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 		if err == nil {
 			return nil
 		}
-		w, errRead := trunks.read(ctx, p.client, trunk)
+		w, errRead := trunks.read(ctx, p, trunk)
 		if sdn.IsNotFound(errRead) {
 			return nil
 		}
@@ -288,19 +288,19 @@ func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
 		return err
 	}
 	p.keepTrunk(id, nil)
-	err := trunks.erase(ctx, p.client, id, 0)
+	err := trunks.erase(ctx, p, id, 0)
 	if !sdn.IsConflict(err) {
 		return err
 	}
-	w, errRead := trunks.read(ctx, p.client, id)
+	w, errRead := trunks.read(ctx, p, id)
 	switch {
 	case sdn.IsNotFound(errRead):
 		return nil
 	case errRead != nil || w.AdminUp:
 		return err
 	}
-	if _, err := trunks.update(ctx, p.client, id, int64(w.Revision), map[string]any{"admin_state_up": true}); err != nil {
+	if _, err := trunks.update(ctx, p, id, int64(w.Revision), map[string]any{"admin_state_up": true}); err != nil {
 		return err
 	}
-	return trunks.erase(ctx, p.client, id, 0)
+	return trunks.erase(ctx, p, id, 0)
 }
