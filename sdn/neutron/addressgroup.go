@@ -44,6 +44,29 @@ func (p *Provider) needAddressGroups(ctx context.Context) error {
 	return nil
 }
 
+// AddressGroup gets an address group.
+func (p *Provider) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGroup, error) {
+	if err := p.needAddressGroups(ctx); err != nil {
+		return sdn.AddressGroup{}, err
+	}
+	w, err := addressGroups.read(ctx, p, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindAddressGroups streams address groups. Some Neutrons have no filter by their tags: tags are
+// compared here.
+func (p *Provider) FindAddressGroups(
+	ctx context.Context, q sdn.AddressGroupQuery,
+) iter.Seq2[sdn.AddressGroup, error] {
+	if err := p.needAddressGroups(ctx); err != nil {
+		return failed[sdn.AddressGroup](err)
+	}
+	filter := p.query(q.Match)
+	filter.Del("tags")
+	matches := func(g sdn.AddressGroup) bool { return q.Matches(g.Meta) }
+	return matching(ctx, p, addressGroups, filter, matches, nil)
+}
+
 // ApplyAddressGroup makes an address group be this value.
 func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupSpec) (sdn.AddressGroup, error) {
 	none := sdn.AddressGroup{}
@@ -129,29 +152,6 @@ func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want
 		}
 		w = now
 	}
-}
-
-// AddressGroup gets an address group.
-func (p *Provider) AddressGroup(ctx context.Context, id sdn.ID) (sdn.AddressGroup, error) {
-	if err := p.needAddressGroups(ctx); err != nil {
-		return sdn.AddressGroup{}, err
-	}
-	w, err := addressGroups.read(ctx, p, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindAddressGroups streams address groups. Some Neutrons have no filter by their tags: tags are
-// compared here.
-func (p *Provider) FindAddressGroups(
-	ctx context.Context, q sdn.AddressGroupQuery,
-) iter.Seq2[sdn.AddressGroup, error] {
-	if err := p.needAddressGroups(ctx); err != nil {
-		return failed[sdn.AddressGroup](err)
-	}
-	filter := p.query(q.Match)
-	filter.Del("tags")
-	matches := func(g sdn.AddressGroup) bool { return q.Matches(g.Meta) }
-	return matching(ctx, p, addressGroups, filter, matches, nil)
 }
 
 // DeleteAddressGroup deletes an address group.

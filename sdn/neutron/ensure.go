@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -378,3 +379,14 @@ func writeTags[W wire](
 
 // errTagMissing tells changeTags that a tag was not there to be removed.
 var errTagMissing = errors.New("the tag is not there")
+
+// locks keep calls for one object apart.
+type locks struct{ keymutex.Mutex }
+
+// lock waits for the name. The function it gives lets go.
+func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if unlock, err = l.Lock(ctx, name); err != nil {
+		return nil, sdn.Unavailable(err, "Neutron", "another call for the same object has not ended in time")
+	}
+	return unlock, nil
+}

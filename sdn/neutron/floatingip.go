@@ -76,6 +76,28 @@ func (p *Provider) rename(ctx context.Context, w *floatingIPWire, name *string, 
 	return floatingIPs.retag(ctx, p, w, joinName(nameNow, tagsNow))
 }
 
+// FloatingIP gets a floating IP.
+func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
+	w, err := floatingIPs.read(ctx, p, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindFloatingIPs streams floating IPs. Neutron cannot filter by names: a search by a name alone
+// reads all of the project's.
+func (p *Provider) FindFloatingIPs(
+	ctx context.Context, q sdn.FloatingIPQuery,
+) iter.Seq2[sdn.FloatingIP, error] {
+	filter := p.query(q.Match)
+	filter.Del("name")
+	addIDs(filter, "floating_network_id", q.Networks)
+	addIDs(filter, "port_id", q.Ports)
+	addIDs(filter, "router_id", q.Routers)
+	for _, a := range q.Addresses {
+		filter.Add("floating_ip_address", a.String())
+	}
+	return matching(ctx, p, floatingIPs, filter, q.Matches, nil)
+}
+
 func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 	if err := valid.Base("floating IP", spec.Base); err != nil {
 		return err
@@ -234,28 +256,6 @@ func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.Fl
 		return inField(err, "network")
 	}
 	return inField(err, "target")
-}
-
-// FloatingIP gets a floating IP.
-func (p *Provider) FloatingIP(ctx context.Context, id sdn.ID) (sdn.FloatingIP, error) {
-	w, err := floatingIPs.read(ctx, p, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindFloatingIPs streams floating IPs. Neutron cannot filter by names: a search by a name alone
-// reads all of the project's.
-func (p *Provider) FindFloatingIPs(
-	ctx context.Context, q sdn.FloatingIPQuery,
-) iter.Seq2[sdn.FloatingIP, error] {
-	filter := p.query(q.Match)
-	filter.Del("name")
-	addIDs(filter, "floating_network_id", q.Networks)
-	addIDs(filter, "port_id", q.Ports)
-	addIDs(filter, "router_id", q.Routers)
-	for _, a := range q.Addresses {
-		filter.Add("floating_ip_address", a.String())
-	}
-	return matching(ctx, p, floatingIPs, filter, q.Matches, nil)
 }
 
 // UpdateFloatingIP changes a floating IP. A Target takes it from where it leads: with IfRevision only if that is still what was read.

@@ -61,6 +61,20 @@ func (w *policyWire) decode(o *owner) sdn.QoSPolicy {
 	return out
 }
 
+// QoSPolicy gets a policy.
+func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, error) {
+	w, err := policies.read(ctx, p, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindQoSPolicies streams policies: the project's and those that an administrator shares with it.
+func (p *Provider) FindQoSPolicies(
+	ctx context.Context, q sdn.QoSPolicyQuery,
+) iter.Seq2[sdn.QoSPolicy, error] {
+	matches := func(policy sdn.QoSPolicy) bool { return q.Matches(policy.Meta) }
+	return matching(ctx, p, policies, p.query(q.Match), matches, nil)
+}
+
 func (p *Provider) checkLimits(l sdn.Limits) error {
 	if err := valid.Limits(l); err != nil {
 		return err
@@ -214,20 +228,6 @@ func (p *Provider) settleMark(
 		return ignoreAbsent(p.client.typed(err))
 	}
 	return p.client.typed(err)
-}
-
-// QoSPolicy gets a policy.
-func (p *Provider) QoSPolicy(ctx context.Context, id sdn.ID) (sdn.QoSPolicy, error) {
-	w, err := policies.read(ctx, p, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindQoSPolicies streams policies: the project's and those that an administrator shares with it.
-func (p *Provider) FindQoSPolicies(
-	ctx context.Context, q sdn.QoSPolicyQuery,
-) iter.Seq2[sdn.QoSPolicy, error] {
-	matches := func(policy sdn.QoSPolicy) bool { return q.Matches(policy.Meta) }
-	return matching(ctx, p, policies, p.query(q.Match), matches, nil)
 }
 
 // DeleteQoSPolicy deletes a policy.

@@ -57,6 +57,93 @@ func (w *routerWire) decode(o *owner) sdn.Router {
 // snat is on where Neutron cannot switch it.
 func (w *gatewayWire) snat() bool { return w.SNAT == nil || *w.SNAT }
 
+// Router gets a router, and asks for its interfaces concurrently.
+func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
+	if id == "" {
+		return sdn.Router{}, sdn.NotFound("router", id)
+	}
+	var w *routerWire
+	var all map[string][]sdn.RouterInterface
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { w, err = routers.read(both, p, id); return err })
+	group.Go(func() (err error) { all, err = p.interfacesOf(both, string(id)); return err })
+	if err := group.Wait(); err != nil {
+		return sdn.Router{}, err
+	}
+	r := w.decode(p.owner)
+	r.Interfaces = all[w.ID]
+	return r, nil
+}
+
+func (p *Provider) withInterfaces(ctx context.Context, w *routerWire) (sdn.Router, error) {
+	all, err := p.interfacesOf(ctx, w.ID)
+	r := w.decode(p.owner)
+	r.Interfaces = all[w.ID]
+	return r, err
+}
+
+// maxRouters is how many routers FindRouters asks the interfaces of by one request.
+const maxRouters = 100
+
+// FindRouters streams routers. It asks for the interfaces of many by one request. For subnets it asks
+// first which routers have interfaces on them.
+func (p *Provider) FindRouters(
+	ctx context.Context, q sdn.RouterQuery,
+) iter.Seq2[sdn.Router, error] {
+	return func(yield func(sdn.Router, error) bool) {
+		filter := p.query(q.Match)
+		if len(q.Subnets) > 0 {
+			ids, err := p.routersOn(ctx, q.Subnets)
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return
+			}
+			if len(q.IDs) > 0 {
+				ids = slices.DeleteFunc(ids, func(id string) bool {
+					return !slices.Contains(q.IDs, sdn.ID(id))
+				})
+			}
+			if len(ids) == 0 {
+				return
+			}
+			filter["id"] = ids
+		}
+		var some []*routerWire
+		flush := func() bool {
+			ids := make([]string, len(some))
+			for i, w := range some {
+				ids[i] = w.ID
+			}
+			all, err := p.interfacesOf(ctx, ids...)
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return false
+			}
+			for _, w := range some {
+				r := w.decode(p.owner)
+				r.Interfaces = all[w.ID]
+				if q.Matches(r) && !yield(r, nil) {
+					return false
+				}
+			}
+			some = nil
+			return true
+		}
+		for w, err := range routers.find(ctx, p, filter) {
+			if err != nil {
+				yield(sdn.Router{}, err)
+				return
+			}
+			if some = append(some, w); len(some) == maxRouters && !flush() {
+				return
+			}
+		}
+		if len(some) > 0 {
+			flush()
+		}
+	}
+}
+
 // checkRouterRoutes refuses what a router cannot have. Whether a next hop is on one of its subnets is Neutron's to say.
 func checkRouterRoutes(routes []sdn.HostRoute) error {
 	for i, r := range routes {
@@ -185,93 +272,6 @@ func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.Ex
 		}
 	}
 	return w, nil
-}
-
-// Router gets a router, and asks for its interfaces concurrently.
-func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
-	if id == "" {
-		return sdn.Router{}, sdn.NotFound("router", id)
-	}
-	var w *routerWire
-	var all map[string][]sdn.RouterInterface
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { w, err = routers.read(both, p, id); return err })
-	group.Go(func() (err error) { all, err = p.interfacesOf(both, string(id)); return err })
-	if err := group.Wait(); err != nil {
-		return sdn.Router{}, err
-	}
-	r := w.decode(p.owner)
-	r.Interfaces = all[w.ID]
-	return r, nil
-}
-
-func (p *Provider) withInterfaces(ctx context.Context, w *routerWire) (sdn.Router, error) {
-	all, err := p.interfacesOf(ctx, w.ID)
-	r := w.decode(p.owner)
-	r.Interfaces = all[w.ID]
-	return r, err
-}
-
-// maxRouters is how many routers FindRouters asks the interfaces of by one request.
-const maxRouters = 100
-
-// FindRouters streams routers. It asks for the interfaces of many by one request. For subnets it asks
-// first which routers have interfaces on them.
-func (p *Provider) FindRouters(
-	ctx context.Context, q sdn.RouterQuery,
-) iter.Seq2[sdn.Router, error] {
-	return func(yield func(sdn.Router, error) bool) {
-		filter := p.query(q.Match)
-		if len(q.Subnets) > 0 {
-			ids, err := p.routersOn(ctx, q.Subnets)
-			if err != nil {
-				yield(sdn.Router{}, err)
-				return
-			}
-			if len(q.IDs) > 0 {
-				ids = slices.DeleteFunc(ids, func(id string) bool {
-					return !slices.Contains(q.IDs, sdn.ID(id))
-				})
-			}
-			if len(ids) == 0 {
-				return
-			}
-			filter["id"] = ids
-		}
-		var some []*routerWire
-		flush := func() bool {
-			ids := make([]string, len(some))
-			for i, w := range some {
-				ids[i] = w.ID
-			}
-			all, err := p.interfacesOf(ctx, ids...)
-			if err != nil {
-				yield(sdn.Router{}, err)
-				return false
-			}
-			for _, w := range some {
-				r := w.decode(p.owner)
-				r.Interfaces = all[w.ID]
-				if q.Matches(r) && !yield(r, nil) {
-					return false
-				}
-			}
-			some = nil
-			return true
-		}
-		for w, err := range routers.find(ctx, p, filter) {
-			if err != nil {
-				yield(sdn.Router{}, err)
-				return
-			}
-			if some = append(some, w); len(some) == maxRouters && !flush() {
-				return
-			}
-		}
-		if len(some) > 0 {
-			flush()
-		}
-	}
 }
 
 // UpdateRouter changes a router. For another gateway it reads the router first: what it has decides what may be said.

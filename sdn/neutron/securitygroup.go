@@ -49,6 +49,47 @@ func (w *securityGroupWire) decode(o *owner) sdn.SecurityGroup {
 	return g
 }
 
+// SecurityGroup gets a security group.
+func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
+	w, err := securityGroups.read(ctx, p, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindSecurityGroups streams security groups. For rules it asks first which groups have them.
+func (p *Provider) FindSecurityGroups(
+	ctx context.Context, q sdn.SecurityGroupQuery,
+) iter.Seq2[sdn.SecurityGroup, error] {
+	filter := p.query(q.Match)
+	if len(q.Rules) > 0 {
+		ids, err := p.groupsOf(ctx, q.Rules)
+		if err != nil {
+			return failed[sdn.SecurityGroup](err)
+		}
+		if len(q.IDs) > 0 {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(q.IDs, sdn.ID(id)) })
+		}
+		if len(ids) == 0 {
+			return func(func(sdn.SecurityGroup, error) bool) {}
+		}
+		filter["id"] = ids
+	}
+	matches := func(g sdn.SecurityGroup) bool { return q.Matches(g.Meta) }
+	return matching(ctx, p, securityGroups, filter, matches, nil)
+}
+
+// groupsOf returns the ids of the groups that have one of the rules.
+func (p *Provider) groupsOf(ctx context.Context, ids []sdn.ID) (groups []string, err error) {
+	q := url.Values{"fields": {"id", "security_group_id"}}
+	addIDs(q, "id", ids)
+	for r, err := range rules.find(ctx, p, q) {
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, r.Group)
+	}
+	return asSet(groups), nil
+}
+
 // wantedRules are the rules of a value by their normal form, each with its position among them. In several forms a rule is one.
 type wantedRules map[ruleKey]int
 
@@ -246,47 +287,6 @@ func (p *Provider) dropRules(ctx context.Context, drop []sdn.ID) error {
 		group.Go(func() error { return rules.erase(ctx, p, id, 0) })
 	}
 	return group.Wait()
-}
-
-// SecurityGroup gets a security group.
-func (p *Provider) SecurityGroup(ctx context.Context, id sdn.ID) (sdn.SecurityGroup, error) {
-	w, err := securityGroups.read(ctx, p, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindSecurityGroups streams security groups. For rules it asks first which groups have them.
-func (p *Provider) FindSecurityGroups(
-	ctx context.Context, q sdn.SecurityGroupQuery,
-) iter.Seq2[sdn.SecurityGroup, error] {
-	filter := p.query(q.Match)
-	if len(q.Rules) > 0 {
-		ids, err := p.groupsOf(ctx, q.Rules)
-		if err != nil {
-			return failed[sdn.SecurityGroup](err)
-		}
-		if len(q.IDs) > 0 {
-			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(q.IDs, sdn.ID(id)) })
-		}
-		if len(ids) == 0 {
-			return func(func(sdn.SecurityGroup, error) bool) {}
-		}
-		filter["id"] = ids
-	}
-	matches := func(g sdn.SecurityGroup) bool { return q.Matches(g.Meta) }
-	return matching(ctx, p, securityGroups, filter, matches, nil)
-}
-
-// groupsOf returns the ids of the groups that have one of the rules.
-func (p *Provider) groupsOf(ctx context.Context, ids []sdn.ID) (groups []string, err error) {
-	q := url.Values{"fields": {"id", "security_group_id"}}
-	addIDs(q, "id", ids)
-	for r, err := range rules.find(ctx, p, q) {
-		if err != nil {
-			return nil, err
-		}
-		groups = append(groups, r.Group)
-	}
-	return asSet(groups), nil
 }
 
 // DeleteSecurityGroup deletes a security group, and Neutron the rules that refer to it. An

@@ -47,6 +47,25 @@ func (p *Provider) needTrunks(ctx context.Context) error {
 		"this Neutron has no trunks: its service plugin is not loaded")
 }
 
+// Trunk asks Neutron for a trunk.
+func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
+	if err := p.needTrunks(ctx); err != nil {
+		return sdn.Trunk{}, err
+	}
+	w, err := trunks.read(ctx, p, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindTrunks streams the trunks that match.
+func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
+	if err := p.needTrunks(ctx); err != nil {
+		return failed[sdn.Trunk](err)
+	}
+	filter := p.query(q.Match)
+	addIDs(filter, "port_id", q.Parents)
+	return matching(ctx, p, trunks, filter, q.Matches, nil)
+}
+
 // EnsureTrunk needs no look after making: Neutron gives a port one trunk at most.
 func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Trunk, error) {
 	p.owner.note(spec.Project)
@@ -75,25 +94,6 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 	return decoded(p.owner, w, err)
 }
 
-// Trunk asks Neutron for a trunk.
-func (p *Provider) Trunk(ctx context.Context, id sdn.ID) (sdn.Trunk, error) {
-	if err := p.needTrunks(ctx); err != nil {
-		return sdn.Trunk{}, err
-	}
-	w, err := trunks.read(ctx, p, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindTrunks streams the trunks that match.
-func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[sdn.Trunk, error] {
-	if err := p.needTrunks(ctx); err != nil {
-		return failed[sdn.Trunk](err)
-	}
-	filter := p.query(q.Match)
-	addIDs(filter, "port_id", q.Parents)
-	return matching(ctx, p, trunks, filter, q.Matches, nil)
-}
-
 // UpdateTrunk changes a trunk.
 func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkPatch) (sdn.Trunk, error) {
 	if err := p.needTrunks(ctx); err != nil {
@@ -103,6 +103,29 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 	setNot(body, "admin_state_up", change.Disabled)
 	w, err := patch(ctx, p, trunks, id, change.Patch, body)
 	return decoded(p.owner, w, err)
+}
+
+// DeleteTrunk deletes a trunk; one that is disabled Neutron deletes only after it is not any more.
+func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
+	if err := p.needTrunks(ctx); err != nil {
+		return err
+	}
+	p.keepTrunk(id, nil)
+	err := trunks.erase(ctx, p, id, 0)
+	if !sdn.IsConflict(err) {
+		return err
+	}
+	w, errRead := trunks.read(ctx, p, id)
+	switch {
+	case sdn.IsNotFound(errRead):
+		return nil
+	case errRead != nil || w.AdminUp:
+		return err
+	}
+	if _, err := trunks.update(ctx, p, id, int64(w.Revision), map[string]any{"admin_state_up": true}); err != nil {
+		return err
+	}
+	return trunks.erase(ctx, p, id, 0)
 }
 
 // keepTrunk stores a trunk as Neutron answers; another answer drops what is known of it. It saves the
@@ -280,27 +303,4 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 		leaving = there
 	}
 	return nil
-}
-
-// DeleteTrunk deletes a trunk; one that is disabled Neutron deletes only after it is not any more.
-func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
-	if err := p.needTrunks(ctx); err != nil {
-		return err
-	}
-	p.keepTrunk(id, nil)
-	err := trunks.erase(ctx, p, id, 0)
-	if !sdn.IsConflict(err) {
-		return err
-	}
-	w, errRead := trunks.read(ctx, p, id)
-	switch {
-	case sdn.IsNotFound(errRead):
-		return nil
-	case errRead != nil || w.AdminUp:
-		return err
-	}
-	if _, err := trunks.update(ctx, p, id, int64(w.Revision), map[string]any{"admin_state_up": true}); err != nil {
-		return err
-	}
-	return trunks.erase(ctx, p, id, 0)
 }

@@ -47,6 +47,20 @@ func number(n json.Number) int {
 	return i
 }
 
+// SubnetPool gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
+	w, err := cached(ctx, p, p.cache.pools, subnetPools, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindSubnetPools asks Neutron, except for pools of given Keys or ids that are all in the cache. Neutron cannot be asked for overlaps: all pools are
+// read for them.
+func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
+	return matchingCached(
+		ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, q.Matches,
+	)
+}
+
 func checkPool(prefixes []netip.Prefix, lens ...poolLen) error {
 	if len(prefixes) == 0 {
 		return sdn.Invalid("subnet pool", "prefixes", "are missing")
@@ -191,20 +205,6 @@ func covers(prefixes, parts []netip.Prefix) bool {
 		}
 	}
 	return true
-}
-
-// SubnetPool gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
-func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	w, err := cached(ctx, p, p.cache.pools, subnetPools, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindSubnetPools asks Neutron, except for pools of given Keys or ids that are all in the cache. Neutron cannot be asked for overlaps: all pools are
-// read for them.
-func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	return matchingCached(
-		ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, q.Matches,
-	)
 }
 
 // UpdateSubnetPool sends one request, two where the Key, the description or the tags are to be changed.

@@ -97,6 +97,24 @@ func (p *Provider) checkNetwork(spec sdn.NetworkSpec) error {
 	return nil
 }
 
+// Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
+	w, err := cached(ctx, p, p.cache.networks, networks, id)
+	return decoded(p.owner, w, err)
+}
+
+// FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
+func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
+	filter := p.query(q.Match)
+	if q.External != nil {
+		filter.Set("router:external", strconv.FormatBool(*q.External))
+	}
+	if q.Shared != nil {
+		filter.Set("shared", strconv.FormatBool(*q.Shared))
+	}
+	return matchingCached(ctx, p, p.cache.networks, networks, filter, q.Match, q.Matches)
+}
+
 // EnsureNetwork takes four requests for a new network: a look, the network, all its subnets in one, and
 // a look at both, as Neutron prevents neither a second network of the Key nor a second subnet of the
 // range that is made concurrently. One that is New takes two. Tags are on top.
@@ -216,24 +234,6 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 		return w, nil
 	}
 	return networks.read(ctx, p, id) // for its revision and subnets
-}
-
-// Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
-func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
-	w, err := cached(ctx, p, p.cache.networks, networks, id)
-	return decoded(p.owner, w, err)
-}
-
-// FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
-func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
-	filter := p.query(q.Match)
-	if q.External != nil {
-		filter.Set("router:external", strconv.FormatBool(*q.External))
-	}
-	if q.Shared != nil {
-		filter.Set("shared", strconv.FormatBool(*q.Shared))
-	}
-	return matchingCached(ctx, p, p.cache.networks, networks, filter, q.Match, q.Matches)
 }
 
 // UpdateNetwork sends one request, two where the Key or the description is to be changed, up to three where several tags are.

@@ -32,12 +32,12 @@ type subnetWire struct {
 	Types       []string    `json:"service_types"`
 }
 
+var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "subnets", path: "/subnets"}
+
 type (
 	rangeWire = gc.AllocationPool
 	routeWire = gc.HostRoute
 )
-
-var subnets = collection[*subnetWire]{title: "subnet", item: "subnet", items: "subnets", path: "/subnets"}
 
 // subnet decodes. What is no address or prefix, which Neutron does not say, is left out.
 func (w *subnetWire) decode(o *owner) sdn.Subnet {
@@ -137,6 +137,18 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	return body
 }
 
+// serviceTypes is the alias of the extension of subnets for some ports alone.
+const serviceTypes = "subnet-service-types"
+
+// checkServiceTypes refuses service types where Neutron lacks them.
+func (p *Provider) checkServiceTypes(types []string) error {
+	if len(types) == 0 || p.extensions.has(serviceTypes) {
+		return nil
+	}
+	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "subnet", Field: "service_types",
+		Detail: "this Neutron lacks the extension " + serviceTypes}
+}
+
 // noDHCP: Neutron serves no DHCP in ranges of one or two addresses.
 func noDHCP(spec sdn.SubnetSpec) bool {
 	return spec.NoDHCP || spec.CIDR.IsValid() && spec.CIDR.Bits() >= spec.CIDR.Addr().BitLen()-1
@@ -175,43 +187,6 @@ func rangeBodies(ranges []sdn.AddressRange) []rangeWire {
 	return out
 }
 
-// EnsureSubnet looks by Key, makes, and looks at the network's subnets again; within this process one network's subnets are made one call after
-// another. Neutron by itself lets ranges overlap that are asked for at the same time.
-func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
-	p.owner.note(spec.Project)
-	if err := checkSubnet(spec); err != nil {
-		return sdn.Subnet{}, err
-	}
-	if len(spec.ServiceTypes) > 0 {
-		if err := p.extensions.learn(ctx, p.client); err != nil {
-			return sdn.Subnet{}, err
-		}
-		if err := p.checkServiceTypes(spec.ServiceTypes); err != nil {
-			return sdn.Subnet{}, err
-		}
-	}
-	if spec.Network == "" {
-		return sdn.Subnet{}, sdn.NotFound("network", spec.Network)
-	}
-	made, err := p.ensureSubnets(ctx, spec.Network, []sdn.SubnetSpec{spec}, false)
-	if err != nil {
-		return sdn.Subnet{}, err
-	}
-	return made[0].decode(p.owner), nil
-}
-
-// checkServiceTypes refuses service types where Neutron lacks them.
-func (p *Provider) checkServiceTypes(types []string) error {
-	if len(types) == 0 || p.extensions.has(serviceTypes) {
-		return nil
-	}
-	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: "subnet", Field: "service_types",
-		Detail: "this Neutron lacks the extension " + serviceTypes}
-}
-
-// serviceTypes is the alias of the extension of subnets for some ports alone.
-const serviceTypes = "subnet-service-types"
-
 // Subnet gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
 func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 	w, err := cached(ctx, p, p.cache.subnets, subnets, id)
@@ -235,6 +210,31 @@ func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2
 		}
 	}
 	return matchingCached(ctx, p, p.cache.subnets, subnets, filter, m, q.Matches)
+}
+
+// EnsureSubnet looks by Key, makes, and looks at the network's subnets again; within this process one network's subnets are made one call after
+// another. Neutron by itself lets ranges overlap that are asked for at the same time.
+func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
+	p.owner.note(spec.Project)
+	if err := checkSubnet(spec); err != nil {
+		return sdn.Subnet{}, err
+	}
+	if len(spec.ServiceTypes) > 0 {
+		if err := p.extensions.learn(ctx, p.client); err != nil {
+			return sdn.Subnet{}, err
+		}
+		if err := p.checkServiceTypes(spec.ServiceTypes); err != nil {
+			return sdn.Subnet{}, err
+		}
+	}
+	if spec.Network == "" {
+		return sdn.Subnet{}, sdn.NotFound("network", spec.Network)
+	}
+	made, err := p.ensureSubnets(ctx, spec.Network, []sdn.SubnetSpec{spec}, false)
+	if err != nil {
+		return sdn.Subnet{}, err
+	}
+	return made[0].decode(p.owner), nil
 }
 
 // UpdateSubnet sends one request; two where the gateway, the ranges or the reserved addresses change, for Neutron keeps all three in
