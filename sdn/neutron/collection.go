@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net/http"
 	"net/url"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/attributestags"
-	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -163,88 +159,6 @@ func (k collection[W]) erase(
 		return nil
 	}
 	return ignoreAbsent(k.client(p).remove(ctx, k.at(id), ifRevision))
-}
-
-// setTags makes tags the whole set of an object's tags, where they are not yet, and writes them into w. Where Neutron has no tags it
-// does nothing: nothing may depend on them. Neutron counts the revision up, which w does not tell. Of what is ours they are written as a set, by
-// one request; of another's object, which others mark as well, one by one, so that nobody's are lost: Neutron cannot make a set conditional. One of
-// which there is but one user, and that has no tags of another's to lose, is written as a set too.
-func (k collection[W]) setTags(ctx context.Context, p *Provider, w W, tags []string) error {
-	m := w.common()
-	set, have := valid.TagSet(tags), valid.TagSet(m.Tags)
-	if slices.Equal(set, have) || !p.extensions.hasTags() {
-		return nil
-	}
-	added, removed := without(set, have), without(have, set)
-	if set == nil {
-		set = []string{}
-	}
-	var err error
-	alone := k.oneUser && len(have) == len(removed) // nothing of another's stays on it
-	if alone || p.mine(m) || slices.ContainsFunc(slices.Concat(added, removed), hasSlash) {
-		err = p.client.typed(attributestags.ReplaceAll(ctx, p.client.api(), k.path[1:],
-			url.PathEscape(m.ID), attributestags.ReplaceAllOpts{Tags: set}).Err)
-	} else {
-		_, err = k.changeTags(ctx, p, sdn.ID(m.ID), added, removed)
-	}
-	if err != nil {
-		return tagError(k.title, err, added)
-	}
-	m.Tags = set
-	return nil
-}
-
-// hasSlash reports whether a tag cannot be part of a path: it is written in a set.
-func hasSlash(tag string) bool { return strings.Contains(tag, "/") }
-
-// tagError names the tag that is too long for an older Neutron, where one of those that it refused is.
-func tagError(noun string, err error, tags []string) error {
-	at := slices.IndexFunc(tags, func(tag string) bool { return utf8.RuneCountInString(tag) > maxTagLen })
-	if at < 0 || !sdn.IsInvalid(err) {
-		return err
-	}
-	return &sdn.Error{Kind: sdn.KindInvalid, Noun: noun, Field: "tags", Err: err,
-		Detail: fmt.Sprintf("%q is %d characters long, and a Neutron before release 19 takes at most %d", tags[at], utf8.RuneCountInString(tags[at]), maxTagLen)}
-}
-
-// changeTags adds tags and removes others. Neutron 25 and later adds several by one request, for which
-// gophercloud has no call. A tag that exists already is no error. missing reports that a tag to be
-// removed, or the object, was absent.
-func (k collection[W]) changeTags(ctx context.Context, p *Provider, id sdn.ID, added, removed []string) (missing bool, err error) {
-	if len(added) > 1 && p.extensions.has("tag-creation") {
-		if err := p.client.do(ctx, http.MethodPost, k.at(id, "tags"), 0, map[string]any{"tags": added}, nil); err != nil {
-			return false, err
-		}
-		added = nil
-	}
-	api, object := p.client.api(), url.PathEscape(string(id))
-	for _, tag := range added {
-		tag = url.PathEscape(tag)
-		err := p.client.typed(attributestags.Add(ctx, api, k.path[1:], object, tag).Err)
-		if err != nil {
-			return false, err
-		}
-	}
-	for _, tag := range removed {
-		tag = url.PathEscape(tag)
-		err := p.client.typed(attributestags.Delete(ctx, api, k.path[1:], object, tag).Err)
-		if err != nil && !sdn.IsNotFound(err) {
-			return missing, err
-		}
-		missing = missing || err != nil
-	}
-	return missing, nil
-}
-
-// retag is setTags that gives the object as it is then, with its revision.
-func (k collection[W]) retag(ctx context.Context, p *Provider, w W, tags []string) (W, error) {
-	if sameSet(tags, w.common().Tags) {
-		return w, nil
-	}
-	if err := k.setTags(ctx, p, w, tags); err != nil {
-		return w, err
-	}
-	return k.read(ctx, p, sdn.ID(w.common().ID))
 }
 
 const (

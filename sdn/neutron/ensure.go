@@ -3,7 +3,6 @@ package neutron
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/kuryr/kuryr/internal/keymutex"
@@ -11,16 +10,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// maxRaces is how often an Ensure begins anew when another process made the same thing at the same time.
+// maxRaces is how often a call begins again because another process was faster.
 const maxRaces = 5
-
-// lockKey keeps calls for one key of a collection apart within this process. The zero key needs no lock.
-func lockKey[W wire](ctx context.Context, p *Provider, k collection[W], key sdn.Key) (unlock func(), err error) {
-	if key.IsZero() {
-		return func() {}, nil
-	}
-	return p.locks.lock(ctx, k.path+" "+key.String())
-}
 
 // A search says when an Ensure looks for an object with its Key.
 type search int
@@ -28,7 +19,7 @@ type search int
 const (
 	around search = iota // also after making: of two that were made concurrently the younger goes
 	before               // Neutron itself refuses a second object
-	never                // the caller knows that nothing has the Key
+	never                // the caller knows that no object has the Key
 )
 
 // ofNew is the search for an object that the caller says is New, or not.
@@ -39,30 +30,27 @@ func ofNew(isNew bool) search {
 	return around
 }
 
-// ensure gives the object with the Key that the base has, in its project, and whether
-// make made it just now. It looks before it makes, looks again where the answer to make
-// was lost or it was refused because the thing is there or Neutron is busy, and never
-// makes twice without a look in between. Within this process calls for one key come one
-// after another. With the zero key it only makes.
+// ensure returns the object with the Key of the base in its project, and whether make made it. It looks
+// before it makes. It looks again if the answer was lost, Neutron was busy, or Neutron says that the
+// object exists: it never makes twice without a look in between. Calls of this process for one Key
+// come one after another. With the zero Key ensure only makes.
 //
-// look says how it searches for objects of other processes.
-//
-// What ensure gives is what there is, which may be half made or different from what is asked: adopt and finish it.
+// An object that exists may be half made, or differ from the spec: adopt and finish it.
 func ensure[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base, look search,
 	make func(context.Context) (W, error),
 ) (w W, made bool, err error) {
-	if look == never {
+	if look == never || b.Key.IsZero() {
 		return makeOnce(ctx, p, k, b, make)
 	}
-	unlock, err := lockKey(ctx, p, k, b.Key)
+	unlock, err := p.locks.lock(ctx, k.path+" "+b.Key.String())
 	if err != nil {
 		return w, false, err
 	}
 	defer unlock()
 	for n := 1; ; n++ {
 		w, made, err = findOrMake(ctx, p, k, b, make)
-		if err != nil || !made || look == before || b.Key.IsZero() {
+		if err != nil || !made || look == before {
 			return w, made, err
 		}
 		now, ours, err := settle(ctx, p, k, b, w)
@@ -70,33 +58,36 @@ func ensure[W wire](
 			return now, err == nil, err
 		}
 		if n == maxRaces || !p.client.backoff(ctx, n, nil) {
-			return w, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
+			return w, false, madeTwice(k.title, b.Key)
 		}
 	}
 }
 
-// findOrMake is ensure for who has the lock, without the look after making.
+// madeTwice is the conflict of a call whose object other processes are making too.
+func madeTwice(noun string, key sdn.Key) error {
+	return sdn.Conflict(sdn.Exists, noun, "key", "%v is being made by several at once", key)
+}
+
+// findOrMake is ensure without the look after making. It waits while the makers of several objects
+// settle which one stays.
 func findOrMake[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base,
 	make func(context.Context) (W, error),
 ) (w W, made bool, err error) {
-	if b.Key.IsZero() {
-		return makeOnce(ctx, p, k, b, make)
-	}
 	for n := 1; ; n++ {
 		found, err := k.byKey(ctx, p, b)
 		switch {
 		case err != nil:
 			return w, false, err
+		case len(found) == 0:
+			return makeOnce(ctx, p, k, b, make)
 		case len(found) == 1:
 			return found[0], false, nil
-		case len(found) > 1 && n < settleLooks && p.client.backoff(ctx, n, nil):
-			continue // their makers are settling which one stays
-		case len(found) > 1:
-			p.log.Warn("several objects have one key; the oldest is used", "noun", k.title, "key", b.Key.String(), "number", len(found))
+		case n == settleLooks || !p.client.backoff(ctx, n, nil):
+			p.log.Warn("several objects have one key; the oldest is used",
+				"noun", k.title, "key", b.Key.String(), "number", len(found))
 			return found[0], false, nil
 		}
-		return makeOnce(ctx, p, k, b, make)
 	}
 }
 
@@ -104,7 +95,7 @@ func findOrMake[W wire](
 // search for it, nor make it again.
 type ofParts struct{ error }
 
-// makeOnce makes, without a look beforehand: the caller knows that nothing has the key. What Neutron was too busy for is asked for again, between two looks.
+// makeOnce makes without a look before. If Neutron was too busy, it makes again, between two looks.
 func makeOnce[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base,
 	make func(context.Context) (W, error),
@@ -112,7 +103,7 @@ func makeOnce[W wire](
 	w, err = make(ctx)
 	for n := 1; !b.Key.IsZero() && (sdn.IsUnavailable(err) || sdn.IsConflict(err)); n++ {
 		again := p.client.makeAgain(ctx, n, err)
-		// It may have been made all the same, by this request or by another process.
+		// This request may have made it, or another process.
 		found, errLook := k.byKey(ctx, p, b)
 		if errLook == nil && len(found) > 0 {
 			return found[0], false, nil
@@ -123,22 +114,27 @@ func makeOnce[W wire](
 		if w, err = make(ctx); err != nil {
 			continue
 		}
-		// By the earlier request it may have been made right after the look.
+		// The earlier request may have made it right after the look.
 		if now, ours, err := settle(ctx, p, k, b, w); err != nil || ours {
 			return now, err == nil, err
 		}
-		err = sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
+		err = madeTwice(k.title, b.Key)
 	}
 	return w, err == nil, err
 }
 
-// settleLooks is how often the maker of the oldest of several looks whether the others have gone: three to six seconds in all.
+// settleLooks is how often the maker of the oldest object looks for the others to go: within three to
+// six seconds.
 const settleLooks = 6
 
-// settle decides what becomes of w, which has just been made, where others have its key, and gives what it is now. Who sees an older one than its
-// own takes its own back. Who has the oldest waits for the others to go; one that stays was made by somebody who looked before the oldest was there to be
-// seen and has given it away, so that the oldest has to go instead. Which is older is but an order that all agree on: Neutron's clocks need not.
-func settle[W wire](ctx context.Context, p *Provider, k collection[W], b sdn.Base, w W) (now W, ours bool, err error) {
+// settle decides what happens to w, which this call has made, if other objects have its Key. It returns
+// w as it is now, and false after it deleted w. A maker that sees an older object deletes its own. The
+// maker of the oldest waits for the others to go. If one stays, its maker looked before the oldest
+// could be seen and has returned it, so the oldest goes. The order is one that all makers agree on:
+// Neutron's clocks need not.
+func settle[W wire](
+	ctx context.Context, p *Provider, k collection[W], b sdn.Base, w W,
+) (now W, ours bool, err error) {
 	mine := w.common()
 	for n := 1; ; n++ {
 		found, err := k.byKey(ctx, p, b)
@@ -147,20 +143,20 @@ func settle[W wire](ctx context.Context, p *Provider, k collection[W], b sdn.Bas
 		}
 		at := slices.IndexFunc(found, func(o W) bool { return o.common().ID == mine.ID })
 		switch {
-		case at < 0:
-			return now, false, sdn.NotFound(k.title, mine.ID) // deleted by somebody meanwhile
+		case at < 0: // another process has deleted it
+			return now, false, sdn.NotFound(k.title, mine.ID)
 		case len(found) == 1:
 			return found[0], true, nil
 		case at > 0 || n == settleLooks:
 			return now, false, k.erase(ctx, p, sdn.ID(mine.ID), 0)
 		case !p.client.backoff(ctx, n, nil):
-			return now, false, sdn.Conflict(sdn.Exists, k.title, "key", "%v is being made by several at once", b.Key)
+			return now, false, madeTwice(k.title, b.Key)
 		}
 	}
 }
 
-// adopt compares what a spec says of an object that is there with what there is, and puts what is to be changed into body. Tags are
-// not in it: finish with setTags.
+// adopt compares what every spec has with an object that exists, and puts what differs into body. Tags
+// are written by tagged or writeTags.
 func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
 	if b.Project != "" && b.Project != m.Project {
 		return immutable(noun, m.ID, "project", m.Project, b.Project)
@@ -169,10 +165,13 @@ func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
 	return nil
 }
 
-// patch changes one object by what every Patch has and by body, which has the noun's own, and gives what it is then. Tags
-// are written last. Key and description need to be compared with what is there; then the change is made on the condition that
-// it has not changed meanwhile.
-func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID, change sdn.Patch, body map[string]any) (W, error) {
+// patch changes an object by what every Patch has and by body, which has the noun's own. It returns the
+// object as it is then. It writes tags last. For a Key or a description it reads the object first, and
+// changes it at the revision that it has read.
+func patch[W wire](
+	ctx context.Context, p *Provider, k collection[W], id sdn.ID, change sdn.Patch,
+	body map[string]any,
+) (W, error) {
 	var none W
 	if err := valid.Patch(k.title, change); err != nil {
 		return none, err
@@ -195,22 +194,22 @@ func patch[W wire](ctx context.Context, p *Provider, k collection[W], id sdn.ID,
 		w, err := k.update(ctx, p, id, ifRevision, body)
 		if err != nil {
 			if sdn.ReasonOf(err) == sdn.Stale && change.IfRevision == 0 && n < maxRaces {
-				continue // by the provider's own condition: look again
+				continue // by the condition of this function
 			}
 			return none, err
 		}
-		if change.Tags == nil || sameSet(*change.Tags, w.common().Tags) {
+		if change.Tags == nil {
 			return w, nil
 		}
-		if err := k.setTags(ctx, p, w, *change.Tags); err != nil {
-			return none, err
-		}
-		return k.read(ctx, p, id) // for its revision
+		return k.retag(ctx, p, w, *change.Tags)
 	}
 }
 
-// describe puts into body what becomes of the description, in which Neutron keeps the Key.
-func describe[W wire](ctx context.Context, p *Provider, k collection[W], now W, change sdn.Patch, body map[string]any) error {
+// describe puts the new description into body. Neutron keeps the Key there.
+func describe[W wire](
+	ctx context.Context, p *Provider, k collection[W], now W, change sdn.Patch,
+	body map[string]any,
+) error {
 	m := now.common().decode(p.owner)
 	description := m.Description
 	if change.Description != nil {
@@ -251,48 +250,6 @@ func patchCached[W wire](
 		}
 	}
 	return c.changing(id, write)
-}
-
-// changeTags is patch of the tags of an object in the cache, without a read. Its requests cannot lose
-// what another process does to other tags: one for a tag of our own object, one for each tag of
-// another's. Neutron cannot make a change of tags conditional, so the revision is compared with the
-// cache. done is false for any other change.
-//
-// The revision in w is what Neutron counts to by a tag each. A condition on the one before is stale
-// here too. If Neutron counted otherwise, so is a condition on this one.
-func changeTags[W wire](
-	ctx context.Context, p *Provider, c *cache[W], k collection[W], id sdn.ID, change sdn.Patch,
-) (w W, done bool, err error) {
-	w, ok := c.get(id)
-	if !ok || change.Tags == nil || !p.extensions.hasTags() ||
-		change.Key != nil || change.Name != nil || change.Description != nil {
-		return w, false, nil
-	}
-	m := w.common()
-	if change.IfRevision != 0 && int64(m.Revision) != change.IfRevision {
-		return w, false, nil
-	}
-	if err := valid.Tags(k.title, *change.Tags); err != nil {
-		return w, false, err
-	}
-	want := valid.TagSet(*change.Tags)
-	added, removed := without(want, m.Tags), without(m.Tags, want)
-	all := slices.Concat(added, removed)
-	if len(all) == 0 || len(all) > 1 && p.mine(m) || slices.ContainsFunc(all, hasSlash) {
-		return w, false, nil
-	}
-	w, err = c.changing(id, func() (W, error) {
-		missing, err := k.changeTags(ctx, p, id, added, removed)
-		if missing && err == nil {
-			err = errTagMissing
-		}
-		m.Tags, m.Revision = want, m.Revision+revision(len(all))
-		return w, err
-	})
-	if errors.Is(err, errTagMissing) {
-		return w, false, nil // the tag is gone, or the object is: patch finds out
-	}
-	return w, true, tagError(k.title, err, all)
 }
 
 // applied returns the object that a whole value is about: the one with the id, or the one with the
@@ -353,40 +310,14 @@ func finished[W wire](
 	return tagged(ctx, p, k, w, b.Tags)
 }
 
-// tagged writes the tags that a spec has; nil leaves those that are there.
-func tagged[W wire](
-	ctx context.Context, p *Provider, k collection[W], w W, tags []string,
-) (W, error) {
-	if tags == nil {
-		return w, nil
-	}
-	return k.retag(ctx, p, w, tags)
-}
-
-// writeTags writes the tags that a spec has of an object that may be in the cache. The cache drops it: a
-// concurrent read may lack them.
-func writeTags[W wire](
-	ctx context.Context, p *Provider, c *cache[W], k collection[W], w W, tags []string,
-) (written bool, err error) {
-	if tags == nil || sameSet(tags, w.common().Tags) {
-		return false, nil
-	}
-	id := sdn.ID(w.common().ID)
-	c.drop(id)
-	defer c.drop(id)
-	return true, k.setTags(ctx, p, w, tags)
-}
-
-// errTagMissing tells changeTags that a tag was not there to be removed.
-var errTagMissing = errors.New("the tag is not there")
-
 // locks keep calls for one object apart.
 type locks struct{ keymutex.Mutex }
 
-// lock waits for the name. The function it gives lets go.
+// lock waits for the name.
 func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
 	if unlock, err = l.Lock(ctx, name); err != nil {
-		return nil, sdn.Unavailable(err, "Neutron", "another call for the same object has not ended in time")
+		return nil, sdn.Unavailable(err, "Neutron",
+			"another call for the same object has not ended in time")
 	}
 	return unlock, nil
 }

@@ -24,10 +24,11 @@ import (
 
 var ports = collection[*portWire]{title: "port", item: "port", items: "ports", path: "/ports", oneUser: true}
 
-// portsAtOnce bounds the requests for single ports that one call has under way.
+// portsAtOnce limits the concurrent requests for single ports of one call.
 const portsAtOnce = 4
 
-// vifBindingFailed is the VIF type of a port whose host no driver of Neutron can bind to: it is in a 201, not in an error.
+// vifBindingFailed is the VIF type of a port that no driver of Neutron can bind to its
+// host. It is in a 201, not in an error.
 const vifBindingFailed = "binding_failed"
 
 // portWire is a port as Neutron says it. What extensions or the policy leave out stays zero.
@@ -126,7 +127,8 @@ func (w *portWire) decode(o *owner) (sdn.Port, error) {
 	return port, nil
 }
 
-// hidden are the attributes of the binding that Neutron's policy leaves out of what it says. Of a port that is not bound only the VIF type tells.
+// hidden returns the attributes of the binding that Neutron's policy leaves out. Only the
+// VIF type tells that a port is not bound.
 func (w *portWire) hidden() (names []string) {
 	if w.VIFType == sdn.VIFUnbound {
 		return nil
@@ -143,7 +145,7 @@ func (w *portWire) hidden() (names []string) {
 	return names
 }
 
-// strange is the error of a port that says what cannot be.
+// strange is the error of a port with values that cannot be.
 func strange(w *portWire, err error) error {
 	return sdn.Unavailable(err, "Neutron", "what it says of port %s cannot be understood", w.ID)
 }
@@ -162,7 +164,7 @@ func parseAsSent(s string) (netip.Prefix, error) {
 	return netip.ParsePrefix(s)
 }
 
-// plain are the values of a JSON object: strings as they are, all else as JSON.
+// plain returns the values of a JSON object: strings unchanged, all others as JSON.
 func plain(object map[string]any) map[string]string {
 	if len(object) == 0 {
 		return nil
@@ -195,7 +197,8 @@ func profile(values map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
-// portBody is what of a request's body says the same as c, but for what all patches have.
+// portBody returns what of a request's body says the same as c, but for what all patches
+// have.
 func portBody(c sdn.PortPatch) map[string]any {
 	body := map[string]any{}
 	set(body, "device_id", c.DeviceID)
@@ -250,8 +253,9 @@ func fixedIPs(addresses []sdn.Address) []fixedIP {
 	return out
 }
 
-// pairs are as Neutron writes them. A single address has no length unless that is asked for: with one, OVN's driver does not see that another port has
-// the address and must give way.
+// pairs returns pairs as Neutron writes them. A single address has no length unless the
+// caller asks for it: with a length OVN's driver does not see that another port has the
+// address and must give way.
 func pairs(allowed []sdn.AllowedPair) []pairWire {
 	out := []pairWire{}
 	for _, pair := range allowed {
@@ -284,7 +288,8 @@ func (p *Provider) Port(ctx context.Context, id sdn.ID) (sdn.Port, error) {
 	return port, err
 }
 
-// FindPorts streams the ports that match. Those of this host that the query names may come from the cache, as its description says.
+// FindPorts streams the ports that match. Ports of this host that the query names may
+// come from the cache (newPortCache).
 func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
 	return func(yield func(sdn.Port, error) bool) {
 		p.owner.note(q.Projects...)
@@ -314,7 +319,7 @@ func (p *Provider) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn
 	}
 }
 
-// ofOneNetwork tells whether subnets are known to be of one network.
+// ofOneNetwork reports whether subnets are known to be of one network.
 func (p *Provider) ofOneNetwork(ids []sdn.ID) bool {
 	if len(ids) < 2 {
 		return true
@@ -326,7 +331,7 @@ func (p *Provider) ofOneNetwork(ids []sdn.ID) bool {
 	})
 }
 
-// portQuery is the filter that asks Neutron for at least what q selects.
+// portQuery returns the filter that asks Neutron for at least what q selects.
 func portQuery(q sdn.PortQuery) url.Values {
 	values := query(q.Match)
 	addIDs(values, "network_id", q.Networks)
@@ -350,8 +355,8 @@ func portQuery(q sdn.PortQuery) url.Values {
 	return values
 }
 
-// WaitPorts asks Neutron again and again, for it has nothing to watch: at once, then ever more slowly up to once a second. The ports
-// are read in as few requests as their ids fit in.
+// WaitPorts polls Neutron, which has nothing to watch: with growing pauses of up to a
+// second, for all ports by as few requests as possible.
 func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortStatus) error {
 	waiting := slices.Compact(slices.Sorted(slices.Values(ids)))
 	poll := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
@@ -390,8 +395,9 @@ func (p *Provider) WaitPorts(ctx context.Context, ids []sdn.ID, status sdn.PortS
 	}
 }
 
-// UpdatePort changes a port. Where Neutron cannot bind it to the host that is wanted the error IsInvalid, "host", and the port is unbound; its
-// device and name are what they were, if this process knew.
+// UpdatePort changes a port. If Neutron cannot bind it to the requested host, the error
+// IsInvalid, "host", and the port is unbound; it has its old device and name again, if
+// this process knew them.
 func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPatch) (sdn.Port, error) {
 	if err := valid.Patch("port", change.Patch); err != nil {
 		return sdn.Port{}, err
@@ -417,8 +423,9 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	return p.changePort(ctx, id, change)
 }
 
-// checkLeft refuses to take an address away that a floating IP or a port forwarding leads to, which Neutron would do. It looks only where the
-// port is in use by somebody: nothing answers behind a parked one, whose addresses go one by one while a container stops.
+// checkLeft refuses to remove an address that a floating IP or a port forwarding leads
+// to: Neutron would. It looks only if the port has a device: nothing answers behind a
+// parked one, whose addresses are removed one by one while a container stops.
 func (p *Provider) checkLeft(ctx context.Context, port sdn.Port, stay []sdn.Address) error {
 	left := slices.DeleteFunc(slices.Clone(port.Addresses), func(a sdn.Address) bool {
 		return slices.ContainsFunc(stay, func(b sdn.Address) bool { return a.Addr == b.Addr })
@@ -475,7 +482,7 @@ func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 			if err := ports.setTags(ctx, p, w, *change.Tags); err != nil {
 				return nil, err
 			}
-			w.Revision++ // by which Neutron counts a set of tags; where it counts more, atRevision sees through it
+			w.Revision++ // Neutron counts a set of tags so; if it counts more, atRevision finds that
 		}
 		port, err := w.decode(p.owner)
 		return &port, err
@@ -489,13 +496,14 @@ func (p *Provider) changePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	return port, nil
 }
 
-// onlyTakesTags tells whether a change of another's port is nothing but fewer tags.
+// onlyTakesTags reports whether a change of another's port only removes tags.
 func onlyTakesTags(was sdn.Port, change sdn.PortPatch) bool {
 	return change.Tags != nil && was.Key.IsZero() && change.Key == nil && change.Name == nil && change.Description == nil && len(portBody(change)) == 0 &&
 		len(without(*change.Tags, was.Tags)) == 0
 }
 
-// takeTags takes tags off another's port that is as Neutron last said, without reading it again: Neutron cannot make that conditional anyway.
+// takeTags removes tags of another's port without reading it again: Neutron cannot make
+// that conditional.
 func (p *Provider) takeTags(ctx context.Context, was sdn.Port, left []string) (*sdn.Port, error) {
 	w := &portWire{meta: meta{ID: string(was.ID), Tags: was.Tags}}
 	if err := ports.setTags(ctx, p, w, left); err != nil {
@@ -511,7 +519,7 @@ func cannotBind(host string) error {
 	return sdn.Invalid("port", "host", "Neutron cannot bind a port to %q: it knows no live agent or chassis of that name that serves the network", host)
 }
 
-// unbindBody takes back a change that could not bind.
+// unbindBody returns the change that undoes one that could not bind.
 func unbindBody(change sdn.PortPatch, was sdn.Port, known bool) map[string]any {
 	back := sdn.PortPatch{Host: new(string)}
 	if known {
@@ -529,13 +537,14 @@ func unbindBody(change sdn.PortPatch, was sdn.Port, known bool) map[string]any {
 	return body
 }
 
-// atRevision changes a port on the condition that it is at ifRevision; 0 is whatever the revision. It keeps the cache: change gives the port
-// as it then is, nil where it is gone.
+// atRevision changes a port if it is at ifRevision; 0 is any revision. change returns the
+// port as it is then, nil if it is deleted. The cache keeps that.
 //
-// Neutron counts the revision up by itself too, when it binds a port, sees it plugged or has given it addresses, and often only after it has
-// answered: what it answers may be behind the moment it is sent. So a refusal as Stale is looked into where the revision is the one that this
-// process was last told: if the port is what it was in everything but what Neutron changes by itself (samePort), the caller's knowledge
-// is good, and the change is made at the revision that the port has now.
+// Neutron also counts the revision up when it binds a port, sees it plugged or has given
+// it addresses, often only after it has answered. So if Neutron refuses the revision that
+// this process was told last, atRevision reads the port. If nothing differs but what
+// Neutron changes itself (samePort), it makes the change at the revision that the port
+// has now.
 func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, change func(ifRevision int64) (*sdn.Port, error)) (sdn.Port, error) {
 	known, ok := p.cache.ports.get(id)
 	ours := ok && ifRevision != 0 && known.Revision == ifRevision
@@ -563,15 +572,16 @@ func (p *Provider) atRevision(ctx context.Context, id sdn.ID, ifRevision int64, 
 	}
 }
 
-// AddGroups changes the port on the condition that nobody else does, as often as it takes. Neutron checks a revision before it reads what groups a port has, so
-// of two hosts that change those of one port at the same moment one may lose; in this process one follows the other.
+// AddGroups changes the port at its revision, and again if another was faster. Neutron
+// checks a revision before it reads the groups of a port, so of two hosts that change
+// them at the same moment one may lose. Calls of this process follow each other.
 func (p *Provider) AddGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
 	return p.changeGroups(ctx, id, func(have []sdn.ID) []sdn.ID {
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(have, groups))))
 	})
 }
 
-// RemoveGroups is AddGroups' opposite.
+// RemoveGroups is the opposite of AddGroups.
 func (p *Provider) RemoveGroups(ctx context.Context, id sdn.ID, groups []sdn.ID) error {
 	return p.changeGroups(ctx, id, func(have []sdn.ID) []sdn.ID {
 		return slices.DeleteFunc(slices.Clone(have), func(g sdn.ID) bool { return slices.Contains(groups, g) })
@@ -603,7 +613,7 @@ func (p *Provider) changeGroups(ctx context.Context, id sdn.ID, want func(have [
 	}
 }
 
-// DeletePorts deletes ports, several at once.
+// DeletePorts deletes ports concurrently.
 func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 	errs := make([]error, len(ids))
 	atOnce(len(ids), portsAtOnce, func(i int) {
@@ -614,7 +624,7 @@ func (p *Provider) DeletePorts(ctx context.Context, ids []sdn.ID) error {
 	return bulk(errs)
 }
 
-// DeletePort deletes a port. What it says of the cache's revisions is at atRevision.
+// DeletePort deletes a port, as atRevision says.
 func (p *Provider) DeletePort(ctx context.Context, id sdn.ID, ifRevision int64) error {
 	_, err := p.atRevision(ctx, id, ifRevision, func(ifRevision int64) (*sdn.Port, error) {
 		return nil, ports.erase(ctx, p, id, ifRevision)
@@ -636,7 +646,7 @@ func atOnce(n, limit int, f func(i int)) {
 	group.Wait()
 }
 
-// bulk is the error of a call of which some items have failed, nil where none has.
+// bulk returns the error of a call of which some items have failed, nil if none has.
 func bulk(errs []error) error {
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return &sdn.BulkError{Errs: errs}

@@ -73,15 +73,15 @@ func knownPorts(c *cache[sdn.Port], host string, q sdn.PortQuery) (found []sdn.P
 	return slices.DeleteFunc(all, func(p sdn.Port) bool { return !q.Matches(p) }), ok
 }
 
-// clonePort is a copy that shares nothing which a caller may write to.
+// clonePort returns a copy that shares nothing with p.
 func clonePort(p sdn.Port) sdn.Port {
 	p.Tags, p.MAC, p.Addresses, p.Groups = slices.Clone(p.Tags), slices.Clone(p.MAC), slices.Clone(p.Addresses), slices.Clone(p.Groups)
 	p.Profile, p.AllowedPairs, p.VIF.Details = maps.Clone(p.Profile), slices.Clone(p.AllowedPairs), maps.Clone(p.VIF.Details)
 	return p
 }
 
-// samePort tells whether two readings of a port differ in nothing but what Neutron changes by itself: the revision,
-// the times, and what it knows of the data path.
+// samePort reports whether two readings of a port differ only in what Neutron changes
+// itself: the revision, the times, and the state of the data path.
 func samePort(a, b sdn.Port) bool {
 	return a.ID == b.ID && a.Key == b.Key && a.Name == b.Name && a.Description == b.Description && sameSet(a.Tags, b.Tags) &&
 		slices.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses) && a.DeviceID == b.DeviceID && a.DeviceOwner == b.DeviceOwner &&

@@ -14,16 +14,19 @@ import (
 
 const (
 	bulksAtOnce = 2 // requests for many ports that one call has under way
-	// roomy is how many times as many free addresses as ports a network must have for them to be asked for in bulk: Neutron before 20.5,
-	// 21.2, 22.1 and 23.1 loses for ever the addresses of a bulk that fails half way.
+	// roomy is how many times as many free addresses as ports a network must have for a
+	// bulk request: Neutron before 20.5, 21.2, 22.1 and 23.1 loses the addresses of a
+	// bulk that fails half way.
 	roomy = 2
 )
 
-// EnsurePorts looks for all Keys at once and makes what is missing: many in one request where nothing is likely to fail, that is where no
-// address and no MAC is chosen and the network has room; one by one otherwise.
+// EnsurePorts looks for all Keys by one request and makes what is missing. It makes many
+// ports by one request if no address and no MAC is chosen and the network has room, one
+// by one otherwise.
 //
-// A port whose MAC is given and is part of its Key's name is not looked for before: Neutron lets a MAC be on a network once, so that a second
-// one is refused, and only then looked for. Who makes such a Key must make it of nothing that changes.
+// It does not look first for a port whose MAC is given and is part of its Key's name:
+// Neutron refuses a second port with a MAC on a network, and EnsurePorts looks then. Such
+// a Key must contain nothing that changes.
 func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn.Port, error) {
 	b := &portBatch{p: p, specs: specs, out: make([]sdn.Port, len(specs)), errs: make([]error, len(specs))}
 	var keys, again []int
@@ -58,7 +61,8 @@ func (p *Provider) EnsurePorts(ctx context.Context, specs []sdn.PortSpec) ([]sdn
 	return b.out, bulk(b.errs)
 }
 
-// portBatch is one call of EnsurePorts. Its slices are by position in the call; each element is written by one goroutine at a time.
+// portBatch is one call of EnsurePorts. Its slices are by position in the call. One
+// goroutine at a time writes an element.
 type portBatch struct {
 	p     *Provider
 	specs []sdn.PortSpec
@@ -74,12 +78,13 @@ type identity struct {
 	key     sdn.Key
 }
 
-// identity is that of a spec.
+// identity returns that of a spec.
 func (b *portBatch) identity(i int) identity {
 	return identity{b.p.projectOf(b.specs[i].Base), b.specs[i].Key}
 }
 
-// run does what is to be done. Between two attempts at one port it has looked for its Key.
+// run makes and adopts the ports of todo. Between two attempts at a port it looks for its
+// Key.
 func (b *portBatch) run(ctx context.Context) {
 	defer func() {
 		for i, err := range b.errs {
@@ -99,24 +104,25 @@ func (b *portBatch) run(ctx context.Context) {
 		}
 		if len(b.todo) > 0 && (n == maxRaces || !b.p.client.backoff(ctx, n, nil)) {
 			for _, i := range b.todo {
-				b.errs[i] = sdn.Conflict(sdn.Exists, "port", "key", "%v is being made by several at once", b.specs[i].Key)
+				b.errs[i] = madeTwice("port", b.specs[i].Key)
 			}
 			b.todo = nil
 		}
 	}
 }
 
-// guarded tells whether Neutron itself keeps a second port from being made for the spec, because its Key names its MAC.
+// guarded reports whether Neutron refuses a second port of the spec, as its Key names its
+// MAC.
 func guarded(spec sdn.PortSpec) bool {
 	return spec.MAC != nil && strings.Contains(spec.Key.Name, spec.MAC.String())
 }
 
-// where are the positions of todo that fit.
+// where returns the positions of todo that fit.
 func (b *portBatch) where(fits func(i int) bool) []int {
 	return slices.DeleteFunc(slices.Clone(b.todo), func(i int) bool { return !fits(i) })
 }
 
-// done takes positions off todo.
+// done removes positions from todo.
 func (b *portBatch) done(which func(i int) bool) { b.todo = slices.DeleteFunc(b.todo, which) }
 
 // check fails the specs whose addresses no subnet can give.
@@ -127,7 +133,8 @@ func (b *portBatch) check(ctx context.Context) {
 	b.done(func(i int) bool { return b.errs[i] != nil })
 }
 
-// look finds the ports that carry the Keys of the specs at the positions, the oldest first. Where it cannot, they have failed.
+// look finds the ports with the Keys of the specs at the positions, the oldest first. If
+// it fails, so have these specs.
 func (b *portBatch) look(ctx context.Context, at []int) map[identity][]*portWire {
 	if len(at) == 0 {
 		return nil
@@ -158,7 +165,7 @@ func (b *portBatch) look(ctx context.Context, at []int) map[identity][]*portWire
 	return found
 }
 
-// adopt takes the ports of todo that are there already.
+// adopt finishes the ports of todo that exist.
 func (b *portBatch) adopt(ctx context.Context, at []int) {
 	found := b.look(ctx, at)
 	b.done(func(i int) bool { return b.errs[i] != nil })
@@ -167,7 +174,7 @@ func (b *portBatch) adopt(ctx context.Context, at []int) {
 	b.done(func(i int) bool { return slices.Contains(at, i) })
 }
 
-// finish makes a port that is there be what its spec says.
+// finish changes an existing port to what its spec says.
 func (b *portBatch) finish(ctx context.Context, i int, w *portWire) {
 	spec := b.specs[i]
 	port, err := w.decode(b.p.owner)
@@ -218,8 +225,8 @@ func (b *portBatch) make(ctx context.Context, made []*portWire) {
 	})
 }
 
-// post makes the ports at the positions in one request. Where Neutron refuses several it is asked for one half and then for the other, so
-// that those that can be made are.
+// post makes the ports at the positions by one request. If Neutron refuses several, post
+// asks for each half, so that those that can be made are.
 func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	bodies := make([]map[string]any, len(at))
 	for n, i := range at {
@@ -238,7 +245,8 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 		var w *portWire
 		w, err = ports.create(ctx, b.p, bodies[0])
 		for n := 1; n < maxRaces && sdn.ReasonOf(err) == sdn.AddressInUse && !chooses(b.specs[at[0]].Addresses); n++ {
-			w, err = ports.create(ctx, b.p, bodies[0]) // it chose the address itself and another was faster: it made nothing
+			// Neutron chose an address that another request took first, and made nothing.
+			w, err = ports.create(ctx, b.p, bodies[0])
 		}
 		answer = []*portWire{w}
 	} else if answer, err = ports.createBulk(ctx, b.p.client.patient(len(bodies)), bodies); err == nil && len(answer) != len(at) {
@@ -250,7 +258,7 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	} else if retryable(err) && !isBusy(err) {
 		b.p.pace.lost(len(at), b.p.client.timeout)
 	}
-	if sdn.IsNotFound(err) { // what the cache has of the network is not so any more
+	if sdn.IsNotFound(err) { // the cache has an outdated network
 		for _, i := range at {
 			b.p.cache.forgetNetwork(b.specs[i].Network)
 		}
@@ -271,9 +279,10 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	}
 }
 
-// settle decides what became of the requests that were just sent: a port that could not be bound is taken back, one that was refused or
-// whose answer was lost, or that Neutron was too busy for, is looked for, and of two that two processes made for one Key at the same time the younger is
-// taken back. What is still to be made stays in todo.
+// settle judges the requests that were just sent. It deletes a port that could not be
+// bound. It looks for one that was refused, whose answer was lost, or that Neutron was
+// too busy for. Of two that processes made concurrently for one Key, it deletes the
+// younger. What must still be made stays in todo.
 func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	tried := b.todo
 	b.todo = nil
@@ -318,8 +327,9 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 	b.adopt(ctx, slices.Clone(b.todo))
 }
 
-// again takes up what Neutron was too busy for, after it has waited as long as it was asked to and has looked for the Keys once more; without a Key there is
-// no telling whether a port was made all the same. It tells whether there is any.
+// again takes up what Neutron was too busy for, after the wait that Neutron asked for and
+// another look. Without a Key it cannot tell if the port was made. It reports whether
+// anything is to be made again.
 func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 	var at []int
 	var longest error
@@ -343,13 +353,14 @@ func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 	return true
 }
 
-// isYounger tells whether a port that was just made has a twin that is not younger, by Neutron's clock of seconds. Two that see each other and
-// are of the same second both go; then both look again.
+// isYounger reports whether a port that was just made has a twin that is not younger, by
+// Neutron's clock of seconds. Two of the same second that see each other both go; then
+// both calls look again.
 func isYounger(mine *portWire, twins []*portWire) bool {
 	return slices.ContainsFunc(twins, func(other *portWire) bool { return other.ID != mine.ID && !mine.Created.Before(other.Created.Time) })
 }
 
-// unbindable takes back the ports that Neutron made though it cannot bind them to their host.
+// unbindable deletes the ports that Neutron made and cannot bind to their host.
 func (b *portBatch) unbindable(ctx context.Context, at []int, made []*portWire) {
 	at = slices.DeleteFunc(slices.Clone(at), func(i int) bool {
 		return made[i] == nil || b.specs[i].Host == "" || made[i].VIFType != vifBindingFailed
@@ -361,7 +372,7 @@ func (b *portBatch) unbindable(ctx context.Context, at []int, made []*portWire) 
 	})
 }
 
-// keep answers with a port that was just made, after its tags are written.
+// keep returns a port that was just made, after its tags are written.
 func (b *portBatch) keep(ctx context.Context, i int, w *portWire) {
 	if tags := b.specs[i].Tags; tags != nil && !sameSet(tags, w.Tags) {
 		if b.errs[i] = ports.setTags(ctx, b.p, w, tags); b.errs[i] != nil {
@@ -376,11 +387,12 @@ func (b *portBatch) keep(ctx context.Context, i int, w *portWire) {
 	}
 }
 
-// turns bounds what is under way in the whole process.
+// turns limits concurrent requests of the process.
 type turns chan struct{}
 
-// postsAtOnce bounds the creations of ports that this process has under way: Neutron makes them one after another anyway (it locks what it
-// allocates from), and many that wait there only get in each other's way until the deadline of each is over.
+// postsAtOnce limits the concurrent creations of ports: Neutron locks what it allocates
+// from and makes one after another, and requests that wait there run into their
+// deadlines.
 const postsAtOnce = 6
 
 func (t turns) take(ctx context.Context) error {
@@ -388,13 +400,13 @@ func (t turns) take(ctx context.Context) error {
 	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return notSent(sdn.Unavailable(context.Cause(ctx), "Neutron", "so many ports are being made that it was not this one's turn in the time there was"))
+		return notSent(sdn.Unavailable(context.Cause(ctx), "Neutron", "too many ports are being made to begin this one before the deadline"))
 	}
 }
 
 func (t turns) give() { <-t }
 
-// newPortBody is the body of a POST.
+// newPortBody returns the body of a POST.
 func (p *Provider) newPortBody(spec sdn.PortSpec) map[string]any {
 	body := p.body(spec.Base)
 	for name, value := range portBody(specPatch(spec)) {
@@ -407,10 +419,11 @@ func (p *Provider) newPortBody(spec sdn.PortSpec) map[string]any {
 	return body
 }
 
-// vast is as many addresses as nobody counts: no network has so many ports.
+// vast is more addresses than any network has ports.
 const vast = 1 << 20
 
-// roomFor tells whether a network has that many free addresses of each family it has at all. Where Neutron does not tell, it has not.
+// roomFor reports whether a network has that many free addresses of each of its families.
+// It is false if Neutron does not tell.
 func (p *Provider) roomFor(ctx context.Context, network sdn.ID, want int) bool {
 	subnets, err := p.subnetsOf(ctx, network)
 	if err != nil {
@@ -440,8 +453,9 @@ func (p *Provider) roomFor(ctx context.Context, network sdn.ID, want int) bool {
 	return true
 }
 
-// A pace is how long Neutron has lately taken to make a port. Bulks are as large as it makes in a part of a request's deadline: whatever stands in
-// front of Neutron cuts long requests, and what was cut has to be looked for.
+// A pace is how long Neutron took lately to make a port. Bulks are as large as Neutron
+// makes in a part of a request's deadline: proxies cut long requests, and what was cut
+// must be looked for.
 type pace struct {
 	mu   sync.Mutex
 	each time.Duration // 0: not known
@@ -462,14 +476,15 @@ func (p *pace) bulk(timeout time.Duration) int {
 	return int(min(max(timeout/bulkShare/p.each, 1), time.Duration(bulkSize)))
 }
 
-// took tells how long a request for n ports took. A Neutron that is fast again is believed by and by.
+// took notes how long a request for n ports took. A Neutron that is faster again is
+// believed step by step.
 func (p *pace) took(n int, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.each = max(d/time.Duration(n), p.each/2)
 }
 
-// lost tells that a request for n ports got no answer: the next are half as large.
+// lost notes that a request for n ports got no answer: the next are half as large.
 func (p *pace) lost(n int, timeout time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
