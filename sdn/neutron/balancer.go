@@ -16,16 +16,19 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// How long to wait before a load balancer that Octavia is at work on is looked at again: half as long as it has been at work, within these.
+// The pause before the next look at a load balancer that Octavia works on is half of the
+// time that Octavia has worked, within firstLook and lastLook. After stuckAfter the
+// message names Octavia's operator, who alone can help.
 const (
-	firstLook = 300 * time.Millisecond
-	lastLook  = 15 * time.Second
-	// stuckAfter is when it is said that Octavia's operator must see to it: nobody else can.
+	firstLook  = 300 * time.Millisecond
+	lastLook   = 15 * time.Second
 	stuckAfter = 10 * time.Minute
 )
 
-// ApplyLoadBalancer asks for the load balancer by one request, and for what is below it where it has changed since it was read last; then it sends the one
-// request that is next. It is found by its Key each time, so that nothing is lost with an answer, and of twins the younger go.
+// ApplyLoadBalancer reads the load balancer by one request, and what is below it if that
+// has changed since it was read last. Then it sends the one request that is next. It
+// finds the load balancer by its Key each time, so a lost answer loses nothing. Of twins
+// the younger ones are deleted.
 func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	if err := checkBalancer(spec); err != nil {
@@ -35,7 +38,7 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	if err := p.needOctavia(ctx); err != nil {
 		return none, err
 	}
-	unlock, err := p.locks.lock(ctx, balancers.path+" "+cmp.Or(string(spec.ID), spec.Key.String()))
+	unlock, err := p.locks.lock(ctx, balancers.path+" "+nameOf(spec))
 	if err != nil {
 		return none, err
 	}
@@ -43,7 +46,12 @@ func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerS
 	return p.stepBalancer(ctx, spec)
 }
 
-// stepBalancer does the one thing that is next. The caller has the lock.
+// nameOf names the load balancer of a spec among those of this process.
+func nameOf(spec sdn.LoadBalancerSpec) string {
+	return cmp.Or(string(spec.ID), spec.Key.String())
+}
+
+// stepBalancer sends the one request that is next. The caller has the lock.
 func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	w, said, err := p.findBalancer(ctx, spec)
@@ -82,7 +90,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if err != nil {
 		return none, err
 	}
-	key := cmp.Or(string(spec.ID), spec.Key.String())
+	key := nameOf(spec)
 	quiet := p.octavia.memory.now().Sub(since)
 	forgotten, wait := p.nextForgotten(maker.forgotten(below, quiet), key)
 	todo := forgotten
@@ -109,7 +117,7 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 		}
 		p.octavia.memory.anew(key, "")
 	}
-	err = todo.do(ctx, p.octavia.client)
+	err = todo.do(ctx, p)
 	switch {
 	case sdn.IsPending(err): // another was faster, or Octavia has lost a status: see forgotten
 		b.Status = sdn.LoadBalancerStatus{
@@ -124,14 +132,14 @@ func (p *Provider) stepBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	return b, nil
 }
 
-// pending is a load balancer that is not ready.
+// pending returns a load balancer that is not ready.
 func (p *Provider) pending(w *balancerWire, message string, after time.Duration) sdn.LoadBalancer {
 	b := p.balancer(w, p.octavia.memory.last(sdn.ID(w.ID)))
 	b.Status = sdn.LoadBalancerStatus{RetryAfter: after, Message: message}
 	return b
 }
 
-// busy is one that Octavia is at work on.
+// busy returns a load balancer that Octavia works on.
 func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
 	age := p.octavia.memory.now().Sub(since)
 	message := "Octavia is at work on it: " + w.Provisioning
@@ -141,20 +149,16 @@ func (p *Provider) busy(w *balancerWire, since time.Time) sdn.LoadBalancer {
 	return p.pending(w, message, lookAfter(age))
 }
 
-// lookAfter is how long it is to be left alone after it has been as it is for so long.
+// lookAfter returns the pause for a load balancer that has been in one state for the time
+// age.
 func lookAfter(age time.Duration) time.Duration { return min(max(age/2, firstLook), lastLook) }
 
-// findBalancer finds the load balancer that is meant, nil where there is none. Of several with the Key it is the oldest, and one of the younger is told to go; said tells that
-// this has to be waited for.
+// findBalancer returns the load balancer of a spec, nil if there is none. Of several with
+// the Key it is the oldest, and one of the younger is deleted: said is the message while
+// that is not done.
 func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (w *balancerWire, said string, err error) {
 	if spec.ID != "" {
-		w, err = balancers.read(ctx, p, spec.ID)
-		if err == nil && w.Provisioning == stateDeleted {
-			err = sdn.NotFound(balancers.title, spec.ID)
-		}
-		if sdn.IsNotFound(err) {
-			p.forgetBalancer(spec.ID)
-		}
+		w, err = p.readBalancer(ctx, spec.ID)
 		return w, "", err
 	}
 	if spec.Key.IsZero() {
@@ -193,7 +197,8 @@ func (p *Provider) balancersOf(ctx context.Context, b sdn.Base) ([]*balancerWire
 	}), err
 }
 
-// makeBalancer makes the whole load balancer in one request. Where its answer was lost, or its VIP is taken, it may be there all the same.
+// makeBalancer makes the whole load balancer by one request. If the answer is lost, or
+// the VIP is taken, it looks for what that request may have made.
 func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	backend, err := p.octavia.backend(spec.Backend)
@@ -210,9 +215,7 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	if err := p.checkVIPs(ctx, spec); err != nil {
 		return none, err
 	}
-	p.octavia.mu.Lock()
-	tags, providers := p.octavia.minor >= sinceTags, p.octavia.minor >= sinceProviders
-	p.octavia.mu.Unlock()
+	tags, providers := p.octavia.has(sinceTags), p.octavia.has(sinceProviders)
 	base := spec.Base
 	base.Tags = nil // Octavia has them in the creating request
 	maker := balancerMaker{can: can, spec: spec, owner: spec.Key, isOVN: backend == ovn, subnet: spec.VIPs[0].Subnet}
@@ -232,7 +235,8 @@ func (p *Provider) makeBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	return p.pending(w, "it is being made", firstLook), nil
 }
 
-// checkVIPs wants the VIPs of a new load balancer to be of subnets that there are, and members of their families: what providers say of it is not to be read.
+// checkVIPs refuses VIPs of subnets that do not exist and members of other families: the
+// messages of Octavia's providers about them do not tell what is wrong.
 func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) error {
 	vips := slices.Clone(spec.VIPs)
 	for i, v := range vips {
@@ -252,9 +256,10 @@ func (p *Provider) checkVIPs(ctx context.Context, spec sdn.LoadBalancerSpec) err
 	return valid.FamilyOfMembers(spec, vips)
 }
 
-// makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step makes another; the longer apart, the more often that was in vain.
+// makeAnew deletes a load balancer that Octavia holds in ERROR, so that the next step
+// makes another. The pauses grow.
 func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
-	key := cmp.Or(string(spec.ID), spec.Key.String())
+	key := nameOf(spec)
 	if wait, times := p.octavia.memory.mayAnew(key, ""); wait > 0 {
 		return p.pending(w, fmt.Sprintf("Octavia holds it in ERROR, though it was made anew (%d times); it is made anew again later", times), wait), nil
 	}
@@ -269,7 +274,8 @@ func (p *Provider) makeAnew(ctx context.Context, w *balancerWire, spec sdn.LoadB
 	return p.pending(w, "Octavia held load balancer "+w.ID+" in ERROR; it is being made anew", firstLook), nil
 }
 
-// unchangeable refuses what cannot be changed and differs. Of a shared one only its listeners are meant.
+// unchangeable refuses what differs and cannot be changed. Of a shared load balancer a
+// spec has only listeners.
 func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
 	if spec.Shared {
 		return nil
@@ -305,25 +311,32 @@ func unchangeable(w *balancerWire, spec sdn.LoadBalancerSpec) error {
 	return nil
 }
 
-// LoadBalancer asks Octavia for a load balancer and what is below it.
+// LoadBalancer reads a load balancer and what is below it.
 func (p *Provider) LoadBalancer(ctx context.Context, id sdn.ID) (sdn.LoadBalancer, error) {
 	if err := p.needOctavia(ctx); err != nil {
 		return sdn.LoadBalancer{}, err
 	}
-	w, err := balancers.read(ctx, p, id)
-	if err == nil && w.Provisioning == stateDeleted {
-		err = sdn.NotFound(balancers.title, id)
-	}
+	w, err := p.readBalancer(ctx, id)
 	if err != nil {
-		if sdn.IsNotFound(err) {
-			p.forgetBalancer(id)
-		}
 		return sdn.LoadBalancer{}, err
 	}
 	return p.whole(ctx, w)
 }
 
-// whole is a load balancer with what is below it. It is ready as far as Octavia can tell.
+// readBalancer reads a load balancer. One that Octavia has deleted is not found.
+func (p *Provider) readBalancer(ctx context.Context, id sdn.ID) (*balancerWire, error) {
+	w, err := balancers.read(ctx, p, id)
+	if err == nil && w.Provisioning == stateDeleted {
+		err = sdn.NotFound(balancers.title, id)
+	}
+	if sdn.IsNotFound(err) {
+		p.forgetBalancer(id)
+	}
+	return w, err
+}
+
+// whole returns a load balancer with what is below it. It is ready as far as Octavia
+// tells.
 func (p *Provider) whole(ctx context.Context, w *balancerWire) (sdn.LoadBalancer, error) {
 	since, _ := p.octavia.memory.see(w)
 	below, err := p.below(ctx, w)
@@ -342,7 +355,8 @@ func (p *Provider) whole(ctx context.Context, w *balancerWire) (sdn.LoadBalancer
 	return b, nil
 }
 
-// FindLoadBalancers streams the load balancers that match. Octavia filters by one value of each attribute; the rest is sorted out here.
+// FindLoadBalancers streams the load balancers that match. Octavia filters by one value
+// of an attribute; the rest is compared here.
 func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuery) iter.Seq2[sdn.LoadBalancer, error] {
 	return func(yield func(sdn.LoadBalancer, error) bool) {
 		if err := p.needOctavia(ctx); err != nil {
@@ -358,7 +372,7 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 		if len(q.Addresses) == 1 {
 			filter.Set("vip_address", q.Addresses[0].String())
 		}
-		if filter.Has("tags") && !p.octavia.hasTags() {
+		if filter.Has("tags") && !p.octavia.has(sinceTags) {
 			return
 		}
 		plain := sdn.LoadBalancerQuery{Match: q.Match, Subnets: q.Subnets, Addresses: q.Addresses, Ports: q.Ports}
@@ -388,13 +402,7 @@ func (p *Provider) FindLoadBalancers(ctx context.Context, q sdn.LoadBalancerQuer
 	}
 }
 
-func (o *octavia) hasTags() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.minor >= sinceTags
-}
-
-// DeleteLoadBalancer deletes the whole tree in one request, and asks whether it is gone.
+// DeleteLoadBalancer deletes the whole tree by one request, and looks if it is gone.
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, id sdn.ID) error {
 	if id == "" {
 		return nil
@@ -411,11 +419,12 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 	err := c.typed(loadbalancers.Delete(ctx, c.api(), url.PathEscape(string(id)), whole).Err)
 	if err == nil {
 		var w *balancerWire
-		if w, err = balancers.read(ctx, p, id); err == nil && w.Provisioning != stateDeleted {
+		if w, err = p.readBalancer(ctx, id); err == nil {
 			p.octavia.memory.see(w)
-			err = &sdn.Error{Kind: sdn.KindPending, Noun: balancers.title, ID: string(id), Detail: "Octavia is deleting it"}
-		} else if err == nil {
-			err = sdn.NotFound(balancers.title, id)
+			err = &sdn.Error{
+				Kind: sdn.KindPending, Noun: balancers.title, ID: string(id),
+				Detail: "Octavia is deleting it",
+			}
 		}
 	}
 	if sdn.IsNotFound(err) {
@@ -425,12 +434,13 @@ func (p *Provider) dropBalancer(ctx context.Context, id sdn.ID) error {
 	return p.waitFor(id, err)
 }
 
-// forgetBalancer lets go of what is known of a load balancer that is gone, and of its VIPs' ports, which have gone with it.
+// forgetBalancer drops what is known of a load balancer that is gone, and its VIPs'
+// ports, which are gone with it.
 func (p *Provider) forgetBalancer(id sdn.ID) {
 	p.cache.ports.drop(p.octavia.memory.forget(id)...)
 }
 
-// waitFor says when to ask again, where Octavia is at work on a load balancer: the later, the longer it has been.
+// waitFor puts into an error that IsPending when to ask again.
 func (p *Provider) waitFor(id sdn.ID, err error) error {
 	var e *sdn.Error
 	if errors.As(err, &e) && e.Kind == sdn.KindPending && e.RetryAfter == 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settled is how long ago a change must have been seen first, for what is read then to hold until the
-// next one. Octavia's times of change are in seconds: what was read in the second of a change may be of
-// before another one.
+// settled is the least age of a change for what is read to hold until the next change.
+// Octavia's times of change are in seconds: what was read in the second of a change may
+// be older than a second change.
 const settled = 2 * time.Second
 
-// A balancerState is what a load balancer was when it was read last. Octavia has no revisions. Each
-// change below a load balancer passes through it and moves its time of change, so one that has not
-// changed need not be read again.
+// A balancerState is a load balancer as it was read last. Octavia has no revisions. Each
+// change below a load balancer passes through it and moves its time of change, so one
+// that has not changed need not be read again.
 type balancerState struct {
 	id      sdn.ID
 	key     string    // its Key, "" without one
@@ -48,8 +48,8 @@ type setbacks struct {
 	next  time.Time // when it may be recreated again
 }
 
-// see stores what a load balancer is now. It returns since when it has been so, and what is below it
-// if that is known.
+// see stores the state of a load balancer. It returns since when it has this state, and
+// what is below it if that is known.
 func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	state := w.Provisioning + " " + w.Updated.String()
 	b := m.known.amend(sdn.ID(w.ID), func(b balancerState, ok bool) (balancerState, bool) {
@@ -71,7 +71,7 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 	return b.since, nil
 }
 
-// age is how long a load balancer has been as it was seen last; 0 if it was not.
+// age returns how long a load balancer has had its last state; 0 if that is unknown.
 func (m *balancerMemory) age(id sdn.ID) time.Duration {
 	if b, ok := m.known.get(id); ok {
 		return m.now().Sub(b.since)
@@ -79,7 +79,8 @@ func (m *balancerMemory) age(id sdn.ID) time.Duration {
 	return 0
 }
 
-// last is what was below a load balancer when it was read last, which may have changed since.
+// last returns what was below a load balancer when it was read last. It may have changed
+// since.
 func (m *balancerMemory) last(id sdn.ID) *tree {
 	b, _ := m.known.get(id)
 	return b.below
@@ -101,10 +102,11 @@ func (m *balancerMemory) forget(id sdn.ID) (ports []sdn.ID) {
 	return b.ports
 }
 
-// remakeBackoff is until a part that was recreated and is in ERROR again is recreated.
+// remakeBackoff is the pause until a part that is in ERROR again is recreated.
 var remakeBackoff = backoff.Backoff{Min: 5 * time.Second, Max: 5 * time.Minute}
 
-// mayAnew tells whether a part that is in ERROR may be made anew now, else how long to wait for that.
+// mayAnew returns how long to wait until a part in ERROR may be recreated, and how often
+// it was.
 func (m *balancerMemory) mayAnew(key, part string) (wait time.Duration, times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +133,7 @@ func (m *balancerMemory) well(key string) {
 	delete(m.failed, key)
 }
 
-// unwanted forgets those of a load balancer that is to be there no more.
+// unwanted forgets those of a load balancer that a caller deletes.
 func (m *balancerMemory) unwanted(id sdn.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +143,9 @@ func (m *balancerMemory) unwanted(id sdn.ID) {
 	}
 }
 
-// below gives what is below a load balancer: as remembered where nothing has changed since, else as Octavia says. Members are read of those pools alone that
-// have changed, for a pool has a time of change of its own.
+// below returns what is below a load balancer, from memory if nothing has changed since
+// it was read. A pool has a time of change of its own: members are read only of pools
+// that have changed.
 func (p *Provider) below(ctx context.Context, w *balancerWire) (*tree, error) {
 	_, known := p.octavia.memory.see(w)
 	if known != nil {

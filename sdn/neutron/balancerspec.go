@@ -14,10 +14,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// What Octavia wants to be told of a health monitor, where the value does not say.
+// The values of a health monitor that Octavia requires, if the spec has none.
 const usualRise, usualFall = 2, 3
 
-// checkBalancer refuses what makes no sense to any Octavia.
+// checkBalancer refuses what no Octavia can make.
 func checkBalancer(spec sdn.LoadBalancerSpec) error {
 	if err := valid.LoadBalancer(spec); err != nil {
 		return err
@@ -41,7 +41,7 @@ func checkBalancer(spec sdn.LoadBalancerSpec) error {
 	return nil
 }
 
-// listenerProtocol is what a listener is to Octavia.
+// listenerProtocol returns Octavia's protocol of a listener.
 func listenerProtocol(l sdn.Listener) string {
 	switch {
 	case l.Certificate != "":
@@ -52,7 +52,7 @@ func listenerProtocol(l sdn.Listener) string {
 	return protocolName(l.Protocol)
 }
 
-// poolProtocol is what the pool of a listener is to Octavia.
+// poolProtocol returns Octavia's protocol of the pool of a listener.
 func poolProtocol(l sdn.Listener) string {
 	switch {
 	case l.ProxyProtocol && l.ProxyVersion == 2:
@@ -65,7 +65,7 @@ func poolProtocol(l sdn.Listener) string {
 	return protocolName(l.Protocol)
 }
 
-// place names a listener: in messages, and in Octavia where the value gives no name.
+// place names a listener in messages, and in Octavia if the spec has no name.
 func place(l sdn.Listener) string {
 	return fmt.Sprintf("%s-%d", strings.ToLower(protocolName(l.Protocol)), l.Port)
 }
@@ -75,14 +75,15 @@ type balancerMaker struct {
 	can   sdn.LoadBalancerCapabilities
 	spec  sdn.LoadBalancerSpec
 	owner sdn.Key // of the listeners that are meant
-	// OVN's provider forgets the health monitors of a load balancer's first request, and takes members without a subnet for ones of the VIP's network.
+	// OVN's provider forgets the health monitors of a load balancer's first request, and takes
+	// members without a subnet for ones of the VIP's network.
 	isOVN     bool
 	isAmphora bool   // see forgotten
 	subnet    sdn.ID // of the first VIP
 	usual     *usualTimeouts
 }
 
-// balancer is the body that makes the whole load balancer.
+// balancer returns the body that makes the whole load balancer.
 func (m balancerMaker) balancer(body map[string]any, backend string, tags, providers bool) map[string]any {
 	if tags && len(m.spec.Tags) > 0 {
 		body["tags"] = valid.TagSet(m.spec.Tags)
@@ -131,14 +132,15 @@ func (m balancerMaker) balancer(body map[string]any, backend string, tags, provi
 	return body
 }
 
-// listener is the body that makes a listener, without its pool.
+// listener returns the body that makes a listener, without its pool.
 func (m balancerMaker) listener(l sdn.Listener) map[string]any {
 	body := m.listenerChange(l, &listenerWire{Limit: -1})
 	body["protocol"], body["protocol_port"], body["name"] = listenerProtocol(l), l.Port, cmp.Or(l.Name, place(l))
 	return body
 }
 
-// listenerChange is what of a listener is to be changed. A timeout that is 0 in the value is Octavia's own, to which null goes back.
+// listenerChange returns what of a listener differs. A timeout of 0 in the spec is
+// Octavia's own, which null restores.
 func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[string]any {
 	body := map[string]any{}
 	if l.Name != "" && l.Name != have.Name {
@@ -177,7 +179,7 @@ func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[st
 	return body
 }
 
-// sources are prefixes as Octavia has them, in the order of a set.
+// sources returns prefixes as Octavia has them, in the order of a set.
 func sources(prefixes []netip.Prefix) []string {
 	var all []string
 	for _, p := range prefixes {
@@ -186,12 +188,13 @@ func sources(prefixes []netip.Prefix) []string {
 	return valid.TagSet(all)
 }
 
-// algorithm is how a member is chosen: where the value does not say, the provider's first.
+// algorithm returns how a member is chosen: the provider's first way if the spec has
+// none.
 func (m balancerMaker) algorithm(p sdn.Pool) string {
 	return string(cmp.Or(p.Algorithm, append(slices.Clone(m.can.Algorithms), sdn.RoundRobin)[0]))
 }
 
-// persistence keeps clients with their members, nil where it is not asked for.
+// persistence returns how clients keep their members, nil for not at all.
 func (m balancerMaker) persistence(l sdn.Listener) *persistenceWire {
 	if !l.Pool.Affinity.ClientIP {
 		return nil
@@ -203,10 +206,10 @@ func (m balancerMaker) persistence(l sdn.Listener) *persistenceWire {
 	return p
 }
 
-// ceil is a time in whole seconds.
+// ceil returns whole seconds.
 func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// pool is the body that makes a listener's pool, without members and health monitor.
+// pool returns the body that makes a listener's pool, without members and health monitor.
 func (m balancerMaker) pool(l sdn.Listener) map[string]any {
 	body := map[string]any{"name": cmp.Or(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l), "lb_algorithm": m.algorithm(l.Pool)}
 	if l.Pool.Description != "" {
@@ -218,7 +221,7 @@ func (m balancerMaker) pool(l sdn.Listener) map[string]any {
 	return body
 }
 
-// poolChange is what of a pool is to be changed.
+// poolChange returns what of a pool differs.
 func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any {
 	body := map[string]any{}
 	if want := m.algorithm(l.Pool); want != have.Algorithm {
@@ -239,8 +242,9 @@ func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any
 	return body
 }
 
-// members are a pool's as one value; have are those that are there. One that is there on another subnet is left out, to be added by the next step: a
-// member's subnet cannot be changed.
+// members returns the members of a pool as one value; have are those that exist. A
+// member's subnet cannot be changed: one that exists on another subnet is left out, and
+// the next step adds it.
 func (m balancerMaker) members(p sdn.Pool, have map[netip.AddrPort]*memberWire) []map[string]any {
 	all := []map[string]any{}
 	for _, member := range p.Members {
@@ -271,7 +275,8 @@ func weight(m sdn.Member) int {
 	return m.Weight
 }
 
-// sameMembers tells whether a pool has the members that it is to have, be they in ERROR.
+// sameMembers reports whether a pool has the members of the spec. Their state does not
+// count.
 func sameMembers(p sdn.Pool, have map[netip.AddrPort]*memberWire) bool {
 	if len(p.Members) != len(have) {
 		return false
@@ -285,7 +290,7 @@ func sameMembers(p sdn.Pool, have map[netip.AddrPort]*memberWire) bool {
 	return true
 }
 
-// monitor is the body of a health monitor of a listener's pool.
+// monitor returns the body of a health monitor of a listener's pool.
 func (m balancerMaker) monitor(l sdn.Listener) map[string]any {
 	h := l.Pool.Health
 	delay := ceil(h.Interval)
@@ -302,7 +307,8 @@ func (m balancerMaker) monitor(l sdn.Listener) map[string]any {
 	return body
 }
 
-// monitorChange is what of a health monitor is to be changed; anew tells that it cannot be.
+// monitorChange returns what of a health monitor differs; anew is true if it must be
+// recreated for that.
 func (m balancerMaker) monitorChange(l sdn.Listener, have *monitorWire) (body map[string]any, anew bool) {
 	want := m.monitor(l)
 	if want["type"] != have.Type {
@@ -318,13 +324,14 @@ func (m balancerMaker) monitorChange(l sdn.Listener, have *monitorWire) (body ma
 	return body, false
 }
 
-// A listener of which no timeout is said has Octavia's, which its operator chooses (section haproxy_amphora of octavia.conf) and which no request tells. One that had another goes back to it by a null in a PUT. What
-// it is, the answers to requests tell that have left it to Octavia; until there was one, it is taken for what it is where the operator says nothing.
+// A listener without a timeout in the spec has Octavia's own. The operator chooses that in section
+// haproxy_amphora of octavia.conf, and no request returns it. A null in a PUT restores it. Kuryr learns
+// it from the answers to requests without a timeout; before, it assumes Octavia's default.
 
-// octaviasTimeouts are those, by attribute, in milliseconds.
+// octaviasTimeouts are Octavia's defaults, by attribute, in milliseconds.
 var octaviasTimeouts = map[string]int64{"timeout_client_data": 50000, "timeout_member_data": 50000, "timeout_member_connect": 5000, "timeout_tcp_inspect": 0}
 
-// timeouts are those that a listener is to have, by attribute, in milliseconds; 0 is Octavia's.
+// timeouts returns those of a spec, by attribute, in milliseconds; 0 is Octavia's own.
 func timeouts(l sdn.Listener) map[string]int64 {
 	return map[string]int64{
 		"timeout_client_data": l.ClientTimeout.Milliseconds(), "timeout_member_data": l.MemberTimeout.Milliseconds(),
@@ -332,20 +339,22 @@ func timeouts(l sdn.Listener) map[string]int64 {
 	}
 }
 
-// timeouts are those that it has; 0 also where Octavia does not tell it.
+// timeouts returns those of a listener; 0 also if Octavia does not tell.
 func (l *listenerWire) timeouts() map[string]int64 {
 	return map[string]int64{
 		"timeout_client_data": l.ClientTimeout, "timeout_member_data": l.MemberTimeout, "timeout_member_connect": l.ConnectTimeout, "timeout_tcp_inspect": l.InspectTimeout,
 	}
 }
 
-// usualTimeouts are what listeners were seen to have whose timeouts were left to Octavia. Of one attribute there may be several, where the operator has changed it: with each of them a listener stays as it is, until this process ends.
+// usualTimeouts are the timeouts of listeners whose specs had none. An attribute has
+// several if the operator has changed it: a listener keeps each of them while this
+// process runs.
 type usualTimeouts struct {
 	mu   sync.Mutex
 	seen map[string][]int64
 }
 
-// is tells whether a timeout that a listener has may be Octavia's own.
+// is reports whether a timeout may be Octavia's own.
 func (u *usualTimeouts) is(attribute string, ms int64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -355,7 +364,7 @@ func (u *usualTimeouts) is(attribute string, ms int64) bool {
 	return ms == 0 || ms == octaviasTimeouts[attribute]
 }
 
-// learn notes what a listener has of the timeouts that a request has left to Octavia.
+// learn notes the timeouts of a listener that a request has left to Octavia.
 func (u *usualTimeouts) learn(l *listenerWire, left func(attribute string) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -370,7 +379,7 @@ func (u *usualTimeouts) learn(l *listenerWire, left func(attribute string) bool)
 	}
 }
 
-// learnFrom does so with the listeners of a load balancer that was made at once.
+// learnFrom does so with the listeners of a new load balancer.
 func (u *usualTimeouts) learnFrom(made []*listenerWire, of []sdn.Listener) {
 	for _, l := range made {
 		at := slices.IndexFunc(of, func(o sdn.Listener) bool { return o.Protocol == protocols[l.Protocol] && o.Port == l.Port })
@@ -380,14 +389,17 @@ func (u *usualTimeouts) learnFrom(made []*listenerWire, of []sdn.Listener) {
 	}
 }
 
-// writeListener makes or changes a listener, and learns from the answer; left tells what the request leaves to Octavia.
-func (m balancerMaker) writeListener(method, path, what string, body map[string]any, left func(attribute string) bool) *step {
-	return &step{what: what, do: func(ctx context.Context, c *client) error {
-		answer := envelope[listenerWire]{name: listeners.item}
-		if err := c.do(ctx, method, path, 0, map[string]any{listeners.item: body}, &answer); err != nil {
-			return err
+// writeListener is the step that adds or changes a listener, and learns from the answer which timeouts
+// are Octavia's. isLeft tells which ones the request leaves to it.
+func (m balancerMaker) writeListener(
+	what string, isLeft func(attribute string) bool,
+	write func(context.Context, *Provider) (*listenerWire, error),
+) *step {
+	return &step{what: what, do: func(ctx context.Context, p *Provider) error {
+		w, err := write(ctx, p)
+		if err == nil {
+			m.usual.learn(w, isLeft)
 		}
-		m.usual.learn(&answer.value, left)
-		return nil
+		return err
 	}}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,35 +12,40 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// A step is one request that brings a load balancer nearer to what it is to be. It locks the whole tree, so that there is one at a time.
+// A step is one request that brings a load balancer nearer to its spec. Octavia locks the
+// whole tree for each, so there is one at a time.
 type step struct {
 	what   string // for the status: "the members of tcp-80 are being changed"
-	do     func(context.Context, *client) error
+	do     func(context.Context, *Provider) error
 	repair string // part in ERROR that it replaces: "health monitor <id>"; "" is none
 	part   string // that Octavia has forgotten, by which it is remembered that this was tried
 }
 
-func put(path, item, what string, body map[string]any) *step {
-	return &step{what: what, do: func(ctx context.Context, c *client) error {
-		return c.put(ctx, path, 0, map[string]any{item: body}, nil)
+// changing, adding and removing are the steps of one request of a collection. If the answer is lost, the
+// next step's look finds what there is.
+func (k collection[W]) changing(id sdn.ID, what string, body map[string]any) *step {
+	return &step{what: what, do: func(ctx context.Context, p *Provider) error {
+		_, err := k.update(ctx, p, id, 0, body)
+		return err
 	}}
 }
 
-// post makes something. Where its answer was lost, the next step's look finds what there is.
-func post(path, item, what string, body map[string]any) *step {
-	return &step{what: what, do: func(ctx context.Context, c *client) error {
-		return c.post(ctx, path, map[string]any{item: body}, nil)
+func (k collection[W]) adding(what string, body map[string]any) *step {
+	return &step{what: what, do: func(ctx context.Context, p *Provider) error {
+		_, err := k.create(ctx, p, body)
+		return err
 	}}
 }
 
-func remove(path, what string) *step {
-	return &step{what: what, do: func(ctx context.Context, c *client) error {
-		return ignoreAbsent(c.remove(ctx, path, 0))
+func (k collection[W]) removing(id sdn.ID, what string) *step {
+	return &step{what: what, do: func(ctx context.Context, p *Provider) error {
+		return k.erase(ctx, p, id, 0)
 	}}
 }
 
-// next is what is to be done now, nil where all is as it is to be. Members come first, for connections wait for them; then what is new, and last what is no
-// longer wanted. What is in ERROR holds up none of these.
+// next returns the next step, nil if nothing differs. Members come first, as connections
+// wait for them, then what is new, then what is no longer wanted. Repairs of what is in
+// ERROR come last.
 func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
 	if s := m.nextOfItself(w); s != nil {
 		return s, nil
@@ -74,7 +78,7 @@ func (m balancerMaker) next(w *balancerWire, t *tree) (*step, error) {
 	return repair, nil
 }
 
-// nextOfItself changes the load balancer's own attributes. One that is shared is not ours to change.
+// nextOfItself changes the load balancer's own attributes, unless it is shared.
 func (m balancerMaker) nextOfItself(w *balancerWire) *step {
 	if m.spec.Shared {
 		return nil
@@ -95,16 +99,17 @@ func (m balancerMaker) nextOfItself(w *balancerWire) *step {
 	if len(body) == 0 {
 		return nil
 	}
-	return put(balancers.at(sdn.ID(w.ID)), "loadbalancer", "its own attributes are being changed", body)
+	return balancers.changing(sdn.ID(w.ID), "its own attributes are being changed", body)
 }
 
-// mine tells whether a listener is meant by the value: those of another's Key never are, those of no Key are where the whole load balancer is.
+// mine reports whether the spec is about a listener: never about one of another's Key,
+// and about one without a Key if the spec is about the whole load balancer.
 func (m balancerMaker) mine(l *listenerWire) bool {
 	key := l.key()
 	return key == m.owner && !key.IsZero() || key.IsZero() && !m.spec.Shared
 }
 
-// free refuses a listener whose place is another's.
+// free refuses a listener at the port of another's.
 func (m balancerMaker) free(l sdn.Listener, t *tree) error {
 	if have := t.at(l.Protocol, l.Port); have != nil && !m.mine(have) {
 		return sdn.Conflict(sdn.Exists, "load balancer", "listeners", "%s is a listener of another that shares the load balancer (%s)", place(l), cmp.Or(have.Description, have.Name, have.ID))
@@ -112,7 +117,7 @@ func (m balancerMaker) free(l sdn.Listener, t *tree) error {
 	return nil
 }
 
-// poolOf is the pool that a listener has and may keep, nil where there is none such.
+// poolOf returns the pool that a listener has and may keep, nil if there is none.
 func (m balancerMaker) poolOf(l sdn.Listener, t *tree) *poolWire {
 	have := t.at(l.Protocol, l.Port)
 	if have == nil || have.Protocol != listenerProtocol(l) {
@@ -124,7 +129,7 @@ func (m balancerMaker) poolOf(l sdn.Listener, t *tree) *poolWire {
 	return nil
 }
 
-// nextOfMembers makes a pool's members the wanted ones in one request.
+// nextOfMembers writes a pool's members by one request.
 func (m balancerMaker) nextOfMembers(l sdn.Listener, pool *poolWire) *step {
 	if pool == nil || sameMembers(l.Pool, pool.places()) {
 		return nil
@@ -132,7 +137,7 @@ func (m balancerMaker) nextOfMembers(l sdn.Listener, pool *poolWire) *step {
 	return m.putMembers(l, pool)
 }
 
-// repairOfMembers writes the wanted ones once more, where Octavia holds some in ERROR.
+// repairOfMembers writes them again if Octavia holds some in ERROR.
 func (m balancerMaker) repairOfMembers(l sdn.Listener, pool *poolWire) *step {
 	if pool == nil {
 		return nil
@@ -148,13 +153,16 @@ func (m balancerMaker) repairOfMembers(l sdn.Listener, pool *poolWire) *step {
 }
 
 func (m balancerMaker) putMembers(l sdn.Listener, pool *poolWire) *step {
-	return &step{what: fmt.Sprintf("the members of %s are being changed", place(l)), do: func(ctx context.Context, c *client) error {
-		return c.do(ctx, http.MethodPut, pools.at(sdn.ID(pool.ID), "members"), 0, map[string]any{"members": m.members(l.Pool, pool.places())}, nil)
+	what := fmt.Sprintf("the members of %s are being changed", place(l))
+	return &step{what: what, do: func(ctx context.Context, p *Provider) error {
+		body := map[string]any{"members": m.members(l.Pool, pool.places())}
+		return p.octavia.client.put(ctx, pools.at(sdn.ID(pool.ID), "members"), 0, body, nil)
 	}}
 }
 
-// nextOfListener makes or changes a listener, its pool and that one's health monitor. What Octavia holds in ERROR, and what cannot be changed into what is wanted,
-// goes, to be made anew.
+// nextOfListener makes or changes a listener, its pool and the pool's health monitor.
+// What is in ERROR, and what cannot be changed into the spec's, is deleted and made
+// again.
 func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) *step {
 	have, at := t.at(l.Protocol, l.Port), place(l)
 	pool := m.poolOf(l, t)
@@ -162,27 +170,35 @@ func (m balancerMaker) nextOfListener(w *balancerWire, l sdn.Listener, t *tree) 
 	case have == nil:
 		body := m.listener(l)
 		body["loadbalancer_id"] = w.ID
-		return m.writeListener(http.MethodPost, listeners.path, fmt.Sprintf("listener %s is being added", at), body, func(attribute string) bool { return timeouts(l)[attribute] == 0 })
+		what := fmt.Sprintf("listener %s is being added", at)
+		isLeft := func(attribute string) bool { return timeouts(l)[attribute] == 0 }
+		return m.writeListener(what, isLeft, func(ctx context.Context, p *Provider) (*listenerWire, error) {
+			return listeners.create(ctx, p, body)
+		})
 	case have.Provisioning == stateError || have.Protocol != listenerProtocol(l):
 		return m.removal(have, t, fmt.Sprintf("listener %s is being made anew", at))
 	case pool == nil && t.pool(have.Pool) != nil:
-		s := remove(pools.at(have.Pool), fmt.Sprintf("the pool of %s is being made anew", at))
+		s := pools.removing(have.Pool, fmt.Sprintf("the pool of %s is being made anew", at))
 		s.repair = t.pool(have.Pool).broken("pool")
 		return s
 	}
 	if body := m.listenerChange(l, have); len(body) > 0 {
-		return m.writeListener(http.MethodPut, listeners.at(sdn.ID(have.ID)), fmt.Sprintf("listener %s is being changed", at), body, func(attribute string) bool {
+		what := fmt.Sprintf("listener %s is being changed", at)
+		isLeft := func(attribute string) bool {
 			ms, said := body[attribute]
 			return said && ms == nil
+		}
+		return m.writeListener(what, isLeft, func(ctx context.Context, p *Provider) (*listenerWire, error) {
+			return listeners.update(ctx, p, sdn.ID(have.ID), 0, body)
 		})
 	}
 	if pool == nil {
 		body := m.pool(l)
 		body["listener_id"] = have.ID
-		return post(pools.path, "pool", fmt.Sprintf("the pool of %s is being added", at), body)
+		return pools.adding(fmt.Sprintf("the pool of %s is being added", at), body)
 	}
 	if body := m.poolChange(l, pool); len(body) > 0 {
-		return put(pools.at(sdn.ID(pool.ID)), "pool", fmt.Sprintf("the pool of %s is being changed", at), body)
+		return pools.changing(sdn.ID(pool.ID), fmt.Sprintf("the pool of %s is being changed", at), body)
 	}
 	return m.nextOfMonitor(l, pool)
 }
@@ -193,25 +209,25 @@ func (m balancerMaker) nextOfMonitor(l sdn.Listener, pool *poolWire) *step {
 	case l.Pool.Health == nil && have == nil:
 		return nil
 	case l.Pool.Health == nil:
-		return remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being removed", at))
+		return monitors.removing(sdn.ID(have.ID), fmt.Sprintf("the health monitor of %s is being removed", at))
 	case have == nil:
 		body := m.monitor(l)
 		body["pool_id"] = pool.ID
-		return post(monitors.path, "healthmonitor", fmt.Sprintf("the health monitor of %s is being added", at), body)
+		return monitors.adding(fmt.Sprintf("the health monitor of %s is being added", at), body)
 	}
 	body, anew := m.monitorChange(l, have)
 	switch {
 	case anew || have.Provisioning == stateError:
-		s := remove(monitors.at(sdn.ID(have.ID)), fmt.Sprintf("the health monitor of %s is being made anew", at))
+		s := monitors.removing(sdn.ID(have.ID), fmt.Sprintf("the health monitor of %s is being made anew", at))
 		s.repair = have.broken("health monitor")
 		return s
 	case len(body) > 0:
-		return put(monitors.at(sdn.ID(have.ID)), "healthmonitor", fmt.Sprintf("the health monitor of %s is being changed", at), body)
+		return monitors.changing(sdn.ID(have.ID), fmt.Sprintf("the health monitor of %s is being changed", at), body)
 	}
 	return nil
 }
 
-// nextToGo removes one of those listeners that are meant and not wanted, or a pool that none sends to.
+// nextToGo removes a listener that the spec no longer has, or a pool without a listener.
 func (m balancerMaker) nextToGo(t *tree) *step {
 	for _, have := range t.listeners {
 		wanted := slices.ContainsFunc(m.spec.Listeners, func(l sdn.Listener) bool {
@@ -227,27 +243,28 @@ func (m balancerMaker) nextToGo(t *tree) *step {
 	for _, pool := range t.pools {
 		key, _ := sdn.ParseKey(pool.Description)
 		if key.IsZero() && !slices.ContainsFunc(t.listeners, func(l *listenerWire) bool { return string(l.Pool) == pool.ID }) {
-			return remove(pools.at(sdn.ID(pool.ID)), "a pool that no listener sends to is being removed")
+			return pools.removing(sdn.ID(pool.ID), "a pool that no listener sends to is being removed")
 		}
 	}
 	return nil
 }
 
-// removal removes a listener, its pool first: alone that would stay behind.
+// removal removes a listener, its pool first: that would stay.
 func (m balancerMaker) removal(l *listenerWire, t *tree, what string) *step {
 	shared := slices.ContainsFunc(t.listeners, func(o *listenerWire) bool { return o != l && o.Pool == l.Pool })
 	if pool := t.pool(l.Pool); pool != nil && !shared {
-		return remove(pools.at(l.Pool), what)
+		return pools.removing(l.Pool, what)
 	}
-	s := remove(listeners.at(sdn.ID(l.ID)), what)
+	s := listeners.removing(sdn.ID(l.ID), what)
 	s.repair = l.broken("listener")
 	return s
 }
 
-// Octavia may leave parts of a load balancer in PENDING_… for good while the load balancer itself is ACTIVE. Its release 11 does so with the listeners of a
-// load balancer's first request, where amphora has no jobboard: the amphora is made and serves none of them, and what would change them is refused as immutable. A listener
-// or pool that is written once more as it is has the amphora be told of all of them. Other providers may work at each part by itself,
-// and their load balancers do not tell when.
+// Octavia may leave parts of a load balancer in PENDING_… while the load balancer itself is ACTIVE. Its
+// release 11 does so with the listeners of a load balancer's first request, if amphora has no jobboard:
+// the amphora serves none of them, and Octavia refuses changes of them as immutable. If a listener or
+// pool is written again without a change, the amphora gets all of them. Other providers may work at
+// each part by itself, and their load balancers do not tell when.
 //
 // OVN's provider loses the status of one pool where a load balancer has several of a protocol: on
 // the deletion of a health monitor it reports the first pool, and the monitor's own pool stays in
@@ -257,7 +274,7 @@ func (m balancerMaker) removal(l *listenerWire, t *tree, what string) *step {
 // change. After that its status is lost.
 const lostAfter = 10 * time.Second
 
-// pending tells whether it is in PENDING_….
+// pending reports whether it is in PENDING_….
 func (m *octaviaMeta) pending() bool { return strings.HasPrefix(m.Provisioning, pendingPrefix) }
 
 // forgotten returns the requests that make ACTIVE what Octavia has forgotten of a load balancer
@@ -266,9 +283,12 @@ func (m balancerMaker) forgotten(t *tree, quiet time.Duration) (all []*step) {
 	if !m.isAmphora && (!m.isOVN || quiet < lostAfter) {
 		return nil
 	}
-	again := func(path, item, what string, part *octaviaMeta, body map[string]any) {
+	again := func(
+		write func(sdn.ID, string, map[string]any) *step, what string, part *octaviaMeta,
+		attribute string, value any,
+	) {
 		what = fmt.Sprintf("%s (%s) stays in %s, and is written again", what, part.ID, part.Provisioning)
-		s := put(path, item, what, body)
+		s := write(sdn.ID(part.ID), what, map[string]any{attribute: value})
 		s.part = part.ID
 		all = append(all, s)
 	}
@@ -280,21 +300,18 @@ func (m balancerMaker) forgotten(t *tree, quiet time.Duration) (all []*step) {
 		pool := t.pool(l.Pool)
 		switch {
 		case pool != nil && pool.pending(): // its listeners are written with it
-			again(pools.at(l.Pool), "pool", "the pool of "+at, &pool.octaviaMeta,
-				map[string]any{"name": pool.Name})
+			again(pools.changing, "the pool of "+at, &pool.octaviaMeta, "name", pool.Name)
 			continue
 		case m.isOVN: // its other parts take changes in any state
 			continue
 		case l.pending():
-			again(listeners.at(sdn.ID(l.ID)), "listener", "listener "+at, &l.octaviaMeta,
-				map[string]any{"name": l.Name})
+			again(listeners.changing, "listener "+at, &l.octaviaMeta, "name", l.Name)
 		}
 		if pool == nil {
 			continue
 		}
 		if h := pool.health; h != nil && h.pending() {
-			again(monitors.at(pool.Monitor), "healthmonitor", "the health monitor of "+at, &h.octaviaMeta,
-				map[string]any{"delay": h.Delay})
+			again(monitors.changing, "the health monitor of "+at, &h.octaviaMeta, "delay", h.Delay)
 		}
 		wanted := slices.IndexFunc(m.spec.Listeners, func(w sdn.Listener) bool { return protocols[l.Protocol] == w.Protocol && l.Port == w.Port })
 		if wanted >= 0 && slices.ContainsFunc(pool.members, func(have *memberWire) bool { return have.pending() }) {

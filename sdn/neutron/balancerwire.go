@@ -17,7 +17,8 @@ type octaviaMeta struct {
 	Provisioning string `json:"provisioning_status"`
 }
 
-// The states of provisioning that matter. While it is one of PENDING_… nothing of a load balancer can be changed.
+// The states of provisioning that matter. Nothing of a load balancer in PENDING_… can be
+// changed.
 const (
 	stateError    = "ERROR"
 	stateDeleted  = "DELETED"
@@ -48,7 +49,7 @@ type balancerWire struct {
 	Zone        string    `json:"availability_zone"`
 	AdminUp     bool      `json:"admin_state_up"`
 	Operational string    `json:"operating_status"`
-	// Made are the listeners in the answer to the request that makes them with it; elsewhere their ids alone.
+	// Made are the listeners in the answer to the request that makes them; elsewhere their ids alone.
 	Made []*listenerWire `json:"listeners"`
 }
 
@@ -75,7 +76,7 @@ type listenerWire struct {
 	Certificate    string            `json:"default_tls_container_ref"`
 }
 
-// poolWire is a pool. Its members and health monitor are not in what Octavia says of it but their ids.
+// poolWire is a pool. Octavia tells only the ids of its members and health monitor.
 type poolWire struct {
 	octaviaMeta
 	Protocol    string           `json:"protocol"`
@@ -88,7 +89,7 @@ type poolWire struct {
 	seen, told time.Time // when it was seen first since its last change, and when its members were read
 }
 
-// places are the members by address and port.
+// places returns the members by address and port.
 func (w *poolWire) places() map[netip.AddrPort]*memberWire {
 	all := make(map[netip.AddrPort]*memberWire, len(w.members))
 	for _, m := range w.members {
@@ -164,7 +165,7 @@ type tree struct {
 	pools     []*poolWire
 }
 
-// pool gives the pool of an id, nil where there is none.
+// pool returns the pool of an id, nil if there is none.
 func (t *tree) pool(id sdn.ID) *poolWire {
 	if t == nil {
 		return nil
@@ -175,7 +176,7 @@ func (t *tree) pool(id sdn.ID) *poolWire {
 	return nil
 }
 
-// at gives the listener of a transport's port, nil where there is none.
+// at returns the listener at a port of a transport, nil if there is none.
 func (t *tree) at(protocol sdn.Protocol, port uint16) *listenerWire {
 	at := slices.IndexFunc(t.listeners, func(l *listenerWire) bool { return protocols[l.Protocol] == protocol && l.Port == port })
 	if at < 0 {
@@ -184,7 +185,8 @@ func (t *tree) at(protocol sdn.Protocol, port uint16) *listenerWire {
 	return t.listeners[at]
 }
 
-// balancer makes the contract's value of a load balancer and what is below it; below may be nil.
+// balancer returns the sdn form of a load balancer and what is below it; below may be
+// nil.
 func (p *Provider) balancer(w *balancerWire, below *tree) sdn.LoadBalancer {
 	b := sdn.LoadBalancer{
 		Meta: w.decode(p.owner), VIPs: w.vips(), Groups: w.Groups, Backend: w.Provider, Flavor: w.Flavor, Zone: w.Zone,

@@ -15,8 +15,10 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// octavia is what is known of the cloud's Octavia: its API's version and providers, which decide what its load balancers can do, and what its load
-// balancers were when they were read last. Its client has a breaker and a budget of its own: an Octavia that is away takes nothing from Neutron.
+// octavia is what is known of the cloud's Octavia: the version of its API and its
+// providers, which decide what its load balancers can do, and the load balancers as read
+// last. Its client has a breaker and a budget of its own: an unavailable Octavia takes
+// nothing from Neutron.
 type octavia struct {
 	extensions *extensions
 	client     *client // paths are below /v2/lbaas
@@ -31,10 +33,11 @@ type octavia struct {
 	backends []string // its providers; nil where it does not tell (before 2.6)
 }
 
-// octaviaPath is where version 2 is below Octavia's address.
+// octaviaPath is version 2 below Octavia's address.
 const octaviaPath = "/v2/lbaas"
 
-// octaviaRoot is Octavia's address as the catalogue and people have it, without version and slash.
+// octaviaRoot returns Octavia's address, as the catalogue and users write it, without
+// version and slash.
 func octaviaRoot(endpoint string) string {
 	endpoint = strings.TrimRight(endpoint, "/")
 	for _, end := range []string{"/lbaas", "/v2", "/v2.0"} {
@@ -111,8 +114,9 @@ func (o *octavia) ask(ctx context.Context) error {
 	return nil
 }
 
-// backend is the provider that makes a load balancer: the one asked for, else the one that the configuration names, else the only one there is. Octavia does not
-// tell which of several is its default; it is amphora unless its operator says otherwise.
+// backend returns the provider that makes a load balancer: the one asked for, that of the
+// configuration, or the only one there is. Octavia does not tell which of several is its
+// default; it is amphora unless its operator changes that.
 func (o *octavia) backend(asked string) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,7 +134,7 @@ func (o *octavia) backend(asked string) (string, error) {
 	return amphora, nil
 }
 
-// needOctavia learns what there is, and refuses where there is none.
+// needOctavia learns what there is, and refuses if there is none.
 func (p *Provider) needOctavia(ctx context.Context) error {
 	if err := p.extensions.learn(ctx, p.client); err != nil {
 		return err
@@ -145,7 +149,8 @@ const (
 	ovn        = "ovn"
 )
 
-// isAmphora tells whether a provider is amphora, of which Octavia has several by different names (amphora, amphorav2, octavia).
+// isAmphora reports whether a provider is amphora, of which Octavia has several names
+// (amphora, amphorav2, octavia).
 func isAmphora(provider string) bool {
 	return strings.HasPrefix(provider, amphora) || provider == amphoraToo
 }
@@ -161,8 +166,8 @@ const (
 	sinceGroups    = 29
 )
 
-// backends are what Octavia's providers can do with the newest API. What OVN takes and passes over (timeouts, limits, affinity before its release of
-// 2024) it cannot.
+// backends are the capabilities of Octavia's providers with the newest API. What OVN
+// accepts and ignores (timeouts, limits, affinity before its release of 2024) is none.
 var backends = map[string]sdn.LoadBalancerCapabilities{
 	amphora: {
 		Protocols: []sdn.Protocol{sdn.TCP, sdn.UDP, sdn.SCTP}, Algorithms: []sdn.Algorithm{sdn.RoundRobin, sdn.LeastConns, sdn.SourceIP},
@@ -175,26 +180,32 @@ var backends = map[string]sdn.LoadBalancerCapabilities{
 	},
 }
 
-// capabilities are what the provider can do by this Octavia. One that is not known here is taken for as able as amphora: it answers itself what it cannot.
-func (o *octavia) capabilities(backend string) sdn.LoadBalancerCapabilities {
+// has reports whether the API has what came with a minor version.
+func (o *octavia) has(since int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.minor >= since
+}
+
+// capabilities returns those of a provider with this Octavia. An unknown provider counts
+// as amphora: it refuses itself what it cannot.
+func (o *octavia) capabilities(backend string) sdn.LoadBalancerCapabilities {
 	can, ok := backends[backend]
 	if !ok {
 		can = backends[amphora]
 	}
-	has := func(since int) bool { return o.minor >= since }
-	if !has(sinceSCTP) {
+	if !o.has(sinceSCTP) {
 		can.Protocols = []sdn.Protocol{sdn.TCP, sdn.UDP}
 	}
-	can.SourceRanges = can.SourceRanges && has(sinceSources)
-	can.MixedProtocols = can.MixedProtocols && has(sinceMixed)
-	can.TwoFamilies = can.TwoFamilies && has(sinceVIPs)
-	can.Groups = can.Groups && has(sinceGroups)
+	can.SourceRanges = can.SourceRanges && o.has(sinceSources)
+	can.MixedProtocols = can.MixedProtocols && o.has(sinceMixed)
+	can.TwoFamilies = can.TwoFamilies && o.has(sinceVIPs)
+	can.Groups = can.Groups && o.has(sinceGroups)
 	return can
 }
 
-// balancerCapabilities are those of the provider that is used unless another is asked for; none before Octavia has answered once.
+// balancerCapabilities returns those of the default provider; none before Octavia has
+// answered once.
 func (p *Provider) balancerCapabilities() sdn.LoadBalancerCapabilities {
 	p.octavia.mu.Lock()
 	asked := p.octavia.asked
@@ -209,7 +220,8 @@ func (p *Provider) balancerCapabilities() sdn.LoadBalancerCapabilities {
 	return p.octavia.capabilities(backend)
 }
 
-// backendCapabilities are those of each provider that is known here, where the default's are not none. Whether this Octavia has it, it says when it is asked for.
+// backendCapabilities returns those of each known provider, if the default has some.
+// Octavia refuses a provider that it does not have.
 func (p *Provider) backendCapabilities(usual sdn.LoadBalancerCapabilities) map[string]sdn.LoadBalancerCapabilities {
 	if len(usual.Protocols) == 0 {
 		return nil
