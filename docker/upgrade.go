@@ -117,7 +117,7 @@ func (u *upgrade) records(ctx context.Context) error {
 	if err := u.endpoints.ImportRecords(ctx, folderIn(u.runDir, endpointsFolder)); err != nil {
 		return err
 	}
-	left, err := u.cleanups(ctx)
+	left, err := u.cleanups(ctx, u.cleanup)
 	if err != nil {
 		return err
 	}
@@ -148,25 +148,26 @@ func load[T any](ctx context.Context, u *upgrade, name string) (*jsonstore.Store
 }
 
 // cleanups makes rows of the calls that the engine does not repeat, the oldest first, and returns
-// how many need the SDN.
-func (u *upgrade) cleanups(ctx context.Context) (left int, err error) {
+// how many records are left. A record that fails does not keep the others.
+func (u *upgrade) cleanups(
+	ctx context.Context, do func(context.Context, queuedCleanup) (done bool, err error),
+) (left int, err error) {
 	folder, all := load[queuedCleanup](ctx, u, owedFolder)
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		done, err := u.cleanup(ctx, all[name])
+		done, err := do(ctx, all[name])
 		if refused := (*api.Error)(nil); errors.As(err, &refused) {
 			u.Log.WarnContext(ctx, "cleanup of an earlier version dropped", "method", all[name].Method, "err", err)
 			done, err = true, nil
 		}
 		if err == nil && done {
 			err = folder.Delete(name)
-		} else if err == nil {
-			left++
+		} else if left++; err != nil {
+			err = fmt.Errorf("import cleanup %s: %w", name, err)
 		}
-		if err != nil {
-			return left, fmt.Errorf("import cleanup %s: %w", name, err)
-		}
+		errs = append(errs, err)
 	}
-	return left, nil
+	return left, errors.Join(errs...)
 }
 
 // cleanup makes rows of one call. It is not done if the SDN has to be asked. An *api.Error says that
@@ -221,18 +222,10 @@ func (u *upgrade) marks(ctx context.Context) error {
 // finish makes rows of released pools, and of released addresses whose port was not known. The store
 // is started. After an error it is called again: a record that fails does not keep the others.
 func (u *upgrade) finish(ctx context.Context) error {
-	folder, all := load[queuedCleanup](ctx, u, owedFolder)
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		err := u.release(ctx, all[name])
-		if err == nil {
-			err = folder.Delete(name)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("import cleanup %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
+	_, err := u.cleanups(ctx, func(ctx context.Context, c queuedCleanup) (bool, error) {
+		return true, u.release(ctx, c)
+	})
+	return err
 }
 
 // release makes the rows of one record.
@@ -295,8 +288,7 @@ func (u *upgrade) released(ctx context.Context, c queuedCleanup) (none sdn.ID, f
 			return none, false, err
 		}
 		for _, s := range subnets {
-			at := sdn.PortQuery{Subnets: []sdn.ID{s.ID}, Addresses: []netip.Addr{r.Address}}
-			p, found, err := sdn.First(u.SDN.FindPorts(ctx, at))
+			p, found, err := u.PortAt(ctx, s.ID, r.Address)
 			if err != nil {
 				return none, false, err
 			}

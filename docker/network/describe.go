@@ -9,7 +9,6 @@ import (
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
-	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -26,11 +25,12 @@ func (l lister) own(ctx context.Context, n sdn.Network) (found, error) {
 	spec := taggedSpec(n.Tags, form)
 	spec.Shared = n.Shared
 	last := Last{ID: n.ID, Key: n.Key, Project: n.Project, MTU: n.MTU, NoPortSecurity: n.NoPortSecurity}
-	subnets, err := sdn.All(l.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{n.ID}}))
+	subnets, err := l.subnets(ctx, n.ID)
 	if err != nil {
 		return found{}, err
 	}
-	if last.Subnets, err = l.addRanges(ctx, o.Key, subnets, &spec); err != nil {
+	last.Subnets = subnets
+	if err := l.addRanges(ctx, o.Key, subnets, &spec); err != nil {
 		return found{}, err
 	}
 	for _, id := range identity.Values(n.Tags, tagEmptied) {
@@ -59,12 +59,12 @@ func (l lister) existing(
 	ctx context.Context, o reconcile.Object, spec Spec, last Last, pools, tags []string,
 ) (found, error) {
 	last.ID = spec.Existing
-	n, err := l.sdn.Network(ctx, spec.Existing)
+	n, err := l.network(ctx, spec.Existing)
 	if identity.IgnoreAbsent(err) != nil {
 		return found{}, err
 	}
 	last.Project, last.MTU, last.NoPortSecurity = n.Project, n.MTU, n.NoPortSecurity
-	subnets, err := sdn.All(l.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{spec.Existing}}))
+	subnets, err := l.subnets(ctx, spec.Existing)
 	if err != nil {
 		return found{}, err
 	}
@@ -78,7 +78,8 @@ func (l lister) existing(
 			o, _ = l.object(last.Key)
 		}
 	}
-	if last.Subnets, err = l.addRanges(ctx, o.Key, subnets, &spec); err != nil {
+	last.Subnets = subnets
+	if err := l.addRanges(ctx, o.Key, subnets, &spec); err != nil {
 		return found{}, err
 	}
 	for _, id := range pools {
@@ -126,12 +127,8 @@ func (l lister) object(k sdn.Key) (o reconcile.Object, form uint8) {
 	return o, form
 }
 
-// addRanges adds the ranges of the subnets that were made for a network. It returns all
-// subnets in the order of a Last.
-func (l lister) addRanges(
-	ctx context.Context, network string, subnets []sdn.Subnet, spec *Spec,
-) ([]sdn.Subnet, error) {
-	sortslice.Func(subnets, byRange)
+// addRanges adds the ranges of the subnets that were made for a network.
+func (l lister) addRanges(ctx context.Context, network string, subnets []sdn.Subnet, spec *Spec) error {
 	for _, s := range subnets {
 		if l.networkOf(s) != network {
 			continue
@@ -140,16 +137,16 @@ func (l lister) addRanges(
 			CIDR: s.CIDR, Place: placeOf(s.Key), Gateway: s.Gateway, None: !s.Gateway.IsValid(),
 			Reserved: s.Reserved, Routes: s.HostRoutes, CutFrom: s.Pool,
 		}
-		pools, err := existingPools(ctx, l.sdn, subnetPools(s))
+		pools, err := existingPools(ctx, l.pool, subnetPools(s))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(pools) > 0 {
 			l.setPool(&r, pools[0])
 		}
 		spec.Ranges = append(spec.Ranges, r)
 	}
-	return subnets, nil
+	return nil
 }
 
 // setPool completes a range by its pool.
@@ -170,7 +167,7 @@ func (l lister) setPool(r *Range, p sdn.SubnetPool) {
 
 // addAbsent adds the range of a pool whose subnet the previous version deleted.
 func (l lister) addAbsent(ctx context.Context, network string, pool sdn.ID, spec *Spec) error {
-	p, err := l.sdn.SubnetPool(ctx, pool)
+	p, err := l.pool(ctx, pool)
 	if err != nil {
 		return identity.IgnoreAbsent(err)
 	}
@@ -204,7 +201,7 @@ func (l lister) addStanding(ctx context.Context, pool sdn.ID, subnets []sdn.Subn
 	if slices.ContainsFunc(spec.Ranges, func(r Range) bool { return r.PoolID == pool }) {
 		return nil
 	}
-	p, err := l.sdn.SubnetPool(ctx, pool)
+	p, err := l.pool(ctx, pool)
 	if sdn.IsNotFound(err) { // Docker has released it; the subnet still has its tag
 		for _, s := range subnets {
 			if slices.Contains(s.Tags, string(pool)) {
@@ -241,7 +238,7 @@ func placeOf(k sdn.Key) int {
 
 // setRouter finds the router that a network is on.
 func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, last *Last) error {
-	if !l.sdn.Capabilities().Routers {
+	if !l.SDN.Capabilities().Routers {
 		return nil
 	}
 	asked := spec.Router != "" || spec.External != ""
@@ -253,10 +250,9 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 	for _, s := range last.Subnets {
 		ids = append(ids, s.ID)
 	}
-	for r, err := range l.sdn.FindRouters(ctx, sdn.RouterQuery{Subnets: ids}) {
+	routers, err := l.routersOf(ctx, ids)
+	for _, r := range routers {
 		switch {
-		case err != nil:
-			return err
 		case l.Names.Ours(r.Meta, identity.KindSharedRouter): // the option is not in a tag
 			spec.Routed, spec.Router, last.Router, last.RouterOurs = true, r.Key.Name, r.ID, true
 		case r.Key == (&work{l.Service, o, *spec, *last}).routerKey():
@@ -265,7 +261,7 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 			last.Router, spec.RouterID = r.ID, r.ID
 		}
 	}
-	return nil
+	return err
 }
 
 // row returns the row of what was found.

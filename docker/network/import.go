@@ -14,7 +14,7 @@ import (
 // byID describes a network by the engine's id, as far as the SDN has it.
 func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err error) {
 	match := identity.ByKey(l.Names.GlobalKey(identity.KindNetwork, id))
-	n, ok, err := sdn.First(l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+	n, ok, err := sdn.First(l.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 	switch {
 	case err != nil:
 		return f, false, err
@@ -27,11 +27,11 @@ func (l lister) byID(ctx context.Context, id string) (f found, ok bool, err erro
 
 // linkByID is byID for an existing network.
 func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err error) {
-	if !l.sdn.Capabilities().SubnetPools {
+	if !l.SDN.Capabilities().SubnetPools {
 		return f, false, nil
 	}
 	match := identity.ByKey(l.Names.GlobalKey(identity.KindLink, l.Names.Host+"/"+id))
-	link, ok, err := sdn.First(l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
+	link, ok, err := sdn.First(l.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}))
 	if err != nil || !ok {
 		return f, false, err
 	}

@@ -9,16 +9,17 @@ import (
 
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
 // lister is the target of networks. It lists and describes them.
 type lister struct {
 	*Service
-	sdn sdn.Provider // it reads from
+	list *listing // what has been read
 }
 
-func (s *Service) lister() lister { return lister{s, s.SDN} }
+func (s *Service) lister() lister { return lister{s, &listing{}} }
 
 // List implements reconcile.Lister. A network that cannot be described is left out: a
 // later call that names it finds it.
@@ -32,7 +33,7 @@ func (l lister) List(ctx context.Context) iter.Seq2[reconcile.Found[Spec, Last],
 		}
 		l := l // which reads from memory
 		if err == nil {
-			l.sdn, err = l.read(ctx, own, links)
+			l.list, err = l.read(ctx, own, links)
 		}
 		if err != nil {
 			yield(reconcile.Found[Spec, Last]{}, err)
@@ -76,7 +77,7 @@ func (l lister) made(
 		return ok
 	}
 	match := sdn.Match{Owner: l.Names.Owner, Kind: identity.KindNetwork, Tags: []string{l.Names.HostTag()}}
-	for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+	for n, err := range l.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 		if err != nil {
 			return known, nil, nil, err
 		}
@@ -84,11 +85,11 @@ func (l lister) made(
 			own = append(own, n)
 		}
 	}
-	if !l.sdn.Capabilities().SubnetPools {
+	if !l.SDN.Capabilities().SubnetPools {
 		return known, own, nil, nil
 	}
 	match.Kind = identity.KindLink
-	for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+	for p, err := range l.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 		if err != nil {
 			return known, nil, nil, err
 		}
@@ -120,10 +121,8 @@ func ofSwarm(tags []string) bool {
 	})
 }
 
-// listing answers from memory what the lister asks of each network. What it does not have
-// it asks the SDN.
+// listing is what the lister has read of several networks. What it does not have it asks the SDN.
 type listing struct {
-	sdn.Provider
 	networks map[sdn.ID]sdn.Network
 	subnets  map[sdn.ID][]sdn.Subnet // by network
 	pools    map[sdn.ID]sdn.SubnetPool
@@ -133,10 +132,9 @@ type listing struct {
 // read reads what networks of Kuryr and existing ones consist of, each noun once.
 func (l lister) read(ctx context.Context, own []sdn.Network, links []sdn.SubnetPool) (*listing, error) {
 	list := &listing{
-		Provider: l.sdn, networks: map[sdn.ID]sdn.Network{}, subnets: map[sdn.ID][]sdn.Subnet{},
-		pools: map[sdn.ID]sdn.SubnetPool{},
+		networks: map[sdn.ID]sdn.Network{}, subnets: map[sdn.ID][]sdn.Subnet{}, pools: map[sdn.ID]sdn.SubnetPool{},
 	}
-	var existing []sdn.ID
+	var existing, routed []sdn.ID
 	for _, n := range own {
 		list.networks[n.ID] = n
 	}
@@ -147,7 +145,7 @@ func (l lister) read(ctx context.Context, own []sdn.Network, links []sdn.SubnetP
 	}
 	if len(existing) > 0 {
 		match := sdn.Match{IDs: existing}
-		for n, err := range l.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
+		for n, err := range l.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}) {
 			if err != nil {
 				return nil, err
 			}
@@ -157,31 +155,30 @@ func (l lister) read(ctx context.Context, own []sdn.Network, links []sdn.SubnetP
 	if len(list.networks) == 0 {
 		return list, nil
 	}
-	var ids []sdn.ID
 	query := sdn.SubnetQuery{Networks: slices.Sorted(maps.Keys(list.networks))}
-	for s, err := range l.sdn.FindSubnets(ctx, query) {
+	for s, err := range l.SDN.FindSubnets(ctx, query) {
 		if err != nil {
 			return nil, err
 		}
 		list.subnets[s.Network] = append(list.subnets[s.Network], s)
 		if n := list.networks[s.Network]; n.Key.Kind == identity.KindNetwork {
-			ids = append(ids, s.ID)
+			routed = append(routed, s.ID)
 		}
 	}
-	if l.sdn.Capabilities().SubnetPools {
+	if l.SDN.Capabilities().SubnetPools {
 		match := sdn.Match{Owner: l.Names.Owner, Kind: identity.KindPool}
-		for p, err := range l.sdn.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
+		for p, err := range l.SDN.FindSubnetPools(ctx, sdn.SubnetPoolQuery{Match: match}) {
 			if err != nil {
 				return nil, err
 			}
 			list.pools[p.ID] = p
 		}
 	}
-	if !l.sdn.Capabilities().Routers || len(ids) == 0 {
+	if !l.SDN.Capabilities().Routers || len(routed) == 0 {
 		return list, nil
 	}
 	list.routers = map[sdn.ID][]sdn.Router{}
-	for r, err := range l.sdn.FindRouters(ctx, sdn.RouterQuery{Subnets: ids}) {
+	for r, err := range l.SDN.FindRouters(ctx, sdn.RouterQuery{Subnets: routed}) {
 		if err != nil {
 			return nil, err
 		}
@@ -192,58 +189,43 @@ func (l lister) read(ctx context.Context, own []sdn.Network, links []sdn.SubnetP
 	return list, nil
 }
 
-// Network implements sdn.Provider.
-func (l *listing) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
-	if n, ok := l.networks[id]; ok {
+func (l lister) network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
+	if n, ok := l.list.networks[id]; ok {
 		return n, nil
 	}
-	return l.Provider.Network(ctx, id)
+	return l.SDN.Network(ctx, id)
 }
 
-// FindSubnets implements sdn.Provider.
-func (l *listing) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	if len(q.Networks) == 1 {
-		if _, ok := l.networks[q.Networks[0]]; ok {
-			return matching(l.subnets[q.Networks[0]], q.Matches)
-		}
+// subnets returns the subnets of a network in the order of a Last.
+func (l lister) subnets(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
+	if _, ok := l.list.networks[network]; ok {
+		return sortslice.Sorted(l.list.subnets[network], byRange), nil
 	}
-	return l.Provider.FindSubnets(ctx, q)
+	return l.subnetsOf(ctx, network)
 }
 
-// SubnetPool implements sdn.Provider.
-func (l *listing) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
-	if p, ok := l.pools[id]; ok {
+func (l lister) pool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
+	if p, ok := l.list.pools[id]; ok {
 		return p, nil
 	}
-	p, err := l.Provider.SubnetPool(ctx, id)
-	if err == nil {
-		l.pools[id] = p
+	p, err := l.SDN.SubnetPool(ctx, id)
+	if err == nil && l.list.pools != nil {
+		l.list.pools[id] = p
 	}
 	return p, err
 }
 
-// FindRouters implements sdn.Provider.
-func (l *listing) FindRouters(ctx context.Context, q sdn.RouterQuery) iter.Seq2[sdn.Router, error] {
-	if l.routers == nil || len(q.Subnets) == 0 {
-		return l.Provider.FindRouters(ctx, q)
+// routersOf returns the routers that subnets are on.
+func (l lister) routersOf(ctx context.Context, subnets []sdn.ID) (on []sdn.Router, err error) {
+	if l.list.routers == nil {
+		return sdn.All(l.SDN.FindRouters(ctx, sdn.RouterQuery{Subnets: subnets}))
 	}
-	var on []sdn.Router
-	for _, id := range q.Subnets {
-		for _, r := range l.routers[id] {
+	for _, id := range subnets {
+		for _, r := range l.list.routers[id] {
 			if !slices.ContainsFunc(on, func(o sdn.Router) bool { return o.ID == r.ID }) {
 				on = append(on, r)
 			}
 		}
 	}
-	return matching(on, q.Matches)
-}
-
-func matching[T any](all []T, matches func(T) bool) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, v := range all {
-			if matches(v) && !yield(v, nil) {
-				return
-			}
-		}
-	}
+	return on, nil
 }

@@ -200,7 +200,7 @@ func (t tagTarget) dropPeersPools(ctx context.Context, spec TagSpec, peers []pee
 		return err
 	}
 	for _, use := range peers {
-		pools, err := existingPools(ctx, t.SDN, use.pools)
+		pools, err := existingPools(ctx, t.SDN.SubnetPool, use.pools)
 		if err != nil {
 			return err
 		}
@@ -265,9 +265,11 @@ func subnetPools(s sdn.Subnet) []sdn.ID {
 }
 
 // existingPools returns those of the pools that are there.
-func existingPools(ctx context.Context, p sdn.Provider, ids []sdn.ID) (pools []sdn.SubnetPool, err error) {
+func existingPools(
+	ctx context.Context, read func(context.Context, sdn.ID) (sdn.SubnetPool, error), ids []sdn.ID,
+) (pools []sdn.SubnetPool, err error) {
 	for _, id := range ids {
-		pool, err := p.SubnetPool(ctx, id)
+		pool, err := read(ctx, id)
 		if identity.IgnoreAbsent(err) != nil {
 			return nil, err
 		}

@@ -17,7 +17,7 @@ func (l lister) byTags(ctx context.Context, id string) (f found, ok bool, err er
 		return f, false, nil // its tags are ours, and not deleted yet
 	}
 	query := sdn.NetworkQuery{Match: sdn.Match{Tags: identity.IDTags(id)}}
-	networks, err := sdn.All(l.sdn.FindNetworks(ctx, query))
+	networks, err := sdn.All(l.SDN.FindNetworks(ctx, query))
 	if err != nil {
 		return f, false, err
 	}
@@ -40,7 +40,7 @@ func (l lister) byTags(ctx context.Context, id string) (f found, ok bool, err er
 		if n, err = l.adopt(ctx, id, networks[0]); err == nil {
 			f, err = l.own(ctx, n)
 		}
-	case !l.sdn.Capabilities().SubnetPools:
+	case !l.SDN.Capabilities().SubnetPools:
 		err = api.Refuse("this SDN has no subnet pools, which existing networks need")
 	default:
 		spec := Spec{Existing: networks[0].ID, Form: l.form(row{}, false)}
@@ -78,7 +78,7 @@ func (s *Service) adopt(ctx context.Context, id string, n sdn.Network) (sdn.Netw
 }
 
 func (s *Service) adoptSubnet(ctx context.Context, subnet sdn.Subnet, key sdn.Key) error {
-	pools, err := existingPools(ctx, s.SDN, subnetPools(subnet))
+	pools, err := existingPools(ctx, s.SDN.SubnetPool, subnetPools(subnet))
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
@@ -39,19 +40,11 @@ import (
 // Config is what a Service needs.
 type Config struct {
 	identity.Daemon
-	Binder   Binder
+	Binder   endpoint.Binder
 	Networks *network.Service
 	IPAM     *ipam.Service // of the ranges and addresses that a swarm does not have
 	// DeleteEndpoint deletes an endpoint of this host (docker/endpoint).
 	DeleteEndpoint func(ctx context.Context, endpointID string) error
-}
-
-// Binder plugs ports on this host.
-type Binder interface {
-	// Connected reports whether a container has the interface of the port.
-	Connected(ctx context.Context, port sdn.Port) (bool, error)
-	// Unplug removes the interface of the port. An absent one is no error.
-	Unplug(ctx context.Context, port sdn.Port) error
 }
 
 // Service answers the calls about a swarm's networks. Its methods may be called
