@@ -2,7 +2,7 @@
 // driver, served as one plugin over HTTP on a Unix socket.
 //
 // It owns the server, the database, and what is done at a start. Each call is answered by the
-// service that owns its subject (calls.go):
+// service that owns its subject (server.go):
 //
 //   - docker/ipam: ranges and addresses.
 //   - docker/network: the networks of this engine, with their routers, and existing networks.

@@ -3,12 +3,14 @@ package docker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -195,3 +197,109 @@ func (d *Driver) Close() {
 
 // Handler serves the plugin protocol, both drivers and the handshake.
 func (d *Driver) Handler() http.Handler { return http.HandlerFunc(d.serveHTTP) }
+
+// maxBackoff is the longest wait between two attempts, as while the SDN is unavailable.
+const maxBackoff = time.Minute
+
+// DatabasePath returns the file in which a Driver with this state folder keeps its intents.
+func DatabasePath(stateDir string) string { return filepath.Join(stateDir, "docker.db") }
+
+// openDatabase opens the database, registers the kinds of the services, imports what an earlier
+// version left on the disk, and starts the kinds. It is an error if another process has the
+// database open, if a later version wrote it, or if the file system has no room for it.
+func (d *Driver) openDatabase() error {
+	c, grace := d.config, d.config.ForgetAfter
+	if grace == 0 {
+		grace = -1 // never
+	}
+	store, err := reconcile.Open(reconcile.Config{
+		Path: DatabasePath(c.StateDir), Volatile: c.unsynced, GracePeriod: grace,
+		OrphanTTL: c.orphanTTL, MaxBackoff: maxBackoff, Logger: d.log, Registerer: c.Registerer,
+	})
+	if err != nil {
+		return fmt.Errorf("docker: %w", err)
+	}
+	d.database = store
+	if err := d.startServices(context.Background()); err != nil {
+		return errors.Join(fmt.Errorf("docker: start the database: %w", err), store.Close())
+	}
+	return nil
+}
+
+func (d *Driver) startServices(ctx context.Context) error {
+	d.newServices()
+	if err := d.earlier.records(ctx); err != nil {
+		return err
+	}
+	if err := d.database.Start(ctx); err != nil {
+		return err
+	}
+	d.networks.Start(ctx)
+	d.endpoints.Start(ctx)
+	d.writeRecords()
+	return nil
+}
+
+// newServices registers the kinds of rows: pools, networks, endpoints, addresses. The owners of rows
+// are imported first.
+func (d *Driver) newServices() {
+	c := d.config
+	d.daemon = identity.Daemon{
+		SDN: c.Provider, Names: identity.NewNamer(c.Provider.Installation(), c.Host, d.database.ID(), true),
+		Host: c.Host, Store: d.database, Timeout: c.CallTimeout, Log: d.log,
+	}
+	var lister *engine.Lister
+	if c.Engine != nil {
+		lister = engine.NewLister(c.Engine)
+		d.daemon.Engine = lister
+	}
+	d.ipam = ipam.New(ipam.Config{
+		Daemon: d.daemon, Global: c.Scope == Global, Pools4: c.Pools4, Pools6: c.Pools6, HostRoutes: c.HostRoutes,
+	})
+	d.networks = networks.New(networks.Config{
+		Daemon: d.daemon, Pools: d.ipam, Routed: c.Routed, DeleteEmpty: c.DeleteEmptySubnets,
+		HasEndpoints: func(id string) bool { return d.endpoints.Has(id) },
+		InUse:        func(id string) bool { return d.endpoints.InUse(id) },
+	})
+	e := endpoints.Config{
+		Daemon: d.daemon, Binder: c.Binder, Networks: d.networks, Addresses: d.ipam,
+		HostPorts: c.HostPorts, Proxy: d.proxy, WaitActive: c.WaitActive,
+		ExposedGroups: c.ProcessExternalConnectivity, Refused: d.ipam.Refused,
+		Records: folderIn(c.RunDir, endpointsFolder),
+	}
+	if c.Scope == Global {
+		d.swarm = swarm.New(swarm.Config{
+			Daemon: d.daemon, Binder: c.Binder, Networks: d.networks, IPAM: d.ipam,
+			DeleteEndpoint: func(ctx context.Context, id string) error { return d.endpoints.Delete(ctx, id) },
+		})
+		e.Networks, e.Addresses, e.YieldMAC = d.swarm, d.swarm, d.swarm.YieldMAC
+	}
+	d.endpoints = endpoints.New(e)
+	d.ipam.Attach(d.networks, d.endpoints)
+	if lister != nil {
+		lister.Attach(d.ipam.Unlisted)
+		lister.Attach(d.endpoints.Unlisted)
+	}
+	d.newRecovery()
+	d.earlier = &upgrade{
+		Daemon: d.daemon, stateDir: c.StateDir, runDir: c.RunDir,
+		endpoints: d.endpoints, addresses: d.ipam, networks: d.networks, swarm: d.swarm,
+	}
+	d.routes = d.newRoutes()
+}
+
+// writeRecords writes what the previous version needs if it is installed next, at any time.
+func (d *Driver) writeRecords() {
+	if err := d.endpoints.WriteRecords(); err != nil {
+		d.log.Error("records for the previous version not written", "err", err)
+	}
+}
+
+func (d *Driver) closeDatabase() {
+	if err := d.database.Close(); err != nil {
+		d.log.Error("database not closed cleanly", "err", err)
+	}
+}
+
+// Intents returns the rows of the Driver's database, by kind and key.
+func (d *Driver) Intents() map[string]json.RawMessage { return d.database.Rows() }

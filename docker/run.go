@@ -33,7 +33,6 @@ const stepTimeout = 5 * time.Minute
 // row: so the store repeats the steps that fail. Its state is the names of these.
 type recoveryTarget struct{ *Driver }
 
-// newRecovery registers the kind of the recovery.
 func (d *Driver) newRecovery() {
 	type row = reconcile.Row[struct{}, []string]
 	d.recovery = reconcile.Register(d.database, kindRecovery, recoveryTarget{d},
@@ -67,7 +66,6 @@ func (t recoveryTarget) Delete(ctx context.Context, _ reconcile.Object, _ struct
 	return nil
 }
 
-// recoveryStep is a part of the recovery, which can be repeated.
 type recoveryStep struct {
 	name string
 	do   func(context.Context) error

@@ -1,15 +1,21 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuryr/kuryr/docker/api"
 	endpoints "github.com/kuryr/kuryr/docker/endpoint"
@@ -42,10 +48,8 @@ func (d *Driver) Serve(ctx context.Context, l net.Listener) error {
 	}, l)
 }
 
-// handler decodes the request of a method and does its work. The result is the response.
 type handler func(ctx context.Context, body []byte) (any, error)
 
-// route is a method of the protocol.
 type route struct {
 	run handler
 	// tidy marks a method that cleans up. Docker never repeats it: it continues when Docker closes
@@ -88,6 +92,70 @@ func (d *Driver) newRoutes() map[string]route {
 	}
 }
 
+// activate answers the handshake, which each engine process sends once.
+func (d *Driver) activate() any {
+	d.endpoints.EngineStarted(context.Background())
+	return api.ActivateResponse{Implements: []string{"NetworkDriver", "IpamDriver"}}
+}
+
+func (d *Driver) createNetwork(ctx context.Context, r *api.CreateNetworkRequest) (api.Empty, error) {
+	create := d.networks.Create
+	if d.swarm != nil {
+		create = d.swarm.CreateNetwork
+	}
+	ifUnheard(ctx, func() { d.networks.NoteUnheard(r.NetworkID) })
+	return api.Empty{}, create(ctx, r)
+}
+
+func (d *Driver) deleteNetwork(ctx context.Context, r *api.NetworkRequest) (api.Empty, error) {
+	if d.swarm != nil {
+		return api.Empty{}, d.swarm.DeleteNetwork(ctx, r.NetworkID)
+	}
+	return api.Empty{}, d.networks.Delete(ctx, r.NetworkID)
+}
+
+// allocateNetwork answers a swarm's manager. In the local scope the options that it has are those
+// of the nodes.
+func (d *Driver) allocateNetwork(
+	ctx context.Context, r *api.AllocateNetworkRequest,
+) (api.AllocateNetworkResponse, error) {
+	if d.swarm == nil {
+		return api.AllocateNetworkResponse{Options: r.UserOptions}, nil
+	}
+	return d.swarm.AllocateNetwork(ctx, r)
+}
+
+func (d *Driver) freeNetwork(ctx context.Context, r *api.NetworkRequest) (api.Empty, error) {
+	if d.swarm == nil {
+		return api.Empty{}, nil
+	}
+	return api.Empty{}, d.swarm.FreeNetwork(ctx, r)
+}
+
+// discover ignores the nodes of a swarm: the SDN has its own.
+func discover(context.Context, *api.DiscoverRequest) (api.Empty, error) { return api.Empty{}, nil }
+
+// rangeServer serves the ranges and addresses of an engine.
+type rangeServer interface {
+	RequestPool(ctx context.Context, r *api.RequestPoolRequest) (api.RequestPoolResponse, error)
+	ReleasePool(ctx context.Context, r *api.ReleasePoolRequest) (api.Empty, error)
+	RequestAddress(ctx context.Context, r *api.RequestAddressRequest) (api.RequestAddressResponse, error)
+	ReleaseAddress(ctx context.Context, r *api.ReleaseAddressRequest) (api.Empty, error)
+}
+
+func (d *Driver) ranges() rangeServer {
+	if d.swarm != nil {
+		return d.swarm
+	}
+	return d.ipam
+}
+
+func (d *Driver) requestPool(ctx context.Context, r *api.RequestPoolRequest) (api.RequestPoolResponse, error) {
+	answer, err := d.ranges().RequestPool(ctx, r)
+	ifUnheard(ctx, func() { d.ipam.NoteUnheard(sdn.ID(answer.PoolID)) })
+	return answer, err
+}
+
 // with returns the handler of a method that has a request.
 func with[T, R any, P interface {
 	*T
@@ -124,7 +192,6 @@ func ipamCapabilities() any { return api.IPAMCapabilitiesResponse{RequiresMACAdd
 
 func addressSpaces() any { return api.AddressSpaces }
 
-// serveHTTP answers one call.
 func (d *Driver) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	ctx, id := logging.WithRequest(r.Context(), "")
@@ -259,4 +326,106 @@ func say(err error, request string) string {
 		return "kuryr: no space left in state_dir for a new intent"
 	}
 	return "kuryr: internal error; see its log, request " + request
+}
+
+// Bounds of what bodies cost from when they are read until they are answered: as many small
+// ones as internal/httpserve lets connections in, and largeBodies bytes of larger ones.
+const (
+	smallBody   = 64 << 10
+	largeBodies = 2 * maxBody
+)
+
+// largeTime is how long a large body may take to arrive once it has room. Engines have the
+// whole body in memory before they send it.
+const largeTime = 3 * time.Second
+
+// readBody reads the body of a request. The caller calls done when it no longer needs it.
+// A large body waits for room once its first smallBody bytes have arrived, so that a
+// slow caller takes room from others for largeTime at most.
+func (d *Driver) readBody(
+	w http.ResponseWriter, r *http.Request,
+) (body []byte, done func(), err error) {
+	limited := http.MaxBytesReader(w, r.Body, maxBody)
+	head, err := io.ReadAll(io.LimitReader(limited, smallBody+1))
+	if err != nil || len(head) <= smallBody {
+		return head, func() {}, bodyError(err)
+	}
+	room := r.ContentLength
+	if room < 0 || room > maxBody {
+		room = maxBody
+	}
+	waiting, cancel := context.WithTimeout(r.Context(), d.config.CallTimeout)
+	defer cancel()
+	if err := d.large.Acquire(waiting, room); err != nil {
+		return nil, nil, &api.Error{Status: http.StatusServiceUnavailable, Text: "too many concurrent large calls"}
+	}
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(largeTime))
+	body, err = io.ReadAll(io.MultiReader(bytes.NewReader(head), limited))
+	if err != nil {
+		d.large.Release(room)
+		return nil, nil, bodyError(err)
+	}
+	_ = connection.SetReadDeadline(time.Time{}) // otherwise its end cancels the call
+	size := int64(len(body))
+	d.large.Release(room - size)
+	return body, func() { d.large.Release(size) }, nil
+}
+
+// bodyError is the answer to a body that could not be read, nil for nil.
+func bodyError(err error) error {
+	tooBig := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooBig):
+		text := fmt.Sprintf("the body is longer than %d bytes", maxBody)
+		return &api.Error{Status: http.StatusRequestEntityTooLarge, Text: text}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &api.Error{Status: http.StatusRequestTimeout, Text: "the body did not arrive in time"}
+	default:
+		return &api.Error{Status: http.StatusBadRequest, Text: "reading the body failed"}
+	}
+}
+
+// metrics count calls. A nil *metrics counts nothing.
+type metrics struct {
+	calls    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// The outcomes of a call.
+const (
+	outcomeOK      = "ok"      // answered
+	outcomeFailed  = "failed"  // answered 200 with an error
+	outcomeInvalid = "invalid" // answered 4xx or 5xx
+)
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	if r == nil {
+		return nil, nil
+	}
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_docker_calls_total", Help: "Calls of the Docker engine, by method and outcome (ok, failed, invalid).",
+		}, []string{"method", "outcome"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kuryr_docker_call_duration_seconds", Help: "How long calls of the Docker engine took.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
+		}, []string{"method"}),
+	}
+	for _, c := range []prometheus.Collector{m.calls, m.duration} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("docker: metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) observe(method, outcome string, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.calls.WithLabelValues(method, outcome).Inc()
+	m.duration.WithLabelValues(method).Observe(took.Seconds())
 }

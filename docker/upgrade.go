@@ -40,7 +40,6 @@ func Folders(stateDir, runDir string) []string {
 	}
 }
 
-// folderIn is a folder of a folder, "" of none.
 func folderIn(dir, name string) string {
 	if dir == "" {
 		return ""
@@ -58,7 +57,6 @@ type upgrade struct {
 	swarm            *swarm.Service // nil in the local scope
 }
 
-// upgradedEndpoints makes rows of endpoints.
 type upgradedEndpoints interface {
 	// ImportRecords makes rows of the records of endpoints in a folder, and deletes those that are not
 	// needed for the previous version.
@@ -76,7 +74,6 @@ type upgradedEndpoints interface {
 
 var _ upgradedEndpoints = (*endpoints.Service)(nil)
 
-// upgradedAddresses makes rows of pools and of ports that have addresses.
 type upgradedAddresses interface {
 	// ImportRelease stores the deletion of a port.
 	ImportRelease(ctx context.Context, port sdn.ID) error
@@ -87,7 +84,6 @@ type upgradedAddresses interface {
 	ImportPort(ctx context.Context, p sdn.Port) error
 }
 
-// upgradedNetworks makes rows of networks.
 type upgradedNetworks interface {
 	ImportDelete(ctx context.Context, id string) error
 	// ImportTags stores that kuryr-libnetwork's tags of an existing network, and of the subnets of
@@ -137,7 +133,6 @@ func (u *upgrade) records(ctx context.Context) error {
 	return nil
 }
 
-// load reads the records of a folder.
 func load[T any](ctx context.Context, u *upgrade, name string) (*jsonstore.Store, map[string]T) {
 	folder := jsonstore.Shared(filepath.Join(u.stateDir, name))
 	all, err := jsonstore.Load[T](folder)
@@ -201,7 +196,6 @@ func (u *upgrade) cleanup(ctx context.Context, c queuedCleanup) (done bool, err 
 	}
 }
 
-// marks makes rows of networks whose tags are pending.
 func (u *upgrade) marks(ctx context.Context) error {
 	folder, all := load[struct {
 		Network sdn.ID
@@ -228,7 +222,6 @@ func (u *upgrade) finish(ctx context.Context) error {
 	return err
 }
 
-// release makes the rows of one record.
 func (u *upgrade) release(ctx context.Context, c queuedCleanup) error {
 	switch _, method, _ := strings.Cut(c.Method, "."); method {
 	case "ReleasePool":
@@ -360,7 +353,6 @@ func (f found) networkOf(endpoint string, p sdn.Port) string {
 	return ""
 }
 
-// pools imports the pools of this host.
 func (u *upgrade) pools(ctx context.Context, f *found) error {
 	if !u.SDN.Capabilities().SubnetPools {
 		return nil

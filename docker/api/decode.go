@@ -36,7 +36,6 @@ type decoder struct {
 	err  error
 }
 
-// fail keeps an error, unless it is nil or another one was first.
 func (d *decoder) fail(err error) {
 	if d.err == nil {
 		d.err = err
@@ -50,7 +49,6 @@ func (d *decoder) check(ok bool, field, format string, args ...any) {
 	}
 }
 
-// object decodes the body.
 func (d *decoder) object(v any) { d.unmarshal("", d.body, v) }
 
 // unmarshal decodes JSON. Its errors name the field, which is below the given one.
@@ -69,7 +67,6 @@ func (d *decoder) unmarshal(field string, data []byte, v any) {
 	d.check(err == nil, field, "invalid JSON value: %v", err)
 }
 
-// jsonKind names the type that a field must have.
 func jsonKind(e *json.UnmarshalTypeError) string {
 	switch kind := e.Type.Kind(); kind {
 	case reflect.String:
@@ -175,4 +172,61 @@ func split(text string) []string {
 		}
 	}
 	return list
+}
+
+// Error is an error in the call itself. It is answered with an HTTP status.
+type Error struct {
+	Status int
+	Text   string
+}
+
+// Error returns the text.
+func (e *Error) Error() string { return e.Text }
+
+// Refusal is an error whose text is shown to the user of Docker. It is answered with status 200.
+type Refusal struct {
+	Text  string
+	Cause error // only logged; nil if there is none
+}
+
+// Error returns the text and the cause.
+func (e *Refusal) Error() string {
+	if e.Cause != nil {
+		return e.Text + ": " + e.Cause.Error()
+	}
+	return e.Text
+}
+
+// Unwrap returns the cause.
+func (e *Refusal) Unwrap() error { return e.Cause }
+
+// Refuse returns a refusal.
+func Refuse(format string, args ...any) error { return RefuseFor(nil, format, args...) }
+
+// RefuseFor returns a refusal with a cause.
+func RefuseFor(cause error, format string, args ...any) error {
+	return &Refusal{Text: fmt.Sprintf(format, args...), Cause: cause}
+}
+
+// ErrorResponse answers a call that failed. The network side of Docker reads Err, the IPAM side
+// Error.
+type ErrorResponse struct{ Err, Error string }
+
+// Line makes a text one line of at most 1,000 bytes without control characters.
+func Line(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return ' '
+		}
+		return r
+	}, s)
+	return Clip(s, 1000)
+}
+
+// Clip cuts a text to n bytes.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -63,7 +63,6 @@ func Only[T any](found []T, named Reference, noun string) (one T, _ error) {
 // Given reports whether r names an object.
 func (r Reference) Given() bool { return r.Option != "" }
 
-// existing parses the options, which are in a field of the request.
 func (d *decoder) existing(field string, texts map[string]string) (e Existing) {
 	e.Network = d.reference(field, texts, "neutron.net")
 	if text, ok := texts[OptNetShared]; ok {

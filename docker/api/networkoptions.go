@@ -118,7 +118,6 @@ func (n *NetworkOptions) noteForeign(name string) {
 	}
 }
 
-// set parses the value of an option in OptGeneric.
 func (n *NetworkOptions) set(d *decoder, name, field, text string) {
 	switch name {
 	case OptMTU:
@@ -155,7 +154,6 @@ func (n *NetworkOptions) set(d *decoder, name, field, text string) {
 
 var routerPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// router parses a name or an id.
 func (d *decoder) router(field, text string) string {
 	d.check(routerPattern.MatchString(text), field,
 		"must be 1 to 64 letters, digits, '_', '.' or '-', not %q", Clip(text, 100))

@@ -75,7 +75,6 @@ func (s *Service) publish(ctx context.Context, id string, spec PublicationSpec) 
 	return nil
 }
 
-// publication returns what an endpoint is asked to publish.
 func (s *Service) publication(
 	ctx context.Context, row endpointRow, o api.EndpointOptions,
 ) (PublicationSpec, error) {
@@ -119,7 +118,6 @@ func (s *Service) isGrouped(row endpointRow) bool {
 		(!can.GrouplessOpen || len(port.Groups) > 0)
 }
 
-// toPublish converts the engine's port mappings.
 func toPublish(maps []api.PortMapping) []publish.Port {
 	var ports []publish.Port
 	for _, m := range maps {

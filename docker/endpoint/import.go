@@ -80,7 +80,6 @@ func (s *Service) keepRecords(folder string, all map[string]record) error {
 	return nil
 }
 
-// addRecord adds the rows of a record.
 func (s *Service) addRecord(rows *imported, id string, r record) {
 	e := Spec{
 		Network: r.Network, SDNNetwork: r.Port.Network, Existing: !s.IsOwn(r.Port), MTU: r.MTU,

@@ -163,7 +163,6 @@ type imported struct {
 	floating     []floatingRow
 }
 
-// parts are the rows of all that an endpoint may have beside its port.
 func (s *Service) parts(id string, port sdn.Port) imported {
 	o, phase := reconcile.Object{Key: id}, reconcile.Wanted
 	return imported{
@@ -195,10 +194,8 @@ func (s *Service) store(ctx context.Context, rows imported) error {
 	return err
 }
 
-// owner is the owner of an endpoint's plug.
 func (s *Service) owner(id string) []string { return []string{s.endpoints.Ref(id)} }
 
-// plugOwners are the owners of what is deleted before the plug.
 func (s *Service) plugOwners(id string) []string {
 	return []string{s.endpoints.Ref(id), s.plugs.Ref(id)}
 }
@@ -227,4 +224,49 @@ func (e Spec) claims() []string {
 func firstValue(tags []string, prefix string) string {
 	values := identity.Values(tags, prefix)
 	return append(slices.Clone(values), "")[0]
+}
+
+// OperInfo answers EndpointOperInfo with facts about the port. It never fails: older engines do not
+// start a container without the answer.
+func (s *Service) OperInfo(ctx context.Context, r *api.EndpointRequest) (api.OperInfoResponse, error) {
+	id, value := r.EndpointID, map[string]any{}
+	port, found, err := s.portOf(ctx, id)
+	if err != nil {
+		s.Log.WarnContext(ctx, "endpoint facts unavailable", "endpoint", id, "err", err)
+	}
+	if !found {
+		return api.OperInfoResponse{Value: value}, nil
+	}
+	value["kuryr.port.id"] = string(port.ID)
+	value["kuryr.port.mac"] = port.MAC.String()
+	value["kuryr.network.id"] = string(port.Network)
+	if port.Status != "" {
+		value["kuryr.port.status"] = string(port.Status)
+	}
+	exposed := Exposed(port.Tags)
+	if plug, ok := s.plugs.Get(id); ok && len(plug.Spec.Exposed) > 0 {
+		exposed = plug.Spec.Exposed
+	}
+	if exposed != nil {
+		value["kuryr.port.exposed"] = exposed
+	}
+	return api.OperInfoResponse{Value: value}, nil
+}
+
+// portOf returns the port of an endpoint, with its status unless it is an existing one: for those
+// the SDN would be asked twice in each start.
+func (s *Service) portOf(ctx context.Context, id string) (sdn.Port, bool, error) {
+	row, known := s.endpoints.Get(id)
+	switch {
+	case !known || row.Last.Port.ID == "":
+		return s.LookUp(ctx, id)
+	case row.Spec.Existing:
+		return row.Last.Port, true, nil
+	}
+	query := sdn.PortQuery{Match: sdn.Match{IDs: []sdn.ID{row.Last.Port.ID}}}
+	port, found, err := sdn.First(s.SDN.FindPorts(ctx, query))
+	if !found {
+		port = row.Last.Port
+	}
+	return port, true, err
 }

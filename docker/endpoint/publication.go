@@ -1,7 +1,9 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"os"
@@ -14,10 +16,10 @@ import (
 	"github.com/kuryr/kuryr/docker/publish/portproxy"
 	"github.com/kuryr/kuryr/internal/hostports"
 	"github.com/kuryr/kuryr/internal/reconcile"
+	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// mode is how ports are published.
 type mode string
 
 const (
@@ -76,14 +78,12 @@ func startPublication(r publicationRow, rebooted bool) reconcile.Action {
 	return reconcile.Delete
 }
 
-// publicationTarget publishes ports.
 type publicationTarget struct{ *Service }
 
 func (s *Service) publisher() *publish.Publisher {
 	return &publish.Publisher{SDN: s.SDN, Ports: s.HostPorts, Proxy: s.Proxy, Log: s.Log}
 }
 
-// published is an endpoint as docker/publish has it.
 func (s *Service) published(id string, key sdn.Key, p PublicationSpec) publish.Endpoint {
 	port := sdn.Port{Meta: sdn.Meta{ID: p.Port}, Addresses: p.Addresses}
 	return publish.Endpoint{ID: id, Key: key, Port: port, Binding: p.Binding}
@@ -124,7 +124,6 @@ func (t publicationTarget) Ensure(
 	return last, identity.Outcome(err, true)
 }
 
-// forward publishes by a floating IP.
 func (t publicationTarget) forward(
 	ctx context.Context, o reconcile.Object, p PublicationSpec, ports []publish.Port,
 ) (sdn.ID, error) {
@@ -353,4 +352,93 @@ func (s *Service) importPublications(ctx context.Context) error {
 		return nil
 	}
 	return s.publications.Import(ctx, rows)
+}
+
+// Publication is a port of the host that a proxy publishes.
+type Publication struct {
+	Endpoint string // the engine's id
+	Port     sdn.ID
+	portproxy.Forward
+}
+
+// Publications returns what proxies publish, from the rows of a database (reconcile.Store.Rows).
+func Publications(rows map[string]json.RawMessage) []Publication {
+	var list []Publication
+	for name, text := range rows {
+		id, ok := strings.CutPrefix(name, "publication/")
+		var r struct {
+			Spec PublicationSpec `json:"spec"`
+			Last PublicationLast `json:"last"`
+		}
+		if !ok || json.Unmarshal(text, &r) != nil {
+			continue
+		}
+		for _, f := range r.Last.Proxied {
+			list = append(list, Publication{id, r.Spec.Port, f})
+		}
+	}
+	sortslice.Func(list, func(a, b Publication) int {
+		return cmp.Or(strings.Compare(a.Endpoint, b.Endpoint), a.Listen.Compare(b.Listen))
+	})
+	return list
+}
+
+// exposedGroupSuffix follows the port's id in the name of its security group, as kuryr-libnetwork
+// names it.
+const exposedGroupSuffix = "-exposed_ports"
+
+// exposedRules let in what is exposed, of both families. What leaves is for the other groups.
+func exposedRules(ports []api.ExposedPort) []sdn.Rule {
+	var rules []sdn.Rule
+	for _, r := range exposedRanges(ports) {
+		for _, v6 := range []bool{false, true} {
+			rules = append(rules, sdn.Rule{
+				Direction: sdn.Ingress, IPv6: v6, Protocol: r.first.Proto,
+				Ports: sdn.PortRange{First: r.first.Port, Last: r.last},
+			})
+		}
+	}
+	return rules
+}
+
+// openExposed gives the port a security group that lets in what its container exposes.
+func (t publicationTarget) openExposed(
+	ctx context.Context, o reconcile.Object, p PublicationSpec,
+) (sdn.ID, error) {
+	group, err := t.SDN.ApplySecurityGroup(ctx, sdn.SecurityGroupSpec{
+		Base: sdn.Base{
+			Key: t.Names.Key(identity.KindExposed, o.Key, o), Name: string(p.Port) + exposedGroupSuffix,
+		},
+		Rules: exposedRules(p.Exposed),
+	})
+	if err != nil {
+		return "", err
+	}
+	return group.ID, t.SDN.AddGroups(ctx, p.Port, []sdn.ID{group.ID})
+}
+
+// closeExposed deletes the security group, which is found by its Key if its id is unknown. It
+// returns reconcile.ErrAbsent if it is not found. The setting may have been switched off since.
+func (t publicationTarget) closeExposed(ctx context.Context, o reconcile.Object, group sdn.ID) error {
+	if group == "" {
+		match := identity.ByKey(t.Names.Key(identity.KindExposed, o.Key, o))
+		found, ok, err := sdn.First(t.SDN.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match}))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return reconcile.ErrAbsent
+		}
+		group = found.ID
+	}
+	ports, err := sdn.All(t.SDN.FindPorts(ctx, sdn.PortQuery{Groups: []sdn.ID{group}}))
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		if err := t.SDN.RemoveGroups(ctx, port.ID, []sdn.ID{group}); identity.IgnoreAbsent(err) != nil {
+			return err
+		}
+	}
+	return identity.IgnoreAbsent(t.SDN.DeleteSecurityGroup(ctx, group))
 }

@@ -118,7 +118,6 @@ func (s *Service) removed(ctx context.Context, id string, port sdn.Port, err err
 	return s.unplug(ctx, port)
 }
 
-// known reports whether an endpoint has a row.
 func (s *Service) known(id string) bool {
 	_, known := s.endpoints.Get(id)
 	return known

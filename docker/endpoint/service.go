@@ -3,7 +3,7 @@
 //
 // Rows of four kinds have what was asked for: an endpoint owns its plug, and the plug owns the
 // publication and the floating IP. Rows are deleted in the reverse order. The targets of the kinds
-// (target.go, plug.go, publication.go, floating.go) only call the SDN, the kernel and the proxy;
+// (target.go, join.go, publication.go, floating.go) only call the SDN, the kernel and the proxy;
 // the methods of Service check requests and answer them.
 //
 // The package must not know networks, pools or addresses but through Networks and Addresses.
@@ -13,9 +13,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/kuryr/kuryr/bind"
+	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/docker/identity"
 	"github.com/kuryr/kuryr/docker/ipam"
 	"github.com/kuryr/kuryr/docker/network"
@@ -156,7 +158,6 @@ func (s *Service) EngineStarted(ctx context.Context) {
 	}
 }
 
-// startTime returns the time at which a start begins, as the file has it.
 func startTime() time.Time { return time.Now().UTC().Round(0) }
 
 func (s *Service) endStart(id string) {
@@ -202,7 +203,6 @@ func (s *Service) isUsed(r endpointRow) bool {
 	return !stale || err != nil
 }
 
-// connected reports whether a container has the interface of a port.
 func (s *Service) connected(ctx context.Context, port sdn.Port) (bool, error) {
 	connected, err := s.Binder.Connected(ctx, port)
 	if err != nil {
@@ -226,4 +226,93 @@ func absent(err error) error {
 		return reconcile.ErrAbsent
 	}
 	return err
+}
+
+// isListed reports whether the engine has an endpoint, or can have it.
+func (s *Service) isListed(id string, content any) bool {
+	c, ok := content.(*engine.Content)
+	if !ok {
+		return true
+	}
+	if row, known := s.endpoints.Get(id); known && row.Spec.Network != "" {
+		return c.HasEndpoint(row.Spec.Network, id)
+	}
+	// The rows were made without the network. Of what has an interface a container runs.
+	return c.Runs(id)
+}
+
+// Unlisted returns the networks on which a list lacks an endpoint. It is for engine.Lister.Attach.
+func (s *Service) Unlisted(c *engine.Content) (networks []string) {
+	for r := range s.endpoints.Rows() {
+		if r.Phase == reconcile.Wanted && !c.IsRunning(r.Spec.Network, r.Key) {
+			networks = append(networks, r.Spec.Network)
+		}
+	}
+	return networks
+}
+
+// isPartUsed reports whether the endpoint of a plug, a publication or a floating IP is being started,
+// or a container has its interface.
+func (s *Service) isPartUsed(id string) bool {
+	if row, known := s.endpoints.Get(id); known && s.isUsed(row) {
+		return true
+	}
+	plug, known := s.plugs.Get(id)
+	if !known || plug.Spec.Port.ID == "" {
+		return false
+	}
+	connected, err := s.connected(context.Background(), plug.Spec.Port)
+	return connected || err != nil
+}
+
+// Values by which rows of endpoints are found.
+const (
+	byNetwork = "network/"
+	byAddress = "address/"
+)
+
+// Index implements reconcile.Indexed: the network, and the key of the row of the address.
+func (e Spec) Index() []string {
+	values := []string{byNetwork + e.Network}
+	if _, key, ok := strings.Cut(e.Address, "/"); ok {
+		values = append(values, byAddress+key)
+	}
+	return values
+}
+
+// Of returns the endpoint that has the port of an address, by the key of the address's row; "" if
+// none has it. inUse reports whether it is being started, or a container has its interface.
+func (s *Service) Of(address string) (id string, inUse bool) {
+	for r := range s.endpoints.ByIndex(byAddress + address) {
+		if r.Phase == reconcile.Wanted {
+			return r.Key, s.isUsed(r)
+		}
+	}
+	return "", false
+}
+
+// IsDeleting reports whether an endpoint is being deleted.
+func (s *Service) IsDeleting(id string) bool {
+	r, ok := s.endpoints.Get(id)
+	return ok && r.Phase == reconcile.Deleting
+}
+
+// Has reports whether a network has endpoints.
+func (s *Service) Has(network string) bool {
+	for r := range s.endpoints.ByIndex(byNetwork + network) {
+		if r.Phase == reconcile.Wanted {
+			return true
+		}
+	}
+	return false
+}
+
+// InUse reports whether an endpoint of a network is being started, or a container has its interface.
+func (s *Service) InUse(network string) bool {
+	for r := range s.endpoints.ByIndex(byNetwork + network) {
+		if r.Phase == reconcile.Wanted && s.isUsed(r) {
+			return true
+		}
+	}
+	return false
 }

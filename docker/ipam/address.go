@@ -102,7 +102,6 @@ func addressClaims(a addressRow) []string {
 	return claims
 }
 
-// addressOn returns the address that a port has on a subnet.
 func addressOn(p sdn.Port, subnet sdn.ID) (netip.Addr, bool) {
 	for _, a := range p.Addresses {
 		if a.Subnet == subnet {
@@ -193,7 +192,6 @@ func (s *Service) RequestAddress(
 	return s.inSubnet(ctx, p, sub, r)
 }
 
-// inSubnet serves a pool that has a subnet.
 func (s *Service) inSubnet(
 	ctx context.Context, p poolRow, sub sdn.Subnet, r *api.RequestAddressRequest,
 ) (none api.RequestAddressResponse, err error) {
@@ -272,7 +270,6 @@ func (s *Service) takeAddress(
 	return api.NewRequestAddressResponse(addr, sub.CIDR.Bits()), nil
 }
 
-// setAddress sets the row of a port with one more address.
 func (s *Service) setAddress(ctx context.Context, sub sdn.Subnet, mac string, q Asked) (none AddressState, err error) {
 	key, spec, again := s.Names.Nonce(), AddressSpec{Network: sub.Network, MAC: mac, Asked: []Asked{q}}, false
 	row, ok, err := s.rowFor(ctx, sub, mac, q.Addr)

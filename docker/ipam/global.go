@@ -16,10 +16,8 @@ import (
 // What package swarm needs: the ranges of the global space that no network of a swarm has yet, and
 // the addresses of this host's endpoints on a swarm's networks that no manager holds.
 
-// isGlobal reports whether a pool is for a swarm's network.
 func (s *Service) isGlobal(p PoolSpec) bool { return s.Global && p.Space == api.GlobalSpace }
 
-// globalClaim is the claim on a range of the global space.
 func globalClaim(cidr netip.Prefix) string { return "range/global/" + cidr.String() }
 
 // globalPool makes the pool of a range of the global space, or returns the one of it that no network

@@ -42,7 +42,6 @@ func (s *Service) hiddenSpec(p poolRow, gateway netip.Addr) HiddenSpec {
 	return spec
 }
 
-// hiddenTarget makes hidden networks.
 type hiddenTarget struct{ *Service }
 
 func (t hiddenTarget) key(o reconcile.Object, spec HiddenSpec, last HiddenState) sdn.Key {

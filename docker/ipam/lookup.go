@@ -14,7 +14,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// wantedPool returns the row of a pool that the engine has.
 func (s *Service) wantedPool(ctx context.Context, id api.PoolID) (poolRow, error) {
 	p, err := s.findPool(ctx, id.Pool)
 	if err == nil && p.Phase != reconcile.Wanted {
@@ -59,7 +58,6 @@ func (s *Service) findPool(ctx context.Context, id sdn.ID) (poolRow, error) {
 	return p, err
 }
 
-// importPool makes a row of a pool that has none.
 func (s *Service) importPool(ctx context.Context, p sdn.SubnetPool) (row poolRow, err error) {
 	f, ok := s.foundPool(p)
 	if !ok {
@@ -111,7 +109,6 @@ func (s *Service) LookUpPool(ctx context.Context, id sdn.ID) (found bool, err er
 	return err == nil, err
 }
 
-// foundPool describes a pool that this host made.
 func (s *Service) foundPool(p sdn.SubnetPool) (f reconcile.Found[PoolSpec, PoolState], ok bool) {
 	name, ok := identity.ParsePoolName(p.Key.Name)
 	if !ok || !s.Names.OfThisHost(p.Meta, identity.KindPool) {
@@ -315,7 +312,6 @@ func pick(subnets []sdn.Subnet, p poolRow, addr netip.Addr) sdn.Subnet {
 	return subnets[0]
 }
 
-// foundHidden describes the hidden network of a pool.
 func (s *Service) foundHidden(
 	p poolRow, n sdn.Network, sub sdn.Subnet,
 ) (f reconcile.Found[HiddenSpec, HiddenState]) {
@@ -357,7 +353,6 @@ func (s *Service) mayImport(p sdn.Port) bool {
 		(host == s.Names.Host || host == "")
 }
 
-// importPort makes a row of a port.
 func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error) {
 	if row, ok := s.addresses.Holder(portClaim(p.ID)); ok {
 		return row, nil
@@ -365,7 +360,6 @@ func (s *Service) importPort(ctx context.Context, p sdn.Port) (addressRow, error
 	return importFound(ctx, s.addresses, s.foundPort(p))
 }
 
-// foundPort describes a port that has addresses.
 func (s *Service) foundPort(p sdn.Port) (f reconcile.Found[AddressSpec, AddressState]) {
 	if _, f.Key = portNonce(p.Key); f.Key == "" {
 		f.Key = s.Names.Nonce()
@@ -476,4 +470,67 @@ func (t addressTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[Addre
 			}
 		}
 	}
+}
+
+// What the previous version left becomes rows: its cleanups, and its objects.
+
+// ImportRelease stores the deletion of a port. It can be called before the store is started.
+func (s *Service) ImportRelease(ctx context.Context, port sdn.ID) error {
+	if _, ok := s.addresses.Holder(portClaim(port)); ok {
+		return nil
+	}
+	return s.importDeletion(ctx, addressRow{
+		Object: reconcile.Object{Key: s.Names.Nonce()}, Done: true,
+		Last: AddressState{Port: sdn.Port{Meta: sdn.Meta{ID: port}}},
+	})
+}
+
+func (s *Service) importDeletion(ctx context.Context, row addressRow) error {
+	row.Phase = reconcile.Deleting
+	if err := s.addresses.Import(ctx, []addressRow{row}); err != nil {
+		return err
+	}
+	return s.addresses.RemoveLater(ctx, row.Key)
+}
+
+// ImportUnconfirmed stores the deletion of a port with this Key, which the SDN may yet create.
+func (s *Service) ImportUnconfirmed(ctx context.Context, network sdn.ID, key sdn.Key) error {
+	_, nonce := portNonce(key)
+	return s.importDeletion(ctx, addressRow{
+		Object: reconcile.Object{Key: nonce}, Unconfirmed: true,
+		Spec: AddressSpec{Network: network}, Last: AddressState{Key: key},
+	})
+}
+
+// ImportPoolRelease is ReleasePool of a pool that has no row, with the hidden network that it may
+// have.
+func (s *Service) ImportPoolRelease(ctx context.Context, id api.PoolID) error {
+	found, err := s.LookUpPool(ctx, id.Pool)
+	if found {
+		_, err = s.ReleasePool(ctx, &api.ReleasePoolRequest{PoolID: id})
+	}
+	return err
+}
+
+// ImportPort makes the row of a port that has addresses and was listed. Its addresses can have been
+// released since, so it is read again.
+func (s *Service) ImportPort(ctx context.Context, p sdn.Port) error {
+	if _, ok := s.addresses.Holder(portClaim(p.ID)); ok || !s.mayImport(p) {
+		return nil
+	}
+	_, nonce := portNonce(p.Key)
+	unlock, err := s.locks.LockAll(ctx, macClaim(p.Network, p.MAC.String()), kindAddress+"/"+nonce)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p, err = s.SDN.Port(ctx, p.ID)
+	if sdn.IsNotFound(err) || err == nil && !s.mayImport(p) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.importPort(ctx, p)
+	return err
 }

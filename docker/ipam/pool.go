@@ -234,7 +234,6 @@ func (s *Service) note(pool string, change func(*issued)) {
 	}
 }
 
-// has reports whether there are rows.
 func has[T any](rows iter.Seq[T]) bool {
 	for range rows {
 		return true
@@ -242,7 +241,6 @@ func has[T any](rows iter.Seq[T]) bool {
 	return false
 }
 
-// ofRange yields the rows of the pools of a range.
 func (s *Service) ofRange(cidr netip.Prefix) iter.Seq[poolRow] { return s.pools.ByIndex(cidr.String()) }
 
 // overlapsPool reports whether the row of a pool has a range that overlaps another.
@@ -311,7 +309,6 @@ func (s *Service) remake(ctx context.Context, p poolRow) (poolRow, error) {
 	return s.importPool(ctx, made)
 }
 
-// isUsed reports whether a pool has a subnet that is known.
 func (s *Service) isUsed(pool string) bool {
 	_, hidden := s.hidden.Get(pool)
 	network, _ := s.networks.Of(pool)
@@ -348,7 +345,6 @@ func (s *Service) isRecent(spec PoolSpec) bool {
 	return false
 }
 
-// forgetPool is called when the row of a pool is gone.
 func (s *Service) forgetPool(p poolRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// poolTarget makes subnet pools.
 type poolTarget struct{ *Service }
 
 func (s *Service) poolKey(nonce string, spec PoolSpec) sdn.Key {
@@ -96,7 +95,6 @@ type newKey struct{}
 
 func withNew(ctx context.Context) context.Context { return context.WithValue(ctx, newKey{}, true) }
 
-// tag writes the tags that a pool lacks, and deletes stale ones.
 func (t poolTarget) tag(ctx context.Context, spec PoolSpec, last PoolState) (PoolState, error) {
 	p, err := t.SDN.SubnetPool(ctx, last.ID)
 	if sdn.IsNotFound(err) {
@@ -138,7 +136,6 @@ func (t poolTarget) Delete(ctx context.Context, o reconcile.Object, spec PoolSpe
 	return t.SDN.DeleteSubnetPool(ctx, p.ID)
 }
 
-// addressTarget makes the ports that have addresses.
 type addressTarget struct{ *Service }
 
 // leftoverError says that a port is the object of a row that is being deleted.

@@ -105,7 +105,6 @@ func (s *Service) noteHeard(id string, spec Spec, heard bool) {
 	s.Pools.NoteHeard(heard, spec.pools()...)
 }
 
-// foreignOptions lists the first names of options.
 func foreignOptions(names []string) string {
 	const most = 20
 	if len(names) > most {
@@ -114,7 +113,6 @@ func foreignOptions(names []string) string {
 	return strings.Join(names, " ")
 }
 
-// set stores the network and its tags.
 func (s *Service) set(ctx context.Context, id string, p plan) error {
 	if p.fresh {
 		ctx = withNew(ctx, p.existing)

@@ -19,7 +19,6 @@ type found struct {
 	used    bool // it can have had an endpoint
 }
 
-// own describes a network that Kuryr made.
 func (l lister) own(ctx context.Context, n sdn.Network) (found, error) {
 	o, form := l.object(n.Key)
 	spec := taggedSpec(n.Tags, form)
@@ -127,7 +126,6 @@ func (l lister) object(k sdn.Key) (o reconcile.Object, form uint8) {
 	return o, form
 }
 
-// addRanges adds the ranges of the subnets that were made for a network.
 func (l lister) addRanges(ctx context.Context, network string, subnets []sdn.Subnet, spec *Spec) error {
 	for _, s := range subnets {
 		if l.networkOf(s) != network {
@@ -264,7 +262,6 @@ func (l lister) setRouter(ctx context.Context, o reconcile.Object, spec *Spec, l
 	return err
 }
 
-// row returns the row of what was found.
 func (f found) row() row {
 	r := row{
 		Object: f.Object, Phase: reconcile.Wanted, Spec: f.Spec, Last: f.Last, Done: true,

@@ -122,7 +122,6 @@ func (s *Service) Hold(ctx context.Context, pool string) (release func(), err er
 	return func() { s.release(ctx, pool) }, nil
 }
 
-// release ends a Hold.
 func (s *Service) release(ctx context.Context, pool string) {
 	s.mu.Lock()
 	h := s.holds[pool]

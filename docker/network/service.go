@@ -154,7 +154,6 @@ func (s *Service) finishTags(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forget is called when the row of a network is gone.
 func (s *Service) forget(r row) {
 	if _, ok := s.tags.Get(r.Key); ok {
 		go s.dropTags(r.Key) // after the call that holds the lock; Finish repeats it after a kill

@@ -48,7 +48,6 @@ type Range struct {
 	Absent   bool            `json:"absent,omitempty"`   // its subnet is deleted while it is empty
 }
 
-// pools returns the keys of the pools of the ranges.
 func (s Spec) pools() (keys []string) {
 	for _, r := range s.Ranges {
 		if r.Pool != "" {
@@ -96,4 +95,15 @@ func (s Spec) options() api.NetworkOptions {
 		Internal: s.Internal, NoGateway: s.NoGateway, MTU: s.MTU, Router: s.Router,
 		External: string(s.External), HostBinding: s.HostBinding, Publish: s.Publish, Groups: s.Groups,
 	}
+}
+
+// View is what other packages know of a network of Docker's.
+type View struct {
+	Ref            string // of its row, which is an owner of its endpoints; "" if it has none
+	ID             sdn.ID
+	Project        string
+	MTU            int
+	Subnets        []sdn.Subnet
+	NoPortSecurity bool
+	Options        api.NetworkOptions // what was asked for
 }

@@ -29,7 +29,6 @@ type TagSpec struct {
 // was read, and the store repeats it.
 type tagTarget struct{ *Service }
 
-// useTags returns the tags of an existing network.
 func useTags(id string) []string { return append(identity.IDTags(id), identity.ExistingTag(id)) }
 
 // tagsOf returns what carries the tags of an existing network.
@@ -44,7 +43,6 @@ func tagsOf(spec Spec, last Last) TagSpec {
 	return t
 }
 
-// setTags stores that the tags of an existing network are wanted.
 func (s *Service) setTags(ctx context.Context, id string, spec Spec, last Last) {
 	want := tagsOf(spec, last)
 	if old, ok := s.tags.Get(id); ok && old.Spec.Network == want.Network {
@@ -264,7 +262,6 @@ func subnetPools(s sdn.Subnet) []sdn.ID {
 	return []sdn.ID{s.Pool}
 }
 
-// existingPools returns those of the pools that are there.
 func existingPools(
 	ctx context.Context, read func(context.Context, sdn.ID) (sdn.SubnetPool, error), ids []sdn.ID,
 ) (pools []sdn.SubnetPool, err error) {

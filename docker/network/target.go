@@ -159,7 +159,6 @@ func (w *work) subnetOf(r Range) int {
 	return slices.IndexFunc(w.last.Subnets, func(s sdn.Subnet) bool { return s.Key == key })
 }
 
-// subnetSpecs returns the subnets that are made for the ranges.
 func (w *work) subnetSpecs() (list []sdn.SubnetSpec) {
 	for _, r := range w.spec.Ranges {
 		if r.Standing != "" || r.Absent {
@@ -210,7 +209,6 @@ func (w *work) dropAbsent(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes what the row says.
 func (w *work) delete(ctx context.Context) error {
 	del := w.deleteOwn
 	if w.spec.Existing != "" {

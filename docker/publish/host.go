@@ -184,7 +184,6 @@ func (w *atHost) reserve(_ context.Context, c choice) error {
 	return nil
 }
 
-// has reports whether the endpoint publishes a host port already.
 func (w *atHost) has(port hostports.Port) bool {
 	there, _ := w.there()
 	for p := range each(there) {

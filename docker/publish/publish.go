@@ -196,7 +196,6 @@ func (c *chooser) choose(ctx context.Context, i int) error {
 	return nil
 }
 
-// candidates are the host ports to choose from.
 func (p Port) candidates() (first, last int) {
 	if p.First == 0 {
 		return firstDynamic, lastDynamic
@@ -245,7 +244,6 @@ func (c *chooser) another(ctx context.Context, conflict *taken) error {
 	return c.next(ctx, conflict.choice)
 }
 
-// use records whether the slots of a choice are used.
 func (c *chooser) use(choice choice, used bool) {
 	for _, a := range choice.on {
 		s := slot{choice.Protocol, netip.AddrPortFrom(a, choice.host)}
@@ -257,7 +255,6 @@ func (c *chooser) use(choice choice, used bool) {
 	}
 }
 
-// uses reports whether another choice has a slot of this one.
 func (c *chooser) uses(choice choice) bool {
 	for _, a := range choice.on {
 		if c.used[slot{choice.Protocol, netip.AddrPortFrom(a, choice.host)}] {
@@ -267,7 +264,6 @@ func (c *chooser) uses(choice choice) bool {
 	return false
 }
 
-// refused says why a host port cannot be reserved.
 func (c *chooser) refused(choice choice, err error) error {
 	free := (*notFree)(nil)
 	if !errors.As(err, &free) {

@@ -114,7 +114,6 @@ func (s *Service) managerAddress(
 	return api.NewRequestAddressResponse(last.Addr, subnet.CIDR.Bits()), nil
 }
 
-// holdTarget takes and releases the addresses of a manager.
 type holdTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.
@@ -510,7 +509,6 @@ func (s *Service) releaseByNode(ctx context.Context, pool sdn.ID, a netip.Addr) 
 	return free(ctx, s, s.address, row)
 }
 
-// addressTarget keeps the ports of a node's endpoints.
 type addressTarget struct{ *Service }
 
 // Ensure implements reconcile.Target: it merges ports.

@@ -217,7 +217,6 @@ func (s *Service) free(ctx context.Context, id string) error {
 	})
 }
 
-// allocationTarget makes and frees networks for a manager.
 type allocationTarget struct{ *Service }
 
 // Ensure implements reconcile.Target. Until TagAllocating is gone, the manager was not
@@ -285,7 +284,6 @@ func (t allocationTarget) List(ctx context.Context) iter.Seq2[reconcile.Found[al
 	}
 }
 
-// tagged yields the networks of swarms that have a tag.
 func (s *Service) tagged(ctx context.Context, tag string) iter.Seq2[sdn.Network, error] {
 	match := sdn.Match{Owner: s.Names.Owner, Kind: identity.KindNetwork, Tags: []string{tag}}
 	return func(yield func(sdn.Network, error) bool) {

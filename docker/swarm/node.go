@@ -286,7 +286,6 @@ func stateOf(n sdn.Network, subnets []sdn.Subnet) shareState {
 	}
 }
 
-// shareTarget joins and leaves networks.
 type shareTarget struct{ *Service }
 
 // Ensure implements reconcile.Target.

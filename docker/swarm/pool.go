@@ -103,7 +103,6 @@ func (s *Service) allocated(ctx context.Context, cidr netip.Prefix, hidden bool)
 	return sdn.Subnet{}, false, nil
 }
 
-// isHidden reports whether a subnet is of a network that another driver has.
 func (s *Service) isHidden(subnet sdn.Subnet) bool {
 	return s.Names.Ours(subnet.Meta, identity.KindHiddenSubnet)
 }

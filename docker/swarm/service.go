@@ -14,8 +14,8 @@
 // is answered (allocation, hold), what it frees until that is done (allocation, hold,
 // global-pool), and what this host has as a node (share, node-address). The files:
 // network.go and pool.go are the manager's networks and ranges, node.go is a node's part
-// of a network, address.go has the addresses of both, and shared.go and router.go change
-// what the hosts share.
+// of a network, address.go has the addresses of both, and shared.go changes what the hosts
+// share.
 //
 // The package must not make endpoints, and it must not decide by a row what another host
 // has.
@@ -117,7 +117,6 @@ func finish[S, T any](ctx context.Context, k *reconcile.Kind[S, T], key string) 
 	return k.Remove(ctx, key)
 }
 
-// unavailable reports whether the SDN did not answer.
 func unavailable(err error) bool {
 	return sdn.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
 }

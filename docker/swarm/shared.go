@@ -14,13 +14,11 @@ import (
 
 // This file reads and changes the objects that the hosts of a swarm share.
 
-// network returns the network of an engine's network id, and whether there is one.
 func (s *Service) network(ctx context.Context, id string) (sdn.Network, bool, error) {
 	keys := []sdn.Key{s.Names.GlobalKey(identity.KindNetwork, id)}
 	return sdn.First(s.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: keys}}))
 }
 
-// networkBase returns the Key and the name of a network.
 func (s *Service) networkBase(id string) sdn.Base {
 	return sdn.Base{Key: s.Names.GlobalKey(identity.KindNetwork, id), Name: identity.NetworkTitle(id)}
 }
@@ -151,7 +149,6 @@ func (s *Service) releasedPools(ctx context.Context, m sdn.Match, tags ...string
 	}), err
 }
 
-// isGlobal reports whether a pool is one of the global space.
 func (s *Service) isGlobal(p sdn.SubnetPool) bool {
 	name, ok := identity.ParsePoolName(p.Key.Name)
 	return ok && s.Names.Ours(p.Meta, identity.KindPool) && name.Space == api.GlobalSpace
@@ -185,7 +182,6 @@ func (s *Service) sweep(ctx context.Context) error {
 	return nil
 }
 
-// unused returns the pools that no subnet was allocated from.
 func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.SubnetPool, error) {
 	var ids []sdn.ID
 	for _, p := range pools {
@@ -200,7 +196,80 @@ func (s *Service) unused(ctx context.Context, pools []sdn.SubnetPool) ([]sdn.Sub
 	}), err
 }
 
-// networkOf returns the engine's id of a network of ours.
 func (s *Service) networkOf(n sdn.Network) (id string, ok bool) {
 	return n.Key.Name, s.Names.Ours(n.Meta, identity.KindNetwork) && !strings.Contains(n.Key.Name, "/")
+}
+
+// routerKey returns the Key of a network's own router, or of the one that networks share.
+func (s *Service) routerKey(networkID, router string) sdn.Key {
+	if router != "" {
+		return s.Names.GlobalKey(identity.KindSharedRouter, router)
+	}
+	return s.Names.GlobalKey(identity.KindRouter, networkID)
+}
+
+// unroute detaches a network from the router of its options, and deletes a router of
+// Kuryr's that no other network is on. A router that an operator attached stays.
+func (s *Service) unroute(ctx context.Context, n sdn.Network, subnets []sdn.Subnet) error {
+	if !s.SDN.Capabilities().Routers {
+		return nil
+	}
+	name := ""
+	if names := identity.Values(n.Tags, identity.TagRouter); len(names) > 0 {
+		name = names[0]
+	}
+	key := s.routerKey(n.Key.Name, name)
+	query := sdn.RouterQuery{}
+	for _, subnet := range subnets {
+		query.Subnets = append(query.Subnets, subnet.ID)
+	}
+	var routers []sdn.Router
+	var err error
+	if len(query.Subnets) > 0 {
+		if routers, err = sdn.All(s.SDN.FindRouters(ctx, query)); err != nil {
+			return err
+		}
+	}
+	found := false
+	for _, r := range routers {
+		if r.Key == key {
+			found = true
+		} else if name == "" || r.Name != name && string(r.ID) != name {
+			continue
+		}
+		if err := s.detach(ctx, r, query.Subnets, r.Key == key, name != ""); err != nil {
+			return err
+		}
+	}
+	if found {
+		return nil
+	}
+	// It was made and not attached, or detached and not deleted.
+	match := sdn.Match{Keys: []sdn.Key{key}}
+	r, found, err := sdn.First(s.SDN.FindRouters(ctx, sdn.RouterQuery{Match: match}))
+	if err != nil || !found {
+		return err
+	}
+	return s.detach(ctx, r, query.Subnets, true, name != "")
+}
+
+func (s *Service) detach(ctx context.Context, r sdn.Router, subnets []sdn.ID, ours, isShared bool) error {
+	others := false
+	for _, leg := range r.Interfaces {
+		if !slices.Contains(subnets, leg.Subnet) {
+			others = true
+			continue
+		}
+		if err := identity.IgnoreAbsent(s.SDN.DetachSubnet(ctx, r.ID, leg.Subnet)); err != nil {
+			return err
+		}
+	}
+	if others || !ours {
+		return nil
+	}
+	err := identity.IgnoreAbsent(s.SDN.DeleteRouter(ctx, r.ID))
+	if isShared && sdn.ReasonOf(err) == sdn.InUse {
+		return nil // another host has attached a network
+	}
+	return err
 }
