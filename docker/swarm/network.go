@@ -167,9 +167,7 @@ func (s *Service) allocationOf(
 ) allocation {
 	tags := slices.Concat(identity.IDTags(r.NetworkID), []string{identity.TagSwarm, identity.TagAllocated},
 		identity.NetworkOptionTags(r.Options))
-	spec := sdn.NetworkSpec{
-		Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU,
-	}
+	spec := sdn.NetworkSpec{Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU}
 	if exists {
 		spec.Name, spec.MTU = n.Name, n.MTU
 	} else {

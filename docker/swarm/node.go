@@ -100,9 +100,7 @@ func (s *Service) makeByNode(ctx context.Context, r *api.CreateNetworkRequest, f
 		}
 	}
 	spec.Tags = slices.Concat(identity.IDTags(r.NetworkID), identity.NetworkOptionTags(r.Options))
-	spec.Make = sdn.NetworkSpec{
-		Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU,
-	}
+	spec.Make = sdn.NetworkSpec{Base: s.networkBase(r.NetworkID), MTU: r.Options.MTU}
 	if !found { // of an existing one other hosts change the tags too
 		spec.Make.Tags = identity.WithAll(spec.Tags, s.nodeTag())
 	}
