@@ -28,9 +28,10 @@ func (q NetworkQuery) Matches(n Network) bool {
 
 // Matches tells whether s is selected by q.
 func (q SubnetPoolQuery) Matches(s SubnetPool) bool {
-	return q.Match.Matches(s.Meta) && equal(q.Shared, s.Shared) && (len(q.Overlaps) == 0 || slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(q.Overlaps, p.Overlaps)
-	}))
+	return q.Match.Matches(s.Meta) && equal(q.Shared, s.Shared) && equal(q.Default, s.Default) &&
+		(len(q.Overlaps) == 0 || slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool {
+			return slices.ContainsFunc(q.Overlaps, p.Overlaps)
+		}))
 }
 
 // Matches tells whether s is selected by q.

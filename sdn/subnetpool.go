@@ -14,6 +14,10 @@ type SubnetPoolSpec struct {
 	MinLen     int            // 0 is the SDN's
 	MaxLen     int            // 0 is the SDN's
 	Shared     bool
+	Default    bool // see SubnetPool
+	// DefaultQuota is how much of the pool one project may have, 0 is no limit. The unit is an
+	// address of IPv4 and a /64 of IPv6.
+	DefaultQuota int64
 	// New says that no pool with the Key exists, nor is being made elsewhere: it was made up at random for this call, or the caller has
 	// looked. An SDN that would have to look for it first need not; after a lost answer it looks all the same. Where that is wrong
 	// there may be two.
@@ -21,7 +25,7 @@ type SubnetPoolSpec struct {
 }
 
 // SubnetPool is a space of prefixes. Within a pool no two subnets overlap; pools may overlap one another. Shared is fixed at
-// creation.
+// creation. At most one pool of a family is the Default one: a second IsInvalid, "default".
 type SubnetPool struct {
 	Meta
 	Prefixes   []netip.Prefix
@@ -29,6 +33,9 @@ type SubnetPool struct {
 	MinLen     int
 	MaxLen     int
 	Shared     bool
+
+	Default      bool  `json:",omitempty"`
+	DefaultQuota int64 `json:",omitempty"`
 }
 
 // SubnetPoolPatch changes a subnet pool. Prefixes is the whole new list; it can only grow (IsConflict, Immutable). Subnets
@@ -39,12 +46,16 @@ type SubnetPoolPatch struct {
 	DefaultLen *int
 	MinLen     *int
 	MaxLen     *int
+
+	Default      *bool
+	DefaultQuota *int64
 }
 
 // SubnetPoolQuery selects subnet pools.
 type SubnetPoolQuery struct {
 	Match
 	Shared   *bool
+	Default  *bool
 	Overlaps []netip.Prefix // with a prefix that overlaps one of these
 }
 

@@ -34,7 +34,7 @@ func samples() map[string]any {
 			Mode: sdn.Static, NoDHCP: true, Nameservers: []netip.Addr{v6}, HostRoutes: routes,
 			ServiceTypes: []string{"compute:x"},
 		}},
-		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true}},
+		"subnetpool": &subnetPoolRow{sdn.SubnetPool{Meta: meta, Prefixes: []netip.Prefix{prefix("10.0.0.0/8")}, DefaultLen: 24, MinLen: 8, MaxLen: 32, Shared: true, Default: true, DefaultQuota: 5}},
 		"port": &portRow{Own: true, Trunk: "t", VLAN: 9, Port: sdn.Port{
 			Meta: meta, Network: "n", MAC: mac, Addresses: address, DeviceID: "d", DeviceOwner: "o", Host: "h", NoPortSecurity: true,
 			AllowedPairs: []sdn.AllowedPair{{Prefix: prefix("10.0.0.0/28"), MAC: mac}}, QoSPolicy: "q", Disabled: true, Groups: []sdn.ID{"g"},

@@ -58,7 +58,7 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 	}}
 	var err error
 	if spec.Pool != "" {
-		if r.CIDR, err = t.cutPrefix(spec.Pool, spec.CIDR, spec.PrefixLen); err != nil {
+		if r.CIDR, err = t.cutPrefix(spec.Pool, spec.Project, spec.CIDR, spec.PrefixLen); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -59,7 +60,11 @@ func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
 	}
 	r := &subnetPoolRow{sdn.SubnetPool{
 		Meta: newMeta(spec.Base), Prefixes: spec.Prefixes, DefaultLen: spec.DefaultLen, MinLen: spec.MinLen, MaxLen: spec.MaxLen, Shared: spec.Shared,
+		Default: spec.Default, DefaultQuota: spec.DefaultQuota,
 	}}
+	if err := t.checkPoolDefaults(r); err != nil {
+		return nil, err
+	}
 	shortest, longest := r.Prefixes[0].Bits(), 0
 	for _, p := range r.Prefixes {
 		shortest, longest = min(shortest, p.Bits()), max(longest, p.Bits())
@@ -86,6 +91,22 @@ func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
 		}
 	}
 	return r, subnetPools.put(t, r)
+}
+
+// checkPoolDefaults refuses a second default pool of a family and a quota that is none.
+func (t *tx) checkPoolDefaults(r *subnetPoolRow) error {
+	if r.DefaultQuota < 0 {
+		return sdn.Invalid("subnet pool", "default_quota", "must be 0 or more, not %d", r.DefaultQuota)
+	}
+	if !r.Default {
+		return nil
+	}
+	return subnetPools.each(t.Tx, func(other *subnetPoolRow) error {
+		if other.Default && other.ID != r.ID && family(other.Prefixes[0].Addr()) == family(r.Prefixes[0].Addr()) {
+			return sdn.Invalid("subnet pool", "default", "another pool of this family is the default one")
+		}
+		return nil
+	})
 }
 
 func checkPoolLengths(r *subnetPoolRow) error {
@@ -115,6 +136,11 @@ func (t *tx) adoptSubnetPool(r *subnetPoolRow, spec sdn.SubnetPoolSpec) error {
 			return err
 		}
 		changed = grown || changed
+	}
+	changed = set(&r.Default, spec.Default) || changed
+	changed = set(&r.DefaultQuota, spec.DefaultQuota) || changed
+	if err := t.checkPoolDefaults(r); err != nil {
+		return err
 	}
 	for _, l := range []struct {
 		field *int
@@ -220,8 +246,38 @@ func (t *tx) removePrefixes(r *subnetPoolRow, prefixes []netip.Prefix) (left []n
 	return left, nil
 }
 
-// cutPrefix takes cidr out of a pool, or with a zero cidr any prefix of the given length (0: the pool's default).
-func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix, error) {
+// checkPoolQuota refuses a prefix of a length with which a project would have more of a pool than
+// its default quota.
+func (t *tx) checkPoolQuota(r *subnetPoolRow, project string, length int) error {
+	if r.DefaultQuota == 0 {
+		return nil
+	}
+	unit := 64
+	if r.Prefixes[0].Addr().Is4() {
+		unit = 32
+	}
+	cut, err := subnets.all(t.Tx, "pool", string(r.ID))
+	if err != nil {
+		return err
+	}
+	used := math.Exp2(float64(unit - length))
+	for _, s := range cut {
+		if s.Project == project {
+			used += math.Exp2(float64(unit - s.CIDR.Bits()))
+		}
+	}
+	if used <= float64(r.DefaultQuota) {
+		return nil
+	}
+	return &sdn.Error{
+		Kind: sdn.KindExhausted, Reason: sdn.NoQuota, Noun: "subnet pool", ID: string(r.ID), Field: "default_quota",
+		Detail: fmt.Sprintf("one project may have %d units of a /%d of it", r.DefaultQuota, unit),
+	}
+}
+
+// cutPrefix takes cidr out of a pool for a project, or with a zero cidr any prefix of the given
+// length (0: the pool's default).
+func (t *tx) cutPrefix(pool sdn.ID, project string, cidr netip.Prefix, length int) (netip.Prefix, error) {
 	r, err := subnetPools.need(t.Tx, pool)
 	if err != nil {
 		return cidr, err
@@ -234,6 +290,9 @@ func (t *tx) cutPrefix(pool sdn.ID, cidr netip.Prefix, length int) (netip.Prefix
 	}
 	if length < r.MinLen || length > r.MaxLen {
 		return cidr, sdn.Invalid("subnet", field, "the length is %d, but the pool gives from %d to %d", length, r.MinLen, r.MaxLen)
+	}
+	if err := t.checkPoolQuota(r, project, length); err != nil {
+		return cidr, err
 	}
 	free, err := openIntervals(t.Tx, prefixIndexes, pool)
 	if err != nil {
@@ -313,7 +372,13 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 				*l.field = *l.want
 			}
 		}
-		if err := checkPoolLengths(r); err != nil {
+		if change.Default != nil {
+			r.Default = *change.Default
+		}
+		if change.DefaultQuota != nil {
+			r.DefaultQuota = *change.DefaultQuota
+		}
+		if err := errors.Join(checkPoolLengths(r), t.checkPoolDefaults(r)); err != nil {
 			return err
 		}
 		if err := subnetPools.put(t, r); err != nil {

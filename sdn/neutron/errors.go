@@ -46,7 +46,7 @@ var meanings = map[string]meaning{
 	"IllegalSubnetPoolPrefixBounds":              {sdn.KindInvalid, "", "default_len"},
 	"MinPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
 	"MaxPrefixSubnetAllocationError":             {sdn.KindInvalid, "", "prefix_len"},
-	"SubnetPoolQuotaExceeded":                    {sdn.KindExhausted, sdn.NoQuota, ""},
+	"SubnetPoolQuotaExceeded":                    {sdn.KindExhausted, sdn.NoQuota, "default_quota"},
 	"OverQuota":                                  {sdn.KindExhausted, sdn.NoQuota, ""},
 	"AllowedAddressPairExhausted":                {sdn.KindExhausted, sdn.NoQuota, "allowed_pairs"},
 	"IpAddressGenerationFailure":                 {sdn.KindExhausted, sdn.NoAddresses, ""},

@@ -24,6 +24,8 @@ type subnetPoolWire struct {
 	MinLen     json.Number `json:"min_prefixlen"`
 	MaxLen     json.Number `json:"max_prefixlen"`
 	Shared     bool        `json:"shared"`
+	Default    bool        `json:"is_default"`
+	Quota      int64       `json:"default_quota"` // a null is 0
 }
 
 var subnetPools = collection[*subnetPoolWire]{title: "subnet pool", item: "subnetpool", items: "subnetpools", path: "/subnetpools"}
@@ -31,7 +33,7 @@ var subnetPools = collection[*subnetPoolWire]{title: "subnet pool", item: "subne
 func (w *subnetPoolWire) decode(o *owner) sdn.SubnetPool {
 	s := sdn.SubnetPool{
 		Meta: w.meta.decode(o), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen),
-		MaxLen: number(w.MaxLen), Shared: w.Shared,
+		MaxLen: number(w.MaxLen), Shared: w.Shared, Default: w.Default, DefaultQuota: w.Quota,
 	}
 	for _, text := range w.Prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
@@ -98,7 +100,10 @@ func (p *Provider) createSubnetPool(
 	ctx context.Context, spec sdn.SubnetPoolSpec,
 ) (*subnetPoolWire, error) {
 	spec.Name = cmp.Or(spec.Name, spec.Key.Name, "kuryr")
-	c := sdn.SubnetPoolPatch{Prefixes: &spec.Prefixes, MaxLen: nonZero(spec.MaxLen)}
+	c := sdn.SubnetPoolPatch{
+		Prefixes: &spec.Prefixes, MaxLen: nonZero(spec.MaxLen),
+		Default: nonZero(spec.Default), DefaultQuota: nonZero(spec.DefaultQuota),
+	}
 	length := cmp.Or(spec.DefaultLen, longest(spec.Prefixes))
 	least := min(shortest(spec.Prefixes), length, leastLen(spec.Prefixes[0]))
 	least = cmp.Or(spec.MinLen, least)
@@ -115,6 +120,8 @@ func setPool(body map[string]any, c sdn.SubnetPoolPatch) map[string]any {
 	set(body, "default_prefixlen", c.DefaultLen)
 	set(body, "min_prefixlen", c.MinLen)
 	set(body, "max_prefixlen", c.MaxLen)
+	set(body, "is_default", c.Default)
+	set(body, "default_quota", c.DefaultQuota)
 	return body
 }
 
@@ -180,6 +187,9 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 		DefaultLen: unless(nonZero(spec.DefaultLen), now.DefaultLen, is),
 		MinLen:     unless(nonZero(spec.MinLen), now.MinLen, is),
 		MaxLen:     unless(nonZero(spec.MaxLen), now.MaxLen, is),
+
+		Default:      unless(nonZero(spec.Default), now.Default, is),
+		DefaultQuota: unless(nonZero(spec.DefaultQuota), now.DefaultQuota, is),
 	}
 	want := sortslice.Sorted(spec.Prefixes, netip.Prefix.Compare)
 	if !slices.Equal(want, now.Prefixes) && !covers(want, now.Prefixes) {

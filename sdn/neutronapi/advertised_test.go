@@ -63,6 +63,11 @@ var proofs = map[string][]step{
 	"subnet_allocation": {
 		{"POST", "subnets", `{"subnet":{"network_id":"$network","ip_version":4,"subnetpool_id":"$pool"}}`, 201, ""},
 	},
+	"default-subnetpools": {
+		{"PUT", "subnetpools/$pool", `{"subnetpool":{"is_default":true}}`, 200, "subnetpool.is_default=true"},
+		{"POST", "subnets", `{"subnet":{"network_id":"$spare","ip_version":4,"use_default_subnetpool":true}}`, 201,
+			"subnet.subnetpool_id=$pool"},
+	},
 	"subnet-service-types": {
 		{"PUT", "subnets/$sparesubnet", `{"subnet":{"service_types":["compute:x"]}}`, 200, "subnet.service_types.0=compute:x"},
 		{"POST", "ports", `{"port":{"network_id":"$inside","device_owner":"compute:y"}}`, 409,

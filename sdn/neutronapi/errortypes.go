@@ -84,6 +84,9 @@ func typeOf(e *sdn.Error) (status int, name string) {
 		if e.Reason == sdn.NoAddresses && e.Field == "device_owner" {
 			return http.StatusConflict, "IpAddressGenerationFailureNoMatchingSubnet"
 		}
+		if e.Reason == sdn.NoQuota && e.Field == "default_quota" {
+			return http.StatusConflict, "SubnetPoolQuotaExceeded"
+		}
 		if t, ok := exhaustions[e.Reason]; ok {
 			return t.status, t.name
 		}

@@ -53,6 +53,8 @@ var core = []extension{
 	{"external-net", "Neutron external network", "Networks can be external.", "2013-01-14T10:00:00-00:00", nil},
 	{"provider", "Provider Network", "Networks have a place on a physical one.", "2012-09-07T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.Segments }},
 	{"subnet_allocation", "Subnet Allocation", "Subnets are cut from subnet pools.", "2015-03-30T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SubnetPools }},
+	{"default-subnetpools", "Default Subnetpools", "A subnet is cut from the default subnet pool.",
+		"2016-02-18T18:00:00-00:00", func(c sdn.Capabilities) bool { return c.SubnetPools }},
 	{"subnet-service-types", "Subnet service types", "A subnet is for ports of some device owners.",
 		"2016-03-15T18:00:00-00:00", func(c sdn.Capabilities) bool { return c.ServiceTypes }},
 	{prefixOperations, "Subnet Pool Prefix Operations", "Prefixes are added and removed one by one.",

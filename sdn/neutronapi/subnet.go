@@ -80,7 +80,7 @@ func (s *server) subnets() tableOf[sdn.Subnet] {
 			{name: "service_types", is: kindOf((*body).serviceTypes), show: via(func(n *N) any { return n.ServiceTypes }),
 				post: set(func(x *S) *[]string { return &x.ServiceTypes }),
 				put:  change(func(p *P) **[]string { return &p.ServiceTypes })},
-			{name: "use_default_subnetpool", is: isBool, why: "no subnet pool is the default one"},
+			{name: "use_default_subnetpool", access: hookPost},
 			{name: "kuryr:reserved_addresses", is: isAddrs, show: via(func(n *N) any { return addrTexts(n.Reserved) }),
 				post: set(func(x *S) *[]netip.Addr { return &x.Reserved }),
 				put:  change(func(p *P) **[]netip.Addr { return &p.Reserved })},
@@ -124,6 +124,16 @@ func (s *server) checkSubnet(c *call, b *body, spec *sdn.SubnetSpec) {
 	}
 	if version == 5 {
 		b.invalid("ip_version", "'5' is not in [4, 6]")
+	}
+	if or(b.boolean("use_default_subnetpool")) && b.err == nil {
+		if spec.Pool != "" {
+			b.fail(badOf("subnets", "subnetpool_id and use_default_subnetpool cannot both be specified"))
+			return
+		}
+		var err error
+		if spec.Pool, err = s.defaultSubnetPool(c, version); err != nil {
+			b.fail(err)
+		}
 	}
 	if spec.Pool == "" && !spec.CIDR.IsValid() && spec.Key.IsZero() && b.err == nil {
 		b.fail(badOf("subnets", "a subnetpool must be specified in the absence of a cidr"))

@@ -52,8 +52,12 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 				post: set(func(x *S) *int { return &x.MaxLen }), put: change(func(p *P) **int { return &p.MaxLen })},
 			{name: "shared", is: isBool, access: adminPost, show: via(func(n *N) any { return n.Shared }),
 				post: set(func(x *S) *bool { return &x.Shared })},
-			{name: "is_default", is: isBool, access: adminSet, show: never, why: "no subnet pool is the default one"},
-			{name: "default_quota", is: isNull, show: null, why: "subnet pools have no quotas of their own"},
+			{name: "is_default", is: isBool, access: adminSet, show: via(func(n *N) any { return n.Default }),
+				post: set(func(x *S) *bool { return &x.Default }), put: change(func(p *P) **bool { return &p.Default })},
+			{name: "default_quota", is: nullIs(int64(0), isNumber(0, most32)),
+				show: via(func(n *N) any { return some(n.DefaultQuota) }),
+				post: set(func(x *S) *int64 { return &x.DefaultQuota }),
+				put:  change(func(p *P) **int64 { return &p.DefaultQuota })},
 			{name: "address_scope_id", is: isNull, show: null, why: "this SDN has no address scopes"},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.SubnetPool(ctx, id)) }},
@@ -82,6 +86,20 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 		t.createAll = bulk(atomic.EnsureAllSubnetPools)
 	}
 	return tableOf[N]{t}
+}
+
+// defaultSubnetPool returns the default subnet pool of a family that the caller sees.
+func (s *server) defaultSubnetPool(c *call, version int) (sdn.ID, error) {
+	yes := true
+	for pool, err := range s.findSubnetPools(c.ctx(), sdn.SubnetPoolQuery{Default: &yes}) {
+		if err != nil {
+			return "", err
+		}
+		if poolFamily(&pool) == version && (pool.Shared || c.owns(pool.Meta)) {
+			return pool.ID, nil
+		}
+	}
+	return "", badOf("subnets", "No default subnetpool found for IPv%d", version)
 }
 
 // poolTexts shows a pool's prefixes, neighbours as one.

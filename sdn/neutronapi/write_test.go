@@ -176,7 +176,7 @@ func TestWriteSubnets(t *testing.T) {
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","allocation_pools":[{"start":"10.9.0.9","end":"10.9.1.2"}]}}`, 400, "OutOfBoundsAllocationPool: beyond the subnet cidr 10.9.0.0/24"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","allocation_pools":[{"start":"10.9.0.2","end":"10.9.0.9"},{"start":"10.9.0.9","end":"10.9.0.10"}]}}`, 409, "OverlappingAllocationPools: 10.9.0.9"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","service_types":["nova"]}}`, 400, "InvalidSubnetServiceType: nova"},
-		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","use_default_subnetpool":true}}`, 400, "HTTPBadRequest: Attribute 'use_default_subnetpool'"},
+		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","use_default_subnetpool":true}}`, 400, "BadRequest: No default subnetpool found for IPv4"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + of + `,"cidr":"10.9.0.0/24","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"}}`, 400, "InvalidInput: cannot be set for an IPv4 subnet"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + strings.Replace(of, ":4", ":6", 1) + `,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"}}`, 400, "HTTPBadRequest: Attribute 'ipv6_address_mode'"},
 		{"POST", "/v2.0/subnets", `{"subnet":{` + strings.Replace(of, ":4", ":6", 1) + `,"cidr":"fd00:2::/64","ipv6_ra_mode":null,"ipv6_address_mode":null}}`, 201, "subnet.gateway_ip=fd00:2::1 subnet.ip_version=6"},
@@ -200,12 +200,12 @@ func TestWriteSubnetPools(t *testing.T) {
 		{"PUT", one, `{"subnetpool":{"prefixes":["172.16.0.0/16","172.18.0.0/15","10.8.0.0/16"]}}`, 400, "IllegalSubnetPoolPrefixUpdate: can only grow"},
 		{"PUT", one, `{"subnetpool":{"shared":false}}`, 400, "HTTPBadRequest: Cannot update read-only attribute shared"},
 		{"PUT", one, `{"subnetpool":{"min_prefixlen":30}}`, 400, "IllegalSubnetPoolPrefixBounds: "},
-		{"PUT", one, `{"subnetpool":{"default_quota":3}}`, 400, "HTTPBadRequest: Attribute 'default_quota'"},
+		{"PUT", one, `{"subnetpool":{"default_quota":-3}}`, 400, "HTTPBadRequest: Invalid input for default_quota"},
 		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p"}}`, 400, "HTTPBadRequest: Required attribute 'prefixes' not specified"},
 		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":[]}}`, 400, "EmptySubnetPoolPrefixList: Empty"},
 		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.0.0.0/8","fd00::/48"]}}`, 400, "PrefixVersionMismatch: mix"},
 		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["x"]}}`, 400, "HTTPBadRequest: Invalid input for prefixes. Reason: 'x' is not a valid IP subnet"},
-		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.0.0.0/8"],"is_default":true}}`, 400, "HTTPBadRequest: Attribute 'is_default'"},
+		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.0.0.0/8"],"is_default":"perhaps"}}`, 400, "InvalidInput: Invalid input for is_default"},
 		{"DELETE", one, "", 204, ""},
 	})
 }
@@ -440,4 +440,50 @@ func TestServiceTypes(t *testing.T) {
 		{"PUT", path, `{"subnet":{"service_types":null}}`, 200, "subnet.service_types.#=0"},
 		{"POST", "/v2.0/ports", port(``), 201, "port.fixed_ips.0.subnet_id=" + subnet},
 	})
+}
+
+// A default subnet pool is chosen by administrators and used by all who see it, within its quota.
+func TestDefaultSubnetPool(t *testing.T) {
+	w := newWorld(t)
+	a, b := Caller{Project: "a", Role: Member}, Caller{Project: "b", Role: Member}
+	admin := Caller{Project: "a", Role: Admin}
+	net := w.made(t, a, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	theirs := w.made(t, b, "POST", "/v2.0/networks", `{"network":{}}`, "network.id")
+	subnet := func(network, rest string) string {
+		return `{"subnet":{"network_id":"` + network + `","use_default_subnetpool":true` + rest + `}}`
+	}
+	const none = "BadRequest: Bad subnets request: No default subnetpool found for IPv"
+	w.steps(t, a, []step{
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4`), 400, none + "4"},
+		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"],"is_default":true}}`, 403,
+			"PolicyNotAuthorized: rule:create_subnetpool:is_default"},
+		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"],"default_quota":-1}}`, 400,
+			"HTTPBadRequest: default_quota"},
+	})
+	pool := w.made(t, admin, "POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"p","prefixes":["10.8.0.0/16"],
+		"default_prefixlen":24,"shared":true,"is_default":true,"default_quota":300}}`, "subnetpool.id")
+	w.steps(t, admin, []step{
+		{"POST", "/v2.0/subnetpools", `{"subnetpool":{"name":"q","prefixes":["10.9.0.0/16"],"is_default":true}}`, 400,
+			"InvalidInput: is_default"},
+		{"GET", "/v2.0/subnetpools?is_default=true", "", 200, "subnetpools.#=1 subnetpools.0.id=" + pool},
+	})
+	w.steps(t, a, []step{
+		{"GET", "/v2.0/subnetpools/" + pool, "", 200, "subnetpool.is_default=true subnetpool.default_quota=300"},
+		{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{"is_default":false}}`, 403, "PolicyNotAuthorized: is_default"},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4`), 201, "subnet.subnetpool_id=" + pool},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":6`), 400, none + "6"},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4,"subnetpool_id":"`+pool+`"`), 400,
+			"BadRequest: cannot both be specified"},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4`), 409, "SubnetPoolQuotaExceeded: default_quota"},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4,"prefixlen":28`), 201, "subnet.subnetpool_id=" + pool},
+	})
+	w.steps(t, b, []step{
+		{"POST", "/v2.0/subnets", subnet(theirs, `,"ip_version":4`), 201, "subnet.subnetpool_id=" + pool},
+	})
+	w.steps(t, admin, []step{
+		{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{"default_quota":null}}`, 200, "subnetpool.default_quota=null"},
+		{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4`), 201, ""},
+		{"PUT", "/v2.0/subnetpools/" + pool, `{"subnetpool":{"is_default":false}}`, 200, "subnetpool.is_default=false"},
+	})
+	w.steps(t, a, []step{{"POST", "/v2.0/subnets", subnet(net, `,"ip_version":4`), 400, none + "4"}})
 }
