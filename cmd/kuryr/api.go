@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// api is the SDN as it is served to other processes.
-type api struct {
+// apiServer is the SDN as it is served to other processes.
+type apiServer struct {
 	cfg       config.Config
 	log       *slog.Logger
 	root      http.Handler // for sockets that are root's alone
@@ -42,10 +42,10 @@ const (
 )
 
 // newAPI makes what serves the SDN, and refuses what would let in others than it should.
-func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *slog.Logger) (*api, error) {
+func newAPI(cfg config.Config, back *backend, plain bool, m *metrics.API, log *slog.Logger) (*apiServer, error) {
 	served := neutronapi.NewHandler(back.provider, neutronapi.Options{Logger: log, Audit: func(ctx context.Context, c neutronapi.Change) { audit(ctx, log, c) }})
 	gate := identity.GateConfig{API: served, As: asCaller, Metrics: m}
-	a := &api{cfg: cfg, log: log, root: identity.NewGate(gate), plain: plain}
+	a := &apiServer{cfg: cfg, log: log, root: identity.NewGate(gate), plain: plain}
 	a.calls = rpc.NewHandler(back.provider, rpc.HandlerOptions{Logger: log})
 	if cfg.SDN.Listen == "" || back.parts == nil {
 		return a, nil
@@ -134,7 +134,7 @@ const mostIDs, mostPath = 10, 512
 
 // listen serves the API until ctx ends. The socket of rpc is first: a client that finds
 // the other one alone takes this process for one of an earlier version.
-func (a *api) listen(ctx context.Context, work *errgroup.Group) error {
+func (a *apiServer) listen(ctx context.Context, work *errgroup.Group) error {
 	calls, err := rootsock.Listen(rpcSocket(a.cfg))
 	if err != nil {
 		return fmt.Errorf("sdn.socket: %w", err)

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker"
@@ -181,9 +182,9 @@ func (b *collector) topology(ctx context.Context, w io.Writer) error {
 
 // objectParts are the nouns of the SDN, from the running kuryr or else from the store.
 func (b *collector) objectParts() []bundle.Part {
-	part := func(noun string, list func(context.Context, *neutronapi.Client) ([]map[string]any, error)) bundle.Part {
+	part := func(noun string, list func(context.Context, *api.Client) ([]map[string]any, error)) bundle.Part {
 		return bundle.Part{Name: "objects/" + noun + ".json", Write: func(ctx context.Context, w io.Writer) error {
-			return b.withSDN(ctx, func(c *neutronapi.Client) error {
+			return b.withSDN(ctx, func(c *api.Client) error {
 				all, err := list(ctx, c)
 				if err != nil {
 					return err
@@ -196,14 +197,14 @@ func (b *collector) objectParts() []bundle.Part {
 		}}
 	}
 	var parts []bundle.Part
-	for _, noun := range []string{neutronapi.Networks.Collection, neutronapi.Subnets.Collection, neutronapi.SubnetPools.Collection, neutronapi.Ports.Collection, neutronapi.Routers.Collection, neutronapi.FloatingIPs.Collection} {
-		parts = append(parts, part(noun, func(ctx context.Context, c *neutronapi.Client) ([]map[string]any, error) {
-			return neutronapi.List(ctx, c, neutronapi.Resource[map[string]any]{Collection: noun}, nil)
+	for _, noun := range []string{api.Networks.Collection, api.Subnets.Collection, api.SubnetPools.Collection, api.Ports.Collection, api.Routers.Collection, api.FloatingIPs.Collection} {
+		parts = append(parts, part(noun, func(ctx context.Context, c *api.Client) ([]map[string]any, error) {
+			return api.List(ctx, c, api.Resource[map[string]any]{Collection: noun}, nil)
 		}))
 	}
 	type objects = []map[string]any
-	return append(parts, part("port_forwardings", func(ctx context.Context, c *neutronapi.Client) (objects, error) {
-		floating, err := neutronapi.List(ctx, c, neutronapi.FloatingIPs, nil)
+	return append(parts, part("port_forwardings", func(ctx context.Context, c *api.Client) (objects, error) {
+		floating, err := api.List(ctx, c, api.FloatingIPs, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +235,7 @@ func spare(object map[string]any) {
 	}
 }
 
-func (b *collector) withSDN(ctx context.Context, ask func(*neutronapi.Client) error) (err error) {
+func (b *collector) withSDN(ctx context.Context, ask func(*api.Client) error) (err error) {
 	if b.client == nil {
 		return errNoConfig
 	}
@@ -257,7 +258,7 @@ func (b *collector) withSDN(ctx context.Context, ask func(*neutronapi.Client) er
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	handler := neutronapi.As(neutronapi.Caller{Role: neutronapi.Admin}, neutronapi.NewHandler(store, neutronapi.Options{}))
-	return ask(&neutronapi.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
+	return ask(&api.Client{HTTP: &http.Client{Transport: inProcess{handler}}, Base: "http://kuryr"})
 }
 
 // inProcess asks a handler without a connection.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/bundle"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/doctor"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
@@ -30,7 +31,6 @@ import (
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/identity"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
@@ -322,7 +322,7 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 	if !up {
 		return r
 	}
-	networks, err := neutronapi.List(ctx, e.daemon.SDN(), neutronapi.Networks, nil)
+	networks, err := api.List(ctx, e.daemon.SDN(), api.Networks, nil)
 	if err != nil {
 		return r
 	}
@@ -330,7 +330,7 @@ func (e *examination) routes(ctx context.Context, status admin.Status, up bool, 
 	for _, n := range networks {
 		external[n.ID] = n.External
 	}
-	subnets, err := neutronapi.List(ctx, e.daemon.SDN(), neutronapi.Subnets, nil)
+	subnets, err := api.List(ctx, e.daemon.SDN(), api.Subnets, nil)
 	if err != nil {
 		return r
 	}

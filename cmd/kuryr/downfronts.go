@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/internal/config"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // runningFront is a front end that is a process of its own, beside that of the SDN.
@@ -72,11 +72,11 @@ func (all runningFronts) stopBeside(ctx context.Context, c *admin.Client, force 
 	}
 	if !force {
 		hosts := url.Values{"binding:host_id": {status.Host}}
-		ports, err := neutronapi.List(ctx, c.SDN(), neutronapi.Ports, hosts)
+		ports, err := api.List(ctx, c.SDN(), api.Ports, hosts)
 		if err != nil {
 			return nil, err
 		}
-		ports = slices.DeleteFunc(ports, func(p neutronapi.Port) bool { return p.DeviceID == "" })
+		ports = slices.DeleteFunc(ports, func(p api.Port) bool { return p.DeviceID == "" })
 		if err := cutOff(len(ports)); err != nil {
 			return nil, err
 		}

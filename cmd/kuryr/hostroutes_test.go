@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +29,7 @@ func TestHostRoutesAreItsOwn(t *testing.T) {
 		}
 		return out[noun].ID
 	}
-	var external struct{ Networks []neutronapi.Network }
+	var external struct{ Networks []api.Network }
 	if _, answer := m.ask(t, "GET", "/v2.0/networks?router:external=true", ""); json.Unmarshal([]byte(answer), &external) != nil || len(external.Networks) != 1 {
 		t.Fatal(answer)
 	}
@@ -74,7 +74,7 @@ func TestHostRoutesAreItsOwn(t *testing.T) {
 		if link.Attrs().Alias != "kuryr:router:"+routers["demo"] {
 			continue
 		}
-		var router struct{ Router neutronapi.Router }
+		var router struct{ Router api.Router }
 		if _, answer := m.ask(t, "GET", "/v2.0/routers/"+routers["demo"], ""); json.Unmarshal([]byte(answer), &router) != nil {
 			t.Fatal(answer)
 		}

@@ -10,29 +10,29 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // loadBalancer is one with what Octavia's API tells of its parts.
 type loadBalancer struct {
-	neutronapi.LoadBalancer
+	api.LoadBalancer
 	Doors []door `json:"kuryr:listeners,omitempty"`
 }
 
 // door is a listener with its pool.
 type door struct {
-	neutronapi.Listener
-	Pool    *neutronapi.Pool        `json:"pool"`
-	Members []neutronapi.PoolMember `json:"members"`
+	api.Listener
+	Pool    *api.Pool        `json:"pool"`
+	Members []api.PoolMember `json:"members"`
 }
 
 var loadBalancerResource = &resource[loadBalancer]{
-	names: neutronapi.Resource[loadBalancer](neutronapi.LoadBalancers), title: "load balancer",
-	common: func(l loadBalancer) neutronapi.Common {
-		c := neutronapi.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}
-		c.CreatedAt, c.UpdatedAt = neutronapi.Value(l.CreatedAt), neutronapi.Value(l.UpdatedAt)
+	names: api.Resource[loadBalancer](api.LoadBalancers), title: "load balancer",
+	common: func(l loadBalancer) api.Common {
+		c := api.Common{ID: l.ID, Name: l.Name, Description: l.Description, ProjectID: l.ProjectID, Tags: l.Tags, Revision: l.Revision}
+		c.CreatedAt, c.UpdatedAt = api.Value(l.CreatedAt), api.Value(l.UpdatedAt)
 		return c
 	},
 	filters: []string{"vip_address", "vip_subnet_id", "vip_port_id"},
@@ -47,7 +47,7 @@ var loadBalancerResource = &resource[loadBalancer]{
 		{Name: "provider", Value: func(l loadBalancer) string { return l.Provider }},
 		{Name: "leads", Value: func(l loadBalancer) string { return linesOf(l.Doors, door.String) }},
 	},
-	fill: func(ctx context.Context, c *neutronapi.Client, l *loadBalancer) error {
+	fill: func(ctx context.Context, c *api.Client, l *loadBalancer) error {
 		for _, ref := range l.Listeners {
 			d, err := openDoor(ctx, c, ref.ID)
 			if err != nil {
@@ -67,17 +67,17 @@ func vips(l loadBalancer) []string {
 	return list
 }
 
-func openDoor(ctx context.Context, c *neutronapi.Client, id string) (d door, err error) {
-	if d.Listener, err = neutronapi.Get(ctx, c, neutronapi.Listeners, id); err != nil || d.DefaultPoolID == nil {
+func openDoor(ctx context.Context, c *api.Client, id string) (d door, err error) {
+	if d.Listener, err = api.Get(ctx, c, api.Listeners, id); err != nil || d.DefaultPoolID == nil {
 		return d, err
 	}
-	pool, err := neutronapi.Get(ctx, c, neutronapi.Pools, *d.DefaultPoolID)
+	pool, err := api.Get(ctx, c, api.Pools, *d.DefaultPoolID)
 	if err != nil {
 		return d, err
 	}
 	d.Pool = &pool
 	d.Members, err = c.PoolMembers(ctx, pool.ID)
-	sortslice.Func(d.Members, func(a, b neutronapi.PoolMember) int {
+	sortslice.Func(d.Members, func(a, b api.PoolMember) int {
 		at, _ := netip.ParseAddr(a.Address)
 		than, _ := netip.ParseAddr(b.Address)
 		return cmp.Or(at.Compare(than), cmp.Compare(a.ProtocolPort, b.ProtocolPort))

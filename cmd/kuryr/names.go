@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -26,7 +26,7 @@ type userNames struct {
 
 // userNames asks Docker and the daemon of a cluster's node. What does not answer has no
 // names.
-func (a *app) userNames(c *cobra.Command, client *neutronapi.Client) userNames {
+func (a *app) userNames(c *cobra.Command, client *api.Client) userNames {
 	n := userNames{networks: map[string]string{}}
 	cfg, err := a.load(c)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *app) userNames(c *cobra.Command, client *neutronapi.Client) userNames {
 	if n.docker, n.containers, err = a.askEngine(c); err != nil || len(n.docker.Networks) == 0 {
 		return n
 	}
-	all, err := neutronapi.List(c.Context(), client, neutronapi.Networks, nil)
+	all, err := api.List(c.Context(), client, api.Networks, nil)
 	if err != nil {
 		return n
 	}
@@ -51,16 +51,16 @@ func (a *app) userNames(c *cobra.Command, client *neutronapi.Client) userNames {
 // dockerIDChars is how many characters of an id Docker shows.
 const dockerIDChars = 12
 
-func (n userNames) network(e neutronapi.Network) string {
+func (n userNames) network(e api.Network) string {
 	if key := e.Key(); key.Kind == "docker-network" {
 		return n.docker.Networks[key.Name]
 	}
 	return ""
 }
 
-func (n userNames) subnet(e neutronapi.Subnet) string { return n.networks[e.NetworkID] }
+func (n userNames) subnet(e api.Subnet) string { return n.networks[e.NetworkID] }
 
-func (n userNames) router(e neutronapi.Router) string {
+func (n userNames) router(e api.Router) string {
 	switch key := e.Key(); key.Kind {
 	case "docker-router":
 		return n.docker.Networks[key.Name]
@@ -70,12 +70,12 @@ func (n userNames) router(e neutronapi.Router) string {
 	return ""
 }
 
-func (n userNames) port(e neutronapi.Port) string {
+func (n userNames) port(e api.Port) string {
 	return cmp.Or(n.docker.Endpoints[e.DeviceID], n.pods[e.ID].Pod)
 }
 
 // portByID is the name of a port, otherwise its id.
-func (n userNames) portByID(all []neutronapi.Port, id string) string {
+func (n userNames) portByID(all []api.Port, id string) string {
 	for _, p := range all {
 		if p.ID == id {
 			return cmp.Or(n.port(p), id)
@@ -90,7 +90,7 @@ func isDockerID(id, word string) bool {
 }
 
 // ofContainer reports whether a port is of the container with this id.
-func (n userNames) ofContainer(e neutronapi.Port, word string) bool {
+func (n userNames) ofContainer(e api.Port, word string) bool {
 	if e.DeviceID == "" {
 		return false
 	}
@@ -101,21 +101,21 @@ func (n userNames) ofContainer(e neutronapi.Port, word string) bool {
 }
 
 // warnings is a column of ranges that the host does not reach; there is none without one.
-func warnings(o topology.Objects) []table.Column[neutronapi.Network] {
+func warnings(o topology.Objects) []table.Column[api.Network] {
 	unreached := topology.Unreached(o)
 	if len(unreached) == 0 {
 		return nil
 	}
-	return []table.Column[neutronapi.Network]{
-		{Name: "warning", Value: func(n neutronapi.Network) string { return lines(unreached[n.ID]) }},
+	return []table.Column[api.Network]{
+		{Name: "warning", Value: func(n api.Network) string { return lines(unreached[n.ID]) }},
 	}
 }
 
 // published are the columns of a floating IP: its address, the port that it leads to, and
 // the ports of containers that are published at it.
-func published(o topology.Objects, names userNames) []table.Column[neutronapi.FloatingIP] {
-	return []table.Column[neutronapi.FloatingIP]{
-		{Name: "address", Value: func(f neutronapi.FloatingIP) string {
+func published(o topology.Objects, names userNames) []table.Column[api.FloatingIP] {
+	return []table.Column[api.FloatingIP]{
+		{Name: "address", Value: func(f api.FloatingIP) string {
 			switch f.FloatingIPAddress {
 			case "0.0.0.0":
 				return "any IPv4 of the host"
@@ -124,11 +124,11 @@ func published(o topology.Objects, names userNames) []table.Column[neutronapi.Fl
 			}
 			return f.FloatingIPAddress
 		}},
-		{Name: "leads to", Value: func(f neutronapi.FloatingIP) string {
+		{Name: "leads to", Value: func(f api.FloatingIP) string {
 			if f.PortID != nil {
-				return names.portByID(o.Ports, *f.PortID) + " " + neutronapi.Value(f.FixedIPAddress)
+				return names.portByID(o.Ports, *f.PortID) + " " + api.Value(f.FixedIPAddress)
 			}
-			return linesOf(o.Forwards[f.ID], func(pf neutronapi.PortForwarding) string {
+			return linesOf(o.Forwards[f.ID], func(pf api.PortForwarding) string {
 				return names.portByID(o.Ports, pf.InternalPortID) + " " + topology.Forward(pf)
 			})
 		}},

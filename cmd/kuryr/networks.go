@@ -11,10 +11,10 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -121,12 +121,12 @@ func (n newNetwork) key() sdn.Key {
 	return sdn.Key{Owner: commandOwner, Kind: "network", Name: url.PathEscape(n.name)}
 }
 
-func subnetKey(network neutronapi.Network, p netip.Prefix) sdn.Key {
+func subnetKey(network api.Network, p netip.Prefix) sdn.Key {
 	return sdn.Key{Owner: commandOwner, Kind: "subnet", Name: network.ID + "/" + p.String()}
 }
 
 // routerKey finds the router that a network was created with.
-func routerKey(network neutronapi.Network) sdn.Key {
+func routerKey(network api.Network) sdn.Key {
 	return sdn.Key{Owner: commandOwner, Kind: "router", Name: network.ID}
 }
 
@@ -134,10 +134,10 @@ func withKey(k sdn.Key) url.Values { return url.Values{"description": {k.String(
 
 // create makes the network, or completes it where an earlier create was killed. A new
 // network is deleted again if a step fails.
-func (n newNetwork) create(ctx context.Context, c *neutronapi.Client) (neutronapi.Network, error) {
-	there, err := neutronapi.List(ctx, c, neutronapi.Networks, withKey(n.key()))
+func (n newNetwork) create(ctx context.Context, c *api.Client) (api.Network, error) {
+	there, err := api.List(ctx, c, api.Networks, withKey(n.key()))
 	if err != nil {
-		return neutronapi.Network{}, err
+		return api.Network{}, err
 	}
 	if len(there) > 0 {
 		err := n.matches(ctx, c, there[0])
@@ -147,17 +147,17 @@ func (n newNetwork) create(ctx context.Context, c *neutronapi.Client) (neutronap
 		if err != nil {
 			return there[0], err
 		}
-		return neutronapi.Get(ctx, c, neutronapi.Networks, there[0].ID)
+		return api.Get(ctx, c, api.Networks, there[0].ID)
 	}
-	named, err := neutronapi.List(ctx, c, neutronapi.Networks, url.Values{"name": {n.name}})
+	named, err := api.List(ctx, c, api.Networks, url.Values{"name": {n.name}})
 	if err != nil {
-		return neutronapi.Network{}, err
+		return api.Network{}, err
 	}
-	isOwn := func(other neutronapi.Network) bool { return other.ProjectID == rootCaller.Project }
+	isOwn := func(other api.Network) bool { return other.ProjectID == rootCaller.Project }
 	if slices.ContainsFunc(named, isOwn) {
-		return neutronapi.Network{}, fmt.Errorf("network %q: exists", n.name)
+		return api.Network{}, fmt.Errorf("network %q: exists", n.name)
 	}
-	network, err := neutronapi.Create(ctx, c, neutronapi.Networks,
+	network, err := api.Create(ctx, c, api.Networks,
 		map[string]any{"name": n.name, "description": n.key().String()})
 	if err != nil {
 		return network, err
@@ -166,15 +166,15 @@ func (n newNetwork) create(ctx context.Context, c *neutronapi.Client) (neutronap
 	if err != nil {
 		return network, errors.Join(err, deleteNetwork(context.WithoutCancel(ctx), c, network))
 	}
-	return neutronapi.Get(ctx, c, neutronapi.Networks, network.ID)
+	return api.Get(ctx, c, api.Networks, network.ID)
 }
 
 // matches returns an error if an earlier create of the network was asked for something else.
-func (n newNetwork) matches(ctx context.Context, c *neutronapi.Client, network neutronapi.Network) error {
+func (n newNetwork) matches(ctx context.Context, c *api.Client, network api.Network) error {
 	if network.Name != n.name {
 		return fmt.Errorf("network %q: exists, renamed to %q", n.name, network.Name)
 	}
-	subnets, err := neutronapi.List(ctx, c, neutronapi.Subnets, url.Values{"network_id": {network.ID}})
+	subnets, err := api.List(ctx, c, api.Subnets, url.Values{"network_id": {network.ID}})
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (n newNetwork) matches(ctx context.Context, c *neutronapi.Client, network n
 			continue
 		}
 		p, ok := asked[s.CIDR]
-		gateway := neutronapi.Value(s.GatewayIP)
+		gateway := api.Value(s.GatewayIP)
 		if !ok {
 			return fmt.Errorf("network %q: exists, with subnet %s", n.name, s.CIDR)
 		}
@@ -209,7 +209,7 @@ func isSameAddress(x, y string) bool {
 }
 
 // fill makes the subnets and the router. Their Keys make a repeat find those that are there.
-func (n newNetwork) fill(ctx context.Context, c *neutronapi.Client, network neutronapi.Network) error {
+func (n newNetwork) fill(ctx context.Context, c *api.Client, network api.Network) error {
 	var subnets []string
 	for _, text := range n.subnets {
 		p, err := netip.ParsePrefix(text)
@@ -227,17 +227,17 @@ func (n newNetwork) fill(ctx context.Context, c *neutronapi.Client, network neut
 		} else if n.internal {
 			body["gateway_ip"] = nil
 		}
-		s, err := neutronapi.Create(ctx, c, neutronapi.Subnets, body)
+		s, err := api.Create(ctx, c, api.Subnets, body)
 		if err != nil {
 			return err
 		}
 		subnets = append(subnets, s.ID)
 	}
-	external, err := neutronapi.List(ctx, c, neutronapi.Networks, url.Values{"router:external": {"true"}})
+	external, err := api.List(ctx, c, api.Networks, url.Values{"router:external": {"true"}})
 	if err != nil || n.internal || len(external) == 0 {
 		return err
 	}
-	router, err := neutronapi.Create(ctx, c, neutronapi.Routers, map[string]any{
+	router, err := api.Create(ctx, c, api.Routers, map[string]any{
 		"name": n.name, "description": routerKey(network).String(),
 		"external_gateway_info": map[string]string{"network_id": external[0].ID},
 	})
@@ -245,7 +245,7 @@ func (n newNetwork) fill(ctx context.Context, c *neutronapi.Client, network neut
 		return err
 	}
 	for _, s := range subnets {
-		if slices.ContainsFunc(router.Interfaces, func(i neutronapi.Interface) bool { return i.SubnetID == s }) {
+		if slices.ContainsFunc(router.Interfaces, func(i api.Interface) bool { return i.SubnetID == s }) {
 			continue
 		}
 		if err := c.RouterInterface(ctx, router.ID, s, true); err != nil {
@@ -276,7 +276,7 @@ kuryr network create did not make are refused, and those with ports of container
 			if err := refuseOthers(names, network, args[0]); err != nil {
 				return err
 			}
-			ports, err := neutronapi.List(c.Context(), client.SDN(), neutronapi.Ports, url.Values{"network_id": {network.ID}})
+			ports, err := api.List(c.Context(), client.SDN(), api.Ports, url.Values{"network_id": {network.ID}})
 			if err != nil {
 				return err
 			}
@@ -291,7 +291,7 @@ kuryr network create did not make are refused, and those with ports of container
 }
 
 // refuseOthers returns an error for a network that kuryr network create did not make.
-func refuseOthers(names userNames, network neutronapi.Network, word string) error {
+func refuseOthers(names userNames, network api.Network, word string) error {
 	switch key := network.Key(); {
 	case key.Owner == commandOwner && key.Kind == "network":
 		return nil
@@ -305,8 +305,8 @@ func refuseOthers(names userNames, network neutronapi.Network, word string) erro
 }
 
 // deleteNetwork deletes the router that the network was created with, and the network.
-func deleteNetwork(ctx context.Context, c *neutronapi.Client, network neutronapi.Network) error {
-	routers, err := neutronapi.List(ctx, c, neutronapi.Routers, withKey(routerKey(network)))
+func deleteNetwork(ctx context.Context, c *api.Client, network api.Network) error {
+	routers, err := api.List(ctx, c, api.Routers, withKey(routerKey(network)))
 	if err != nil {
 		return err
 	}
@@ -316,9 +316,9 @@ func deleteNetwork(ctx context.Context, c *neutronapi.Client, network neutronapi
 				return err
 			}
 		}
-		if err := neutronapi.Delete(ctx, c, neutronapi.Routers, r.ID); err != nil {
+		if err := api.Delete(ctx, c, api.Routers, r.ID); err != nil {
 			return err
 		}
 	}
-	return neutronapi.Delete(ctx, c, neutronapi.Networks, network.ID)
+	return api.Delete(ctx, c, api.Networks, network.ID)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/kube/cni"
 	"github.com/kuryr/kuryr/sdn"
@@ -148,8 +149,8 @@ func TestCreateNetworkRepeated(t *testing.T) {
 	}
 	defer store.Close()
 	handler := neutronapi.As(rootCaller, neutronapi.NewHandler(store, neutronapi.Options{}))
-	client := func(transport http.RoundTripper) *neutronapi.Client {
-		return &neutronapi.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
+	client := func(transport http.RoundTripper) *api.Client {
+		return &api.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
 	}
 	c := client(inProcess{handler})
 	n := newNetwork{name: "my blue", subnets: []string{"10.10.0.0/24", "fd00:10::/64"}, gateways: []string{"10.10.0.254"}}
@@ -170,7 +171,7 @@ func TestCreateNetworkRepeated(t *testing.T) {
 		if made, err = n.create(ctx, c); err != nil {
 			t.Fatalf("repeat after %d writes: %v", writes, err)
 		}
-		routers, err := neutronapi.List(ctx, c, neutronapi.Routers, url.Values{"name": {n.name}})
+		routers, err := api.List(ctx, c, api.Routers, url.Values{"name": {n.name}})
 		if err != nil || len(routers) != 1 || len(routers[0].Interfaces) != 2 || len(made.Subnets) != 2 {
 			t.Fatalf("after %d writes: network %+v, routers %+v, %v", writes, made, routers, err)
 		}
@@ -192,7 +193,7 @@ func TestCreateNetworkRepeated(t *testing.T) {
 		if err := deleteNetwork(ctx, c, made); err != nil {
 			t.Fatal(err)
 		}
-		all, err := neutronapi.List(ctx, c, neutronapi.Routers, nil)
+		all, err := api.List(ctx, c, api.Routers, nil)
 		if err != nil || len(all) != 0 {
 			t.Fatalf("routers are left: %+v, %v", all, err)
 		}
@@ -202,8 +203,8 @@ func TestCreateNetworkRepeated(t *testing.T) {
 // Only what kuryr network create made is deleted.
 func TestRefuseOthers(t *testing.T) {
 	t.Parallel()
-	network := func(description string) neutronapi.Network {
-		return neutronapi.Network{Common: neutronapi.Common{ID: "1", Name: "db", Description: description}}
+	network := func(description string) api.Network {
+		return api.Network{Common: api.Common{ID: "1", Name: "db", Description: description}}
 	}
 	key := func(kind string) string { return sdn.Key{Owner: "0a1b2c3d", Kind: kind, Name: "77"}.String() }
 	for description, want := range map[string]string{

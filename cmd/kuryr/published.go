@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/docker/endpoint"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -99,8 +99,8 @@ func (a *app) printLikeDocker(container string, list []publishedPort) error {
 }
 
 // published lists what leads to the ports, sorted by container, protocol and port.
-func (t *tracer) published(ports []neutronapi.Port, exposed bool) []publishedPort {
-	byID := map[string]neutronapi.Port{}
+func (t *tracer) published(ports []api.Port, exposed bool) []publishedPort {
+	byID := map[string]api.Port{}
 	for _, p := range ports {
 		if !strings.HasPrefix(p.DeviceOwner, "network:") {
 			byID[p.ID] = p
@@ -109,9 +109,9 @@ func (t *tracer) published(ports []neutronapi.Port, exposed bool) []publishedPor
 	var out []publishedPort
 	known := map[string]bool{} // port and service that are published
 	for _, f := range t.objects.FloatingIPs {
-		if p, ok := byID[neutronapi.Value(f.PortID)]; ok {
+		if p, ok := byID[api.Value(f.PortID)]; ok {
 			e := t.entry(p)
-			e.Published, e.To, e.Protocol, e.service = f.FloatingIPAddress, neutronapi.Value(f.FixedIPAddress), "any", "all"
+			e.Published, e.To, e.Protocol, e.service = f.FloatingIPAddress, api.Value(f.FixedIPAddress), "any", "all"
 			out = append(out, e)
 		}
 		for _, pf := range t.objects.Forwards[f.ID] {
@@ -122,7 +122,7 @@ func (t *tracer) published(ports []neutronapi.Port, exposed bool) []publishedPor
 			e := t.entry(p)
 			external, internal := portText(pf.ExternalPort, pf.ExternalPortRange), portText(pf.InternalPort, pf.InternalPortRange)
 			e.Published, e.Protocol, e.service = net.JoinHostPort(f.FloatingIPAddress, external), pf.Protocol, internal+"/"+pf.Protocol
-			e.To = net.JoinHostPort(neutronapi.Value(pf.InternalIPAddress), internal) + "/" + pf.Protocol
+			e.To = net.JoinHostPort(api.Value(pf.InternalIPAddress), internal) + "/" + pf.Protocol
 			first, _, _ := bounds(pf.InternalPort, pf.InternalPortRange)
 			e.order = fmt.Sprintf("%s %5d", pf.Protocol, first)
 			known[p.ID+" "+e.service] = true
@@ -159,7 +159,7 @@ func (t *tracer) published(ports []neutronapi.Port, exposed bool) []publishedPor
 	return out
 }
 
-func (t *tracer) entry(p neutronapi.Port) publishedPort {
+func (t *tracer) entry(p api.Port) publishedPort {
 	e := publishedPort{Container: cmp.Or(t.objects.Names.Endpoints[p.DeviceID], p.DeviceID, p.ID)}
 	for _, n := range t.objects.Networks {
 		if n.ID == p.NetworkID {

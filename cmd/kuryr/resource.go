@@ -6,21 +6,21 @@ import (
 	"context"
 	"net/url"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // resource describes a resource of the API for the commands list and show. E is an object.
 type resource[E any] struct {
-	names   neutronapi.Resource[E]
+	names   api.Resource[E]
 	title   string // "subnet pool"
-	common  func(E) neutronapi.Common
+	common  func(E) api.Common
 	filters []string          // of a list, besides id, name and tags
 	list    []table.Column[E] // of a list, after id and name
 	show    []table.Column[E] // of one object, after those of a list
 	// fill, if set, asks for what the API does not tell with the object.
-	fill func(context.Context, *neutronapi.Client, *E) error
+	fill func(context.Context, *api.Client, *E) error
 	// called returns the users' name of an object, "" if they have none. nil: they never have.
 	called func(userNames, E) string
 	// named reports whether a word that is none of these names stands for the object.
@@ -48,7 +48,7 @@ func (r *resource[E]) untyped() *untypedResource {
 }
 
 // find returns the object with an id or a name, see untypedResource.find.
-func (r *resource[E]) find(ctx context.Context, client *neutronapi.Client, names userNames, id string) (E, error) {
+func (r *resource[E]) find(ctx context.Context, client *api.Client, names userNames, id string) (E, error) {
 	object, err := r.untyped().find(ctx, client, names, id)
 	e, _ := object.(E)
 	return e, err
@@ -56,11 +56,11 @@ func (r *resource[E]) find(ctx context.Context, client *neutronapi.Client, names
 
 // untyped is the part of a resource that depends on its type. An object is an E.
 type untyped interface {
-	listObjects(context.Context, *neutronapi.Client, url.Values) ([]any, error)
-	getObject(ctx context.Context, client *neutronapi.Client, id string) (any, error)
+	listObjects(context.Context, *api.Client, url.Values) ([]any, error)
+	getObject(ctx context.Context, client *api.Client, id string) (any, error)
 	// filled returns the object with what fill asks for.
-	filled(ctx context.Context, client *neutronapi.Client, object any) (any, error)
-	commonOf(object any) neutronapi.Common
+	filled(ctx context.Context, client *api.Client, object any) (any, error)
+	commonOf(object any) api.Common
 	calledName(names userNames, object any) string
 	isNamed(names userNames, object any, word string) bool
 	listColumns() []table.Column[any]
@@ -68,8 +68,8 @@ type untyped interface {
 	moreColumns(topology.Objects, userNames) []table.Column[any]
 }
 
-func (r *resource[E]) listObjects(ctx context.Context, client *neutronapi.Client, query url.Values) ([]any, error) {
-	all, err := neutronapi.List(ctx, client, r.names, query)
+func (r *resource[E]) listObjects(ctx context.Context, client *api.Client, query url.Values) ([]any, error) {
+	all, err := api.List(ctx, client, r.names, query)
 	out := make([]any, len(all))
 	for i, e := range all {
 		out[i] = e
@@ -77,11 +77,11 @@ func (r *resource[E]) listObjects(ctx context.Context, client *neutronapi.Client
 	return out, err
 }
 
-func (r *resource[E]) getObject(ctx context.Context, client *neutronapi.Client, id string) (any, error) {
-	return neutronapi.Get(ctx, client, r.names, id)
+func (r *resource[E]) getObject(ctx context.Context, client *api.Client, id string) (any, error) {
+	return api.Get(ctx, client, r.names, id)
 }
 
-func (r *resource[E]) filled(ctx context.Context, client *neutronapi.Client, object any) (any, error) {
+func (r *resource[E]) filled(ctx context.Context, client *api.Client, object any) (any, error) {
 	if r.fill == nil {
 		return object, nil
 	}
@@ -90,7 +90,7 @@ func (r *resource[E]) filled(ctx context.Context, client *neutronapi.Client, obj
 	return e, err
 }
 
-func (r *resource[E]) commonOf(object any) neutronapi.Common { return r.common(object.(E)) }
+func (r *resource[E]) commonOf(object any) api.Common { return r.common(object.(E)) }
 
 func (r *resource[E]) calledName(names userNames, object any) string {
 	if r.called == nil {

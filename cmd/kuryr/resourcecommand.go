@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -182,10 +182,10 @@ func addOutput(c *cobra.Command, into *string) {
 // find returns the object of this id, otherwise the one of this name: the SDN's, or its
 // users'.
 func (r *untypedResource) find(
-	ctx context.Context, client *neutronapi.Client, names userNames, id string,
+	ctx context.Context, client *api.Client, names userNames, id string,
 ) (any, error) {
 	one, err := r.getObject(ctx, client, id)
-	var refused *neutronapi.Error
+	var refused *api.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
 		return one, err
 	}
@@ -215,7 +215,7 @@ func (r *untypedResource) find(
 }
 
 // idOf is the id that a filter by id stands for, where a name is given.
-func idOf(ctx context.Context, client *neutronapi.Client, names userNames, filter, value string) (string, error) {
+func idOf(ctx context.Context, client *api.Client, names userNames, filter, value string) (string, error) {
 	if uuid.Validate(value) == nil {
 		return value, nil
 	}

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -29,134 +29,134 @@ func (a *app) resourceCommands() []*cobra.Command {
 	}
 }
 
-var networkResource = &resource[neutronapi.Network]{
-	names: neutronapi.Networks, title: "network", common: func(n neutronapi.Network) neutronapi.Common { return n.Common },
+var networkResource = &resource[api.Network]{
+	names: api.Networks, title: "network", common: func(n api.Network) api.Common { return n.Common },
 	called: userNames.network,
-	named: func(_ userNames, n neutronapi.Network, word string) bool {
+	named: func(_ userNames, n api.Network, word string) bool {
 		return n.Key().Kind == "docker-network" && isDockerID(n.Key().Name, word)
 	},
-	more:    func(o topology.Objects, _ userNames) []table.Column[neutronapi.Network] { return warnings(o) },
+	more:    func(o topology.Objects, _ userNames) []table.Column[api.Network] { return warnings(o) },
 	filters: []string{"router:external"},
-	list: []table.Column[neutronapi.Network]{
-		{Name: "subnets", Value: func(n neutronapi.Network) string { return lines(n.Subnets) }},
-		{Name: "mtu", Value: func(n neutronapi.Network) string { return strconv.Itoa(n.MTU) }},
-		{Name: "external", Value: func(n neutronapi.Network) string { return yes(n.External) }},
+	list: []table.Column[api.Network]{
+		{Name: "subnets", Value: func(n api.Network) string { return lines(n.Subnets) }},
+		{Name: "mtu", Value: func(n api.Network) string { return strconv.Itoa(n.MTU) }},
+		{Name: "external", Value: func(n api.Network) string { return yes(n.External) }},
 	},
-	show: []table.Column[neutronapi.Network]{
-		{Name: "shared", Value: func(n neutronapi.Network) string { return yes(n.Shared) }},
-		{Name: "port security", Value: func(n neutronapi.Network) string { return yes(n.PortSecurity) }},
+	show: []table.Column[api.Network]{
+		{Name: "shared", Value: func(n api.Network) string { return yes(n.Shared) }},
+		{Name: "port security", Value: func(n api.Network) string { return yes(n.PortSecurity) }},
 	},
 }
 
-var subnetResource = &resource[neutronapi.Subnet]{
-	names: neutronapi.Subnets, title: "subnet", common: func(s neutronapi.Subnet) neutronapi.Common { return s.Common },
+var subnetResource = &resource[api.Subnet]{
+	names: api.Subnets, title: "subnet", common: func(s api.Subnet) api.Common { return s.Common },
 	called:  userNames.subnet,
 	filters: []string{"network_id", "subnetpool_id", "cidr"},
-	list: []table.Column[neutronapi.Subnet]{
-		{Name: "network", Value: func(s neutronapi.Subnet) string { return s.NetworkID }},
-		{Name: "cidr", Value: func(s neutronapi.Subnet) string { return s.CIDR }},
-		{Name: "gateway", Value: func(s neutronapi.Subnet) string { return neutronapi.Value(s.GatewayIP) }},
+	list: []table.Column[api.Subnet]{
+		{Name: "network", Value: func(s api.Subnet) string { return s.NetworkID }},
+		{Name: "cidr", Value: func(s api.Subnet) string { return s.CIDR }},
+		{Name: "gateway", Value: func(s api.Subnet) string { return api.Value(s.GatewayIP) }},
 	},
-	show: []table.Column[neutronapi.Subnet]{
-		{Name: "allocation pools", Value: func(s neutronapi.Subnet) string {
-			return linesOf(s.AllocationPools, func(p neutronapi.AllocationPool) string { return p.Start + " - " + p.End })
+	show: []table.Column[api.Subnet]{
+		{Name: "allocation pools", Value: func(s api.Subnet) string {
+			return linesOf(s.AllocationPools, func(p api.AllocationPool) string { return p.Start + " - " + p.End })
 		}},
-		{Name: "reserved", Value: func(s neutronapi.Subnet) string { return lines(s.Reserved) }},
-		{Name: "subnet pool", Value: func(s neutronapi.Subnet) string { return neutronapi.Value(s.SubnetPoolID) }},
-		{Name: "nameservers", Value: func(s neutronapi.Subnet) string { return lines(s.Nameservers) }},
-		{Name: "host routes", Value: func(s neutronapi.Subnet) string { return linesOf(s.HostRoutes, route) }},
+		{Name: "reserved", Value: func(s api.Subnet) string { return lines(s.Reserved) }},
+		{Name: "subnet pool", Value: func(s api.Subnet) string { return api.Value(s.SubnetPoolID) }},
+		{Name: "nameservers", Value: func(s api.Subnet) string { return lines(s.Nameservers) }},
+		{Name: "host routes", Value: func(s api.Subnet) string { return linesOf(s.HostRoutes, route) }},
 	},
 }
 
-var subnetPoolResource = &resource[neutronapi.SubnetPool]{
-	names: neutronapi.SubnetPools, title: "subnet pool",
-	common: func(p neutronapi.SubnetPool) neutronapi.Common { return p.Common },
-	list: []table.Column[neutronapi.SubnetPool]{
-		{Name: "prefixes", Value: func(p neutronapi.SubnetPool) string { return lines(p.Prefixes) }},
-		{Name: "default length", Value: func(p neutronapi.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
+var subnetPoolResource = &resource[api.SubnetPool]{
+	names: api.SubnetPools, title: "subnet pool",
+	common: func(p api.SubnetPool) api.Common { return p.Common },
+	list: []table.Column[api.SubnetPool]{
+		{Name: "prefixes", Value: func(p api.SubnetPool) string { return lines(p.Prefixes) }},
+		{Name: "default length", Value: func(p api.SubnetPool) string { return strconv.Itoa(p.DefaultPrefixLen) }},
 	},
-	show: []table.Column[neutronapi.SubnetPool]{
-		{Name: "least length", Value: func(p neutronapi.SubnetPool) string { return strconv.Itoa(p.MinPrefixLen) }},
-		{Name: "most length", Value: func(p neutronapi.SubnetPool) string { return strconv.Itoa(p.MaxPrefixLen) }},
-		{Name: "shared", Value: func(p neutronapi.SubnetPool) string { return yes(p.Shared) }},
+	show: []table.Column[api.SubnetPool]{
+		{Name: "least length", Value: func(p api.SubnetPool) string { return strconv.Itoa(p.MinPrefixLen) }},
+		{Name: "most length", Value: func(p api.SubnetPool) string { return strconv.Itoa(p.MaxPrefixLen) }},
+		{Name: "shared", Value: func(p api.SubnetPool) string { return yes(p.Shared) }},
 	},
 }
 
-var portResource = &resource[neutronapi.Port]{
-	names: neutronapi.Ports, title: "port", common: func(p neutronapi.Port) neutronapi.Common { return p.Common },
+var portResource = &resource[api.Port]{
+	names: api.Ports, title: "port", common: func(p api.Port) api.Common { return p.Common },
 	called:  userNames.port,
 	named:   userNames.ofContainer,
 	filters: []string{"network_id", "device_id", "device_owner", "mac_address", "fixed_ips", "binding:host_id"},
-	list: []table.Column[neutronapi.Port]{
-		{Name: "mac", Value: func(p neutronapi.Port) string { return p.MACAddress }},
-		{Name: "addresses", Value: func(p neutronapi.Port) string { return linesOf(p.FixedIPs, address) }},
-		{Name: "device owner", Value: func(p neutronapi.Port) string { return p.DeviceOwner }},
-		{Name: "status", Value: func(p neutronapi.Port) string { return p.Status }},
+	list: []table.Column[api.Port]{
+		{Name: "mac", Value: func(p api.Port) string { return p.MACAddress }},
+		{Name: "addresses", Value: func(p api.Port) string { return linesOf(p.FixedIPs, address) }},
+		{Name: "device owner", Value: func(p api.Port) string { return p.DeviceOwner }},
+		{Name: "status", Value: func(p api.Port) string { return p.Status }},
 	},
-	show: []table.Column[neutronapi.Port]{
-		{Name: "network", Value: func(p neutronapi.Port) string { return p.NetworkID }},
-		{Name: "device", Value: func(p neutronapi.Port) string { return p.DeviceID }},
-		{Name: "host", Value: func(p neutronapi.Port) string { return p.HostID }},
-		{Name: "vif type", Value: func(p neutronapi.Port) string { return p.VIFType }},
-		{Name: "vif details", Value: func(p neutronapi.Port) string { return pairs(p.VIFDetails) }},
-		{Name: "port security", Value: func(p neutronapi.Port) string { return yes(p.PortSecurity) }},
-		{Name: "allowed addresses", Value: func(p neutronapi.Port) string {
-			return linesOf(p.AllowedPairs, func(a neutronapi.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
+	show: []table.Column[api.Port]{
+		{Name: "network", Value: func(p api.Port) string { return p.NetworkID }},
+		{Name: "device", Value: func(p api.Port) string { return p.DeviceID }},
+		{Name: "host", Value: func(p api.Port) string { return p.HostID }},
+		{Name: "vif type", Value: func(p api.Port) string { return p.VIFType }},
+		{Name: "vif details", Value: func(p api.Port) string { return pairs(p.VIFDetails) }},
+		{Name: "port security", Value: func(p api.Port) string { return yes(p.PortSecurity) }},
+		{Name: "allowed addresses", Value: func(p api.Port) string {
+			return linesOf(p.AllowedPairs, func(a api.AddressPair) string { return a.IPAddress + " " + a.MACAddress })
 		}},
-		{Name: "security groups", Value: func(p neutronapi.Port) string { return lines(p.SecurityGroups) }},
-		{Name: "qos policy", Value: func(p neutronapi.Port) string { return neutronapi.Value(p.QoSPolicyID) }},
+		{Name: "security groups", Value: func(p api.Port) string { return lines(p.SecurityGroups) }},
+		{Name: "qos policy", Value: func(p api.Port) string { return api.Value(p.QoSPolicyID) }},
 	},
 }
 
-var routerResource = &resource[neutronapi.Router]{
-	names: neutronapi.Routers, title: "router", common: func(r neutronapi.Router) neutronapi.Common { return r.Common },
+var routerResource = &resource[api.Router]{
+	names: api.Routers, title: "router", common: func(r api.Router) api.Common { return r.Common },
 	called: userNames.router,
-	list: []table.Column[neutronapi.Router]{
-		{Name: "gateway", Value: func(r neutronapi.Router) string {
+	list: []table.Column[api.Router]{
+		{Name: "gateway", Value: func(r api.Router) string {
 			if r.Gateway == nil {
 				return ""
 			}
 			return linesOf(r.Gateway.FixedIPs, address)
 		}},
-		{Name: "nat", Value: func(r neutronapi.Router) string { return yes(r.Gateway != nil && r.Gateway.EnableSNAT) }},
-		{Name: "legs", Value: func(r neutronapi.Router) string {
-			return linesOf(r.Interfaces, func(i neutronapi.Interface) string { return i.IPAddress })
+		{Name: "nat", Value: func(r api.Router) string { return yes(r.Gateway != nil && r.Gateway.EnableSNAT) }},
+		{Name: "legs", Value: func(r api.Router) string {
+			return linesOf(r.Interfaces, func(i api.Interface) string { return i.IPAddress })
 		}},
 	},
-	show: []table.Column[neutronapi.Router]{
-		{Name: "subnets", Value: func(r neutronapi.Router) string {
-			return linesOf(r.Interfaces, func(i neutronapi.Interface) string { return i.SubnetID })
+	show: []table.Column[api.Router]{
+		{Name: "subnets", Value: func(r api.Router) string {
+			return linesOf(r.Interfaces, func(i api.Interface) string { return i.SubnetID })
 		}},
-		{Name: "routes", Value: func(r neutronapi.Router) string { return linesOf(r.Routes, route) }},
-		{Name: "unreached", Value: func(r neutronapi.Router) string {
-			return linesOf(r.Unreached, func(u neutronapi.Unreached) string { return u.Prefix + ": " + u.Reason })
+		{Name: "routes", Value: func(r api.Router) string { return linesOf(r.Routes, route) }},
+		{Name: "unreached", Value: func(r api.Router) string {
+			return linesOf(r.Unreached, func(u api.Unreached) string { return u.Prefix + ": " + u.Reason })
 		}},
 	},
 }
 
-var floatingIPResource = &resource[neutronapi.FloatingIP]{
-	names: neutronapi.FloatingIPs, title: "floating IP",
-	common:  func(f neutronapi.FloatingIP) neutronapi.Common { return f.Common },
+var floatingIPResource = &resource[api.FloatingIP]{
+	names: api.FloatingIPs, title: "floating IP",
+	common:  func(f api.FloatingIP) api.Common { return f.Common },
 	filters: []string{"floating_ip_address", "port_id", "router_id"},
 	more:    published,
-	show: []table.Column[neutronapi.FloatingIP]{
-		{Name: "port", Value: func(f neutronapi.FloatingIP) string { return neutronapi.Value(f.PortID) }},
-		{Name: "fixed address", Value: func(f neutronapi.FloatingIP) string { return neutronapi.Value(f.FixedIPAddress) }},
-		{Name: "router", Value: func(f neutronapi.FloatingIP) string { return neutronapi.Value(f.RouterID) }},
-		{Name: "network", Value: func(f neutronapi.FloatingIP) string { return f.FloatingNetworkID }},
+	show: []table.Column[api.FloatingIP]{
+		{Name: "port", Value: func(f api.FloatingIP) string { return api.Value(f.PortID) }},
+		{Name: "fixed address", Value: func(f api.FloatingIP) string { return api.Value(f.FixedIPAddress) }},
+		{Name: "router", Value: func(f api.FloatingIP) string { return api.Value(f.RouterID) }},
+		{Name: "network", Value: func(f api.FloatingIP) string { return f.FloatingNetworkID }},
 	},
 }
 
-var securityGroupResource = &resource[neutronapi.SecurityGroup]{
-	names: neutronapi.SecurityGroups, title: "security group",
-	common: func(g neutronapi.SecurityGroup) neutronapi.Common { return g.Common },
-	list: []table.Column[neutronapi.SecurityGroup]{
-		{Name: "rules", Value: func(g neutronapi.SecurityGroup) string { return linesOf(g.Rules, rule) }},
+var securityGroupResource = &resource[api.SecurityGroup]{
+	names: api.SecurityGroups, title: "security group",
+	common: func(g api.SecurityGroup) api.Common { return g.Common },
+	list: []table.Column[api.SecurityGroup]{
+		{Name: "rules", Value: func(g api.SecurityGroup) string { return linesOf(g.Rules, rule) }},
 	},
 }
 
 // rule is a security group's rule in words, such as "in IPv4 tcp 80-90 from 10.0.0.0/8".
-func rule(r neutronapi.SecurityGroupRule) string {
+func rule(r api.SecurityGroupRule) string {
 	words, side := []string{"in", r.EtherType}, "from"
 	if r.Direction == "egress" {
 		words[0], side = "out", "to"
@@ -192,9 +192,9 @@ func linesOf[T any](all []T, show func(T) string) string {
 	return lines(out)
 }
 
-func address(a neutronapi.FixedIP) string { return a.IPAddress }
+func address(a api.FixedIP) string { return a.IPAddress }
 
-func route(r neutronapi.Route) string { return r.Destination + " via " + r.NextHop }
+func route(r api.Route) string { return r.Destination + " via " + r.NextHop }
 
 func pairs(m map[string]string) string {
 	var out []string

@@ -20,6 +20,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/internal/tlsfiles"
 	"github.com/kuryr/kuryr/sdn/neutron"
@@ -368,7 +369,7 @@ func TestAuditOfTheDriver(t *testing.T) {
 
 func TestRuleInWords(t *testing.T) {
 	low, high, tcp, prefix, group := 80, 90, "tcp", "10.0.0.0/8", "g"
-	for want, r := range map[string]neutronapi.SecurityGroupRule{
+	for want, r := range map[string]api.SecurityGroupRule{
 		"out IPv6":                       {Direction: "egress", EtherType: "IPv6"},
 		"in IPv4 tcp 80 from 10.0.0.0/8": {Direction: "ingress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &low, RemoteIPPrefix: &prefix},
 		"out IPv4 tcp 80-90 to group g":  {Direction: "egress", EtherType: "IPv4", Protocol: &tcp, PortRangeMin: &low, PortRangeMax: &high, RemoteGroupID: &group},

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kuryr/kuryr/sdn/neutronapi"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 )
 
 // childEnv makes the test program a kuryr of the arguments given.
@@ -70,7 +70,7 @@ func (m *machine) killableBy(t *testing.T, start func(*exec.Cmd) error, args ...
 
 // account is what a client of the API was answered, and what it asked for without an answer.
 type account struct {
-	api     *neutronapi.Client
+	api     *api.Client
 	name    string
 	serial  int
 	held    map[string]string // addresses of ports that were made, by id
@@ -125,7 +125,7 @@ func (a *account) work(network string, answered func()) error {
 			continue
 		}
 		name := fmt.Sprintf("%s-%d", a.name, a.serial)
-		var made struct{ Port neutronapi.Port }
+		var made struct{ Port api.Port }
 		status, ok := a.ask(http.MethodPost, "/v2.0/ports", map[string]any{"port": map[string]any{"network_id": network, "project_id": "demo", "name": name}}, &made)
 		switch {
 		case !ok:
@@ -139,7 +139,7 @@ func (a *account) work(network string, answered func()) error {
 }
 
 // agree holds the account against the ports that there are, takes from these what is its own, and learns how what was not answered ended.
-func (a *account) agree(t *testing.T, ports map[string]neutronapi.Port) {
+func (a *account) agree(t *testing.T, ports map[string]api.Port) {
 	t.Helper()
 	for id, address := range a.held {
 		if p, there := ports[id]; !there || p.FixedIPs[0].IPAddress != address {
@@ -171,20 +171,20 @@ func (a *account) agree(t *testing.T, ports map[string]neutronapi.Port) {
 func TestSDNKilled(t *testing.T) {
 	const clients, kills, answers = 8, 3, 120 // answers: between two kills
 	m := newMachine(t)
-	api := func() *neutronapi.Client {
+	client := func() *api.Client {
 		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", m.path("run/sdn.sock"))
 		}}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &neutronapi.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
+		return &api.Client{HTTP: &http.Client{Transport: transport}, Base: "http://kuryr"}
 	}
 	var accounts []*account
 	for i := range clients {
-		accounts = append(accounts, &account{api: api(), name: fmt.Sprint("c", i), held: map[string]string{}})
+		accounts = append(accounts, &account{api: client(), name: fmt.Sprint("c", i), held: map[string]string{}})
 	}
 	kill := m.killable(t, "sdn", "--store-only")
-	root := &account{api: api()}
-	var network struct{ Network neutronapi.Network }
+	root := &account{api: client()}
+	var network struct{ Network api.Network }
 	if status, _ := root.ask(http.MethodPost, "/v2.0/networks", map[string]any{"network": map[string]any{"project_id": "demo"}}, &network); status != http.StatusCreated {
 		t.Fatal(status)
 	}
@@ -225,11 +225,11 @@ func TestSDNKilled(t *testing.T) {
 // agree holds all that was answered against what there is, and that against what the SDN counts.
 func agree(t *testing.T, root *account, accounts []*account, network string) {
 	t.Helper()
-	list, err := neutronapi.List(t.Context(), root.api, neutronapi.Ports, url.Values{"network_id": {network}})
+	list, err := api.List(t.Context(), root.api, api.Ports, url.Values{"network_id": {network}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports, addresses := map[string]neutronapi.Port{}, map[string]string{}
+	ports, addresses := map[string]api.Port{}, map[string]string{}
 	for _, p := range list {
 		if len(p.FixedIPs) != 1 {
 			t.Fatalf("a port with %d addresses: %+v", len(p.FixedIPs), p)
@@ -246,7 +246,12 @@ func agree(t *testing.T, root *account, accounts []*account, network string) {
 	for _, p := range ports {
 		t.Errorf("nobody asked for %+v", p)
 	}
-	full, err := neutronapi.Get(t.Context(), root.api, neutronapi.Resource[neutronapi.Availability]{Member: "network_ip_availability", Collection: "network_ip_availabilities"}, network)
+	type availability struct {
+		UsedIPs int64 `json:"used_ips"`
+	}
+	full, err := api.Get(t.Context(), root.api, api.Resource[availability]{
+		Member: "network_ip_availability", Collection: "network_ip_availabilities",
+	}, network)
 	if err != nil || full.UsedIPs != int64(len(list)) {
 		t.Errorf("%d addresses are counted, %d there: %v", full.UsedIPs, len(list), err)
 	}

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 )
 
@@ -78,14 +78,14 @@ func gather(ctx context.Context, client *admin.Client) (o topology.Objects, err 
 		return o, err
 	}
 	o.Host = status.Host
-	api := client.SDN()
+	c := client.SDN()
 	for _, ask := range []func() error{
-		func() (err error) { o.Networks, err = neutronapi.List(ctx, api, neutronapi.Networks, nil); return },
-		func() (err error) { o.Subnets, err = neutronapi.List(ctx, api, neutronapi.Subnets, nil); return },
-		func() (err error) { o.Ports, err = neutronapi.List(ctx, api, neutronapi.Ports, nil); return },
-		func() (err error) { o.Routers, err = neutronapi.List(ctx, api, neutronapi.Routers, nil); return },
+		func() (err error) { o.Networks, err = api.List(ctx, c, api.Networks, nil); return },
+		func() (err error) { o.Subnets, err = api.List(ctx, c, api.Subnets, nil); return },
+		func() (err error) { o.Ports, err = api.List(ctx, c, api.Ports, nil); return },
+		func() (err error) { o.Routers, err = api.List(ctx, c, api.Routers, nil); return },
 		func() (err error) {
-			o.FloatingIPs, err = neutronapi.List(ctx, api, neutronapi.FloatingIPs, nil)
+			o.FloatingIPs, err = api.List(ctx, c, api.FloatingIPs, nil)
 			return
 		},
 	} {
@@ -93,12 +93,12 @@ func gather(ctx context.Context, client *admin.Client) (o topology.Objects, err 
 			return o, err
 		}
 	}
-	o.Forwards = map[string][]neutronapi.PortForwarding{}
+	o.Forwards = map[string][]api.PortForwarding{}
 	for _, f := range o.FloatingIPs {
 		if f.PortID != nil { // one that is associated has no forwardings
 			continue
 		}
-		if o.Forwards[f.ID], err = api.PortForwardings(ctx, f.ID); err != nil {
+		if o.Forwards[f.ID], err = c.PortForwardings(ctx, f.ID); err != nil {
 			return o, err
 		}
 	}

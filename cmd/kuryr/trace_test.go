@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,8 +46,8 @@ func TestParseTarget(t *testing.T) {
 }
 
 func tracerOf() *tracer {
-	port := func(id, device, network, addr string, tags ...string) neutronapi.Port {
-		return neutronapi.Port{Common: neutronapi.Common{ID: id, Tags: tags}, NetworkID: network, DeviceID: device, FixedIPs: []neutronapi.FixedIP{{IPAddress: addr}}, VIFDetails: map[string]string{sdn.DetailNamespace: "/ns/" + network}}
+	port := func(id, device, network, addr string, tags ...string) api.Port {
+		return api.Port{Common: api.Common{ID: id, Tags: tags}, NetworkID: network, DeviceID: device, FixedIPs: []api.FixedIP{{IPAddress: addr}}, VIFDetails: map[string]string{sdn.DetailNamespace: "/ns/" + network}}
 	}
 	number := func(n uint16) *uint16 { return &n }
 	text := func(s string) *string { return &s }
@@ -57,16 +57,16 @@ func tracerOf() *tracer {
 			dockerContainerOf("c0ffee9999999999", "alone"),
 		},
 		objects: topology.Objects{
-			Networks: []neutronapi.Network{{Common: neutronapi.Common{ID: "n1", Name: "blue-net"}}, {Common: neutronapi.Common{ID: "n2", Name: "red-net"}}},
-			Ports: []neutronapi.Port{
+			Networks: []api.Network{{Common: api.Common{ID: "n1", Name: "blue-net"}}, {Common: api.Common{ID: "n2", Name: "red-net"}}},
+			Ports: []api.Port{
 				port("p1", "endpoint-web-0001", "n1", "10.0.0.2", "kuryr.docker.exposed=443/tcp", "kuryr.docker.exposed=80/tcp"), port("p2", "endpoint-web-0002", "n2", "10.0.0.2"), port("p3", "endpoint-db-00001", "n1", "10.0.0.3"),
-				{Common: neutronapi.Common{ID: "leg"}, DeviceOwner: sdn.OwnerRouterInterface, FixedIPs: []neutronapi.FixedIP{{IPAddress: "10.0.0.1"}}},
+				{Common: api.Common{ID: "leg"}, DeviceOwner: sdn.OwnerRouterInterface, FixedIPs: []api.FixedIP{{IPAddress: "10.0.0.1"}}},
 			},
-			FloatingIPs: []neutronapi.FloatingIP{
-				{Common: neutronapi.Common{ID: "f4"}, FloatingIPAddress: "0.0.0.0"}, {Common: neutronapi.Common{ID: "f6"}, FloatingIPAddress: "::"},
-				{Common: neutronapi.Common{ID: "fl"}, FloatingIPAddress: "127.0.0.1"}, {Common: neutronapi.Common{ID: "ff"}, FloatingIPAddress: "203.0.113.9", PortID: text("p3"), FixedIPAddress: text("10.0.0.3")},
+			FloatingIPs: []api.FloatingIP{
+				{Common: api.Common{ID: "f4"}, FloatingIPAddress: "0.0.0.0"}, {Common: api.Common{ID: "f6"}, FloatingIPAddress: "::"},
+				{Common: api.Common{ID: "fl"}, FloatingIPAddress: "127.0.0.1"}, {Common: api.Common{ID: "ff"}, FloatingIPAddress: "203.0.113.9", PortID: text("p3"), FixedIPAddress: text("10.0.0.3")},
 			},
-			Forwards: map[string][]neutronapi.PortForwarding{
+			Forwards: map[string][]api.PortForwarding{
 				"f4": {{Protocol: "tcp", ExternalPort: number(8080), InternalPort: number(80), InternalPortID: "p1", InternalIPAddress: text("10.0.0.2")},
 					{Protocol: "udp", ExternalPortRange: "9000:9001", InternalPortRange: "9000:9001", InternalPortID: "p2", InternalIPAddress: text("10.0.0.2")}},
 				"f6": {{Protocol: "tcp", ExternalPort: number(8080), InternalPort: number(80), InternalPortID: "p1", InternalIPAddress: text("fd00::2")}},

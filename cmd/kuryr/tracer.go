@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/topology"
 	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/datapath/trace"
@@ -21,7 +22,6 @@ import (
 	"github.com/kuryr/kuryr/docker/engine"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/spf13/cobra"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -66,7 +66,7 @@ func (t *tracer) close() {
 }
 
 // ports gives the ports that a word stands for: those of a container, or one.
-func (t *tracer) ports(word string) ([]neutronapi.Port, error) {
+func (t *tracer) ports(word string) ([]api.Port, error) {
 	endpoints := map[string]bool{}
 	for _, c := range t.containers {
 		if c.Name == word || len(word) >= 12 && strings.HasPrefix(c.ID, word) {
@@ -79,7 +79,7 @@ func (t *tracer) ports(word string) ([]neutronapi.Port, error) {
 		}
 	}
 	addr, _ := netip.ParseAddr(word)
-	var out []neutronapi.Port
+	var out []api.Port
 	for _, p := range t.objects.Ports {
 		if strings.HasPrefix(p.DeviceOwner, "network:") {
 			continue
@@ -103,7 +103,7 @@ func (t *tracer) ports(word string) ([]neutronapi.Port, error) {
 	return nil, fmt.Errorf("there is no running container, endpoint, port or address of a port %q", word)
 }
 
-func addresses(p neutronapi.Port) (out []netip.Addr) {
+func addresses(p api.Port) (out []netip.Addr) {
 	for _, ip := range p.FixedIPs {
 		if a, err := netip.ParseAddr(ip.IPAddress); err == nil {
 			out = append(out, a)
@@ -113,7 +113,7 @@ func addresses(p neutronapi.Port) (out []netip.Addr) {
 }
 
 // ofFamily is the port's first address of a family; invalid if it has none.
-func ofFamily(p neutronapi.Port, four bool) netip.Addr {
+func ofFamily(p api.Port, four bool) netip.Addr {
 	for _, a := range addresses(p) {
 		if a.Is4() == four {
 			return a
@@ -122,7 +122,7 @@ func ofFamily(p neutronapi.Port, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-func (t *tracer) name(p neutronapi.Port) string {
+func (t *tracer) name(p api.Port) string {
 	if name := t.objects.Names.Endpoints[p.DeviceID]; name != "" {
 		return "container " + name
 	}
@@ -149,7 +149,7 @@ func (t *tracer) site(name, path string, ns netns.NsHandle) trace.Site {
 func (t *tracer) path(s trace.Site) string { return t.paths[s.Name] }
 
 // router opens the namespace of a port's network.
-func (t *tracer) router(p neutronapi.Port) (trace.Site, error) {
+func (t *tracer) router(p api.Port) (trace.Site, error) {
 	path := p.VIFDetails[sdn.DetailNamespace]
 	if p.VIFType != sdn.VIFBridge || path == "" {
 		return trace.Site{}, fmt.Errorf("port %s: VIF type %q: only ports on bridges of the embedded SDN can be traced", p.ID, p.VIFType)
@@ -182,13 +182,13 @@ func (t *tracer) router(p neutronapi.Port) (trace.Site, error) {
 	return s, err
 }
 
-func place(p neutronapi.Port) trace.Port {
+func place(p api.Port) trace.Port {
 	mac, _ := net.ParseMAC(p.MACAddress)
 	return trace.Port{Tap: router.TapName(p.ID), Bridge: p.VIFDetails[sdn.DetailBridge], MAC: mac, Addrs: addresses(p)}
 }
 
 // container opens the namespace that a port is plugged into.
-func (t *tracer) container(rt trace.Site, p neutronapi.Port) (trace.Site, error) {
+func (t *tracer) container(rt trace.Site, p api.Port) (trace.Site, error) {
 	ns, err := trace.Peer(rt.NS, router.TapName(p.ID))
 	if err != nil {
 		return trace.Site{}, fmt.Errorf("port %s is not plugged into a running container: %w", p.ID, err)
@@ -270,7 +270,7 @@ func (t *tracer) resolve(ctx context.Context, from string, to target, o traceOpt
 }
 
 // chosen keeps the port that --from names, by its id, an address, or its network.
-func (t *tracer) chosen(ports []neutronapi.Port, word string) ([]neutronapi.Port, error) {
+func (t *tracer) chosen(ports []api.Port, word string) ([]api.Port, error) {
 	if word == "" {
 		return ports, nil
 	}
@@ -283,14 +283,14 @@ func (t *tracer) chosen(ports []neutronapi.Port, word string) ([]neutronapi.Port
 			}
 		}
 		if p.ID == word || p.NetworkID == word || network == word || slices.Contains(addresses(p), addr) {
-			return []neutronapi.Port{p}, nil
+			return []api.Port{p}, nil
 		}
 	}
 	return nil, fmt.Errorf("--from %q: the container has no such port", word)
 }
 
 // address sets the destination, and gives the port that is called where TO names a container.
-func (t *tracer) address(way *trace.Way, ports []neutronapi.Port, to target, family int) (*neutronapi.Port, error) {
+func (t *tracer) address(way *trace.Way, ports []api.Port, to target, family int) (*api.Port, error) {
 	switch {
 	case to.addr.IsValid():
 		if family != 0 && (family == 4) != to.addr.Is4() {
@@ -312,7 +312,7 @@ func (t *tracer) address(way *trace.Way, ports []neutronapi.Port, to target, fam
 		return nil, err
 	}
 	// Best on the same network, else behind the same router, else anywhere.
-	closeness := func(p neutronapi.Port) int {
+	closeness := func(p api.Port) int {
 		for _, own := range ports {
 			if own.NetworkID == p.NetworkID {
 				return 0
@@ -325,7 +325,7 @@ func (t *tracer) address(way *trace.Way, ports []neutronapi.Port, to target, fam
 		}
 		return 2
 	}
-	sortslice.Stable(all, func(x, y neutronapi.Port) int { return closeness(x) - closeness(y) })
+	sortslice.Stable(all, func(x, y api.Port) int { return closeness(x) - closeness(y) })
 	for _, p := range all {
 		for _, four := range families4(family) {
 			if a := ofFamily(p, four); a.IsValid() && ofFamily(ports[0], four).IsValid() {
@@ -349,7 +349,7 @@ func families4(family int) []bool {
 }
 
 // leaving is the port by which the container's kernel sends there, and sets the source. Where it has no route it is the first that fits.
-func (t *tracer) leaving(way *trace.Way, ports []neutronapi.Port) (neutronapi.Port, error) {
+func (t *tracer) leaving(way *trace.Way, ports []api.Port) (api.Port, error) {
 	src, err := trace.Source(way.Container, way.Dst)
 	if err == nil && src.IsValid() {
 		for _, p := range ports {
@@ -365,11 +365,11 @@ func (t *tracer) leaving(way *trace.Way, ports []neutronapi.Port) (neutronapi.Po
 			return p, nil
 		}
 	}
-	return neutronapi.Port{}, fmt.Errorf("%s has no address of the family of %s", way.Container.Name, way.Dst)
+	return api.Port{}, fmt.Errorf("%s has no address of the family of %s", way.Container.Name, way.Dst)
 }
 
 // behind is the port that has the address behind the same router, or that the host's address and port lead to; nil for none.
-func (t *tracer) behind(from neutronapi.Port, f trace.Flow) *neutronapi.Port {
+func (t *tracer) behind(from api.Port, f trace.Flow) *api.Port {
 	for _, p := range t.objects.Ports {
 		if p.VIFDetails[sdn.DetailNamespace] == from.VIFDetails[sdn.DetailNamespace] && p.DeviceID != "" && slices.Contains(addresses(p), f.Dst) {
 			return &p
@@ -381,7 +381,7 @@ func (t *tracer) behind(from neutronapi.Port, f trace.Flow) *neutronapi.Port {
 		if err != nil || at != f.Dst && (!at.IsUnspecified() || at.Is4() != f.Dst.Is4() || !hostHas(f.Dst)) {
 			continue
 		}
-		led := neutronapi.Value(floating.PortID)
+		led := api.Value(floating.PortID)
 		for _, pf := range t.objects.Forwards[floating.ID] {
 			first, last, _ := bounds(pf.ExternalPort, pf.ExternalPortRange)
 			if pf.Protocol == protocol && first <= f.Port && f.Port <= last {

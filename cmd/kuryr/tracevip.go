@@ -9,9 +9,9 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/datapath/trace"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +22,7 @@ func (t *tracer) balanced(ctx context.Context, router string, dst netip.Addr, f 
 	if vip == "" {
 		return nil
 	}
-	all, err := neutronapi.List(ctx, t.client.SDN(), loadBalancerResource.names, url.Values{"vip_port_id": {vip}})
+	all, err := api.List(ctx, t.client.SDN(), loadBalancerResource.names, url.Values{"vip_port_id": {vip}})
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -50,7 +50,7 @@ func (t *tracer) vip(router string, dst netip.Addr) string {
 			}
 		}
 		for _, fip := range t.objects.FloatingIPs {
-			if neutronapi.Value(fip.PortID) == p.ID && fip.FloatingIPAddress == dst.String() {
+			if api.Value(fip.PortID) == p.ID && fip.FloatingIPAddress == dst.String() {
 				return p.ID
 			}
 		}

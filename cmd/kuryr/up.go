@@ -198,7 +198,7 @@ func (d *daemon) awaitSDN(ctx context.Context) bool {
 }
 
 // begin makes the kernel follow the store, where the SDN is embedded, and then lets clients in. What it starts runs in work until ctx ends.
-func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *api) error {
+func (d *daemon) begin(ctx context.Context, work *errgroup.Group, api *apiServer) error {
 	if d.parts != nil {
 		d.beginEmbedded(ctx, work)
 		if err := api.listen(ctx, work); err != nil {

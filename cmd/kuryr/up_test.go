@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/admin"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/nstest"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 	"github.com/vishvananda/netlink"
 )
 
@@ -111,7 +111,7 @@ func TestLife(t *testing.T) {
 		}
 		m.must(t, append(args, "--force")...)
 	}
-	var ports []neutronapi.Port
+	var ports []api.Port
 	if err := json.Unmarshal([]byte(m.must(t, "port", "list", "-o", "json", "--filter", "device_id="+endpointID)), &ports); err != nil || len(ports) != 1 {
 		t.Fatalf("%d ports, %v", len(ports), err)
 	}

@@ -12,16 +12,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// AddressGroups are served below /v2.0/address-groups.
-var AddressGroups = Resource[AddressGroup]{"address_group", "address_groups"}
-
-// AddressGroup is an address group in Neutron's JSON.
-type AddressGroup struct {
-	Common
-	Addresses []string `json:"addresses"`
-	Shared    bool     `json:"shared"` // never: no group is given to other projects
-}
-
 // addPrefixes puts prefixes into a group's. As with Neutron one that is there already refuses all; one that is named twice is one.
 func addPrefixes(group sdn.ID, have, added []netip.Prefix) ([]netip.Prefix, error) {
 	if there, _ := splitPrefixes(have, added); len(there) > 0 {

@@ -10,19 +10,19 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Availability is how full a network is, in Neutron's JSON.
-type Availability struct {
+// availability is how full a network is, in Neutron's JSON.
+type availability struct {
 	NetworkID   string               `json:"network_id"`
 	NetworkName string               `json:"network_name"`
 	ProjectID   string               `json:"project_id"`
 	TenantID    string               `json:"tenant_id"`
 	TotalIPs    int64                `json:"total_ips"`
 	UsedIPs     int64                `json:"used_ips"`
-	Subnets     []SubnetAvailability `json:"subnet_ip_availability"`
+	Subnets     []subnetAvailability `json:"subnet_ip_availability"`
 }
 
-// SubnetAvailability is how full a subnet is.
-type SubnetAvailability struct {
+// subnetAvailability is how full a subnet is.
+type subnetAvailability struct {
 	SubnetID   string `json:"subnet_id"`
 	SubnetName string `json:"subnet_name"`
 	CIDR       string `json:"cidr"`
@@ -34,7 +34,7 @@ type SubnetAvailability struct {
 // fullness is a network with how full it is.
 type fullness struct {
 	network sdn.Network
-	shown   Availability
+	shown   availability
 }
 
 // serveAvailability adds how full networks are, which administrators alone are told, as with Neutron: to others no network is there.
@@ -84,7 +84,7 @@ func (s *server) serveAvailability() {
 
 // fill counts a network's addresses, subnet by subnet, of all or of some versions of IP.
 func (s *server) fill(ctx context.Context, network sdn.Network, versions []string) (fullness, error) {
-	out := fullness{network, Availability{NetworkID: string(network.ID), NetworkName: network.Name, ProjectID: network.Project, TenantID: network.Project, Subnets: []SubnetAvailability{}}}
+	out := fullness{network, availability{NetworkID: string(network.ID), NetworkName: network.Name, ProjectID: network.Project, TenantID: network.Project, Subnets: []subnetAvailability{}}}
 	for _, id := range network.Subnets {
 		subnet, err := s.p.Subnet(ctx, id)
 		if sdn.IsNotFound(err) {
@@ -102,7 +102,7 @@ func (s *server) fill(ctx context.Context, network sdn.Network, versions []strin
 		}
 		out.shown.TotalIPs += min(usage.Total, math.MaxInt64-out.shown.TotalIPs)
 		out.shown.UsedIPs += usage.Used
-		out.shown.Subnets = append(out.shown.Subnets, SubnetAvailability{
+		out.shown.Subnets = append(out.shown.Subnets, subnetAvailability{
 			SubnetID: string(id), SubnetName: subnet.Name, CIDR: subnet.CIDR.String(), IPVersion: family(subnet.CIDR.Addr()), TotalIPs: usage.Total, UsedIPs: usage.Used,
 		})
 	}

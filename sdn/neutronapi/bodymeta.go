@@ -52,7 +52,7 @@ func (b *body) project() string {
 func (b *body) changes(m sdn.Meta) sdn.Patch {
 	b.readOnly(append(systems, "project_id", "tenant_id", "tags")...)
 	p := sdn.Patch{IfRevision: b.ifRevision, Name: b.text("name")}
-	description := b.description(encodeMeta(m).Description)
+	description := b.description(describe(m))
 	if description == nil {
 		return p
 	}

@@ -10,36 +10,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Common is what every object shows.
-type Common struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	ProjectID   string   `json:"project_id"`
-	TenantID    string   `json:"tenant_id"` // the older name of ProjectID
-	Tags        []string `json:"tags"`
-	Revision    int64    `json:"revision_number"`
-	CreatedAt   string   `json:"created_at"` // UTC, to the second
-	UpdatedAt   string   `json:"updated_at"`
-}
-
-// Key is the Key that the description carries; zero where it carries none.
-func (c Common) Key() sdn.Key {
-	key, _ := sdn.ParseKey(c.Description)
-	return key
-}
-
-func encodeMeta(m sdn.Meta) Common {
-	description := m.Description
-	if !m.Key.IsZero() {
-		description = m.Key.String()
-	}
-	return Common{
-		ID: string(m.ID), Name: m.Name, Description: description, ProjectID: m.Project, TenantID: m.Project,
-		Tags: list(m.Tags), Revision: m.Revision, CreatedAt: timestamp(m.Created), UpdatedAt: timestamp(m.Updated),
-	}
-}
-
 func timestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -70,42 +40,34 @@ func optionalAddr(a netip.Addr) *string {
 	return optional(a.String())
 }
 
-// Value is what an optional field holds, "" for null.
-func Value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// FixedIP is an address of a port.
-type FixedIP struct {
+// fixedIP is an address of a port.
+type fixedIP struct {
 	SubnetID  string `json:"subnet_id"`
 	IPAddress string `json:"ip_address"`
 }
 
 // encodeAddresses shows addresses in Neutron's order, which is that of their text.
-func encodeAddresses(addresses []sdn.Address) []FixedIP {
-	out := make([]FixedIP, len(addresses))
+func encodeAddresses(addresses []sdn.Address) []fixedIP {
+	out := make([]fixedIP, len(addresses))
 	for i, a := range addresses {
-		out[i] = FixedIP{SubnetID: string(a.Subnet), IPAddress: a.Addr.String()}
+		out[i] = fixedIP{SubnetID: string(a.Subnet), IPAddress: a.Addr.String()}
 	}
-	slices.SortFunc(out, func(a, b FixedIP) int {
+	slices.SortFunc(out, func(a, b fixedIP) int {
 		return cmp.Or(strings.Compare(a.IPAddress, b.IPAddress), strings.Compare(a.SubnetID, b.SubnetID))
 	})
 	return out
 }
 
-// Route leads to a destination by a next hop.
-type Route struct {
+// route leads to a destination by a next hop.
+type route struct {
 	Destination string `json:"destination"`
 	NextHop     string `json:"nexthop"`
 }
 
-func encodeRoutes(routes []sdn.HostRoute) []Route {
-	out := make([]Route, len(routes))
+func encodeRoutes(routes []sdn.HostRoute) []route {
+	out := make([]route, len(routes))
 	for i, r := range routes {
-		out[i] = Route{Destination: r.Destination.String(), NextHop: r.NextHop.String()}
+		out[i] = route{Destination: r.Destination.String(), NextHop: r.NextHop.String()}
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-// Package neutronapi serves an sdn.Provider as the OpenStack Networking API v2.0 (Neutron), and asks such a server.
+// Package neutronapi serves an sdn.Provider as the OpenStack Networking API v2.0 (Neutron).
 //
 // It owns the translation between Kuryr's objects and Neutron's JSON: attributes, filters, pages, tags,
 // revisions, quotas, error types and status codes. Each resource has one table (table.go) of its

@@ -11,20 +11,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// FloatingIPs are served below /v2.0/floatingips.
-var FloatingIPs = Resource[FloatingIP]{"floatingip", "floatingips"}
-
-// FloatingIP is a floating IP in Neutron's JSON.
-type FloatingIP struct {
-	Common
-	FloatingNetworkID string  `json:"floating_network_id"`
-	FloatingIPAddress string  `json:"floating_ip_address"`
-	PortID            *string `json:"port_id"`
-	FixedIPAddress    *string `json:"fixed_ip_address"`
-	RouterID          *string `json:"router_id"`
-	Status            string  `json:"status"`
-}
-
 func floatingIPQuery(f *filter) sdn.FloatingIPQuery {
 	return sdn.FloatingIPQuery{
 		Match: f.match(), Networks: f.ids("floating_network_id"), Addresses: f.addrs("floating_ip_address"), Ports: f.ids("port_id"), Routers: f.ids("router_id"),

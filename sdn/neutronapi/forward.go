@@ -13,22 +13,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// PortForwardings are served below the floating IP that they are of.
-var PortForwardings = Resource[PortForwarding]{"port_forwarding", "port_forwardings"}
-
-// PortForwarding is a port forwarding of a floating IP in Neutron's JSON.
-type PortForwarding struct {
-	ID                string  `json:"id"`
-	Protocol          string  `json:"protocol"`
-	ExternalPort      *uint16 `json:"external_port"` // null where it is a range
-	ExternalPortRange string  `json:"external_port_range"`
-	InternalPort      *uint16 `json:"internal_port"` // null where it is a range
-	InternalPortRange string  `json:"internal_port_range"`
-	InternalPortID    string  `json:"internal_port_id"`
-	InternalIPAddress *string `json:"internal_ip_address"`
-	Description       string  `json:"description"`
-}
-
 // mostForwarded is how many ports one port forwarding may have that is no administrator's: each is an entry of its own in the store and the kernel, and all others
 // wait while they are written.
 const mostForwarded = 4096

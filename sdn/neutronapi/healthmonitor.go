@@ -11,29 +11,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// HealthMonitors are served below /v2.0/lbaas/healthmonitors.
-var HealthMonitors = Resource[HealthMonitor]{"healthmonitor", "healthmonitors"}
-
-// HealthMonitor is a health monitor in Octavia's JSON.
-type HealthMonitor struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	ProjectID string   `json:"project_id"`
-	Tags      []string `json:"tags"`
-	balancerStatus
-	Type           string   `json:"type"`
-	Delay          int64    `json:"delay"`   // seconds
-	Timeout        int64    `json:"timeout"` // seconds
-	MaxRetries     int      `json:"max_retries"`
-	MaxRetriesDown int      `json:"max_retries_down"`
-	URLPath        *string  `json:"url_path"`
-	Method         *string  `json:"http_method"`
-	Codes          *string  `json:"expected_codes"`
-	Version        *float64 `json:"http_version"`
-	Domain         *string  `json:"domain_name"`
-	Pools          []ref    `json:"pools"`
-}
-
 // Octavia's defaults of monitors.
 const (
 	checkMethod, checkCodes, checkPath = "GET", "200", "/"

@@ -11,40 +11,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Listeners are served below /v2.0/lbaas/listeners.
-var Listeners = Resource[Listener]{"listener", "listeners"}
-
-// Listener is a listener in Octavia's JSON. The attributes of HTTP and TLS, which are not balanced
-// here, are null or empty.
-type Listener struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	ProjectID   string   `json:"project_id"`
-	Tags        []string `json:"tags"`
-	balancerStatus
-	Protocol        string            `json:"protocol"`
-	ProtocolPort    uint16            `json:"protocol_port"`
-	ConnectionLimit int               `json:"connection_limit"`
-	DefaultPoolID   *string           `json:"default_pool_id"`
-	LoadBalancers   []ref             `json:"loadbalancers"`
-	AllowedCIDRs    []string          `json:"allowed_cidrs"`
-	ClientData      int64             `json:"timeout_client_data"` // milliseconds, as those below
-	MemberConnect   int64             `json:"timeout_member_connect"`
-	MemberData      int64             `json:"timeout_member_data"`
-	TCPInspect      int64             `json:"timeout_tcp_inspect"`
-	Policies        []ref             `json:"l7policies"`
-	InsertHeaders   map[string]string `json:"insert_headers"`
-	TLS             *string           `json:"default_tls_container_ref"`
-	SNI             []string          `json:"sni_container_refs"`
-	ClientAuth      *string           `json:"client_authentication"`
-	ClientCA        *string           `json:"client_ca_tls_container_ref"`
-	ClientCRL       *string           `json:"client_crl_container_ref"`
-	Ciphers         *string           `json:"tls_ciphers"`
-	Versions        []string          `json:"tls_versions"`
-	ALPN            []string          `json:"alpn_protocols"`
-}
-
 // Octavia's defaults of a listener's timeouts, in milliseconds. A listener of which nothing is said has the SDN's.
 const (
 	idleTimeout    = 50000

@@ -10,48 +10,13 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// LoadBalancers are served below /v2.0/lbaas/loadbalancers.
-var LoadBalancers = Resource[LoadBalancer]{"loadbalancer", "loadbalancers"}
-
 // ref names another object.
 type ref struct {
 	ID string `json:"id"`
 }
 
-// balancerStatus is the status of an object of Octavia. A time is null if the SDN does not know it.
-type balancerStatus struct {
-	ProvisioningStatus string  `json:"provisioning_status"`
-	OperatingStatus    string  `json:"operating_status"`
-	AdminStateUp       bool    `json:"admin_state_up"`
-	CreatedAt          *string `json:"created_at"`
-	UpdatedAt          *string `json:"updated_at"`
-}
-
-// LoadBalancer is a load balancer in Octavia's JSON.
-type LoadBalancer struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	ProjectID   string   `json:"project_id"`
-	Tags        []string `json:"tags"`
-	Revision    int64    `json:"kuryr:revision_number"` // Octavia has none
-	balancerStatus
-	VIPAddress     string          `json:"vip_address"`
-	VIPSubnetID    string          `json:"vip_subnet_id"`
-	VIPNetworkID   string          `json:"vip_network_id"`
-	VIPPortID      string          `json:"vip_port_id"`
-	VIPQoSPolicyID *string         `json:"vip_qos_policy_id"`
-	VIPGroups      []string        `json:"vip_sg_ids"`
-	AdditionalVIPs []AdditionalVIP `json:"additional_vips"`
-	Listeners      []ref           `json:"listeners"`
-	Pools          []ref           `json:"pools"`
-	Provider       string          `json:"provider"`
-	FlavorID       *string         `json:"flavor_id"`
-	Zone           *string         `json:"availability_zone"`
-}
-
-// AdditionalVIP is the address of the other family of a load balancer.
-type AdditionalVIP struct {
+// additionalVIP is the address of the other family of a load balancer.
+type additionalVIP struct {
 	SubnetID  string `json:"subnet_id"`
 	IPAddress string `json:"ip_address"`
 	PortID    string `json:"port_id"`
@@ -88,10 +53,10 @@ func showVIP(v sdn.VIP) string {
 }
 
 func showMoreVIPs(b *balancer) any {
-	out := []AdditionalVIP{}
+	out := []additionalVIP{}
 	for i, v := range b.VIPs {
 		if i > 0 {
-			out = append(out, AdditionalVIP{string(v.Subnet), showVIP(v), string(v.Port)})
+			out = append(out, additionalVIP{string(v.Subnet), showVIP(v), string(v.Port)})
 		}
 	}
 	return out

@@ -12,25 +12,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// PoolMembers are served below /v2.0/lbaas/pools/ID/members.
-var PoolMembers = Resource[PoolMember]{"member", "members"}
-
-// PoolMember is a member of a pool in Octavia's JSON.
-type PoolMember struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	ProjectID string   `json:"project_id"`
-	Tags      []string `json:"tags"`
-	balancerStatus
-	Address        string  `json:"address"`
-	ProtocolPort   uint16  `json:"protocol_port"`
-	SubnetID       *string `json:"subnet_id"`
-	Weight         int     `json:"weight"`
-	Backup         bool    `json:"backup"`
-	MonitorAddress *string `json:"monitor_address"`
-	MonitorPort    *int    `json:"monitor_port"`
-}
-
 // maxMembers is how many members a body may name for one pool.
 const maxMembers = 4096
 

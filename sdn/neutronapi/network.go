@@ -7,32 +7,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Networks are served below /v2.0/networks.
-var Networks = Resource[Network]{"network", "networks"}
-
-// Network is a network in Neutron's JSON.
-type Network struct {
-	Common
-	MTU          int      `json:"mtu"`
-	External     bool     `json:"router:external"`
-	Shared       bool     `json:"shared"`
-	PortSecurity bool     `json:"port_security_enabled"`
-	Subnets      []string `json:"subnets"`
-	Status       string   `json:"status"`
-	AdminStateUp bool     `json:"admin_state_up"`
-	IsDefault    bool     `json:"is_default"`
-	QoSPolicyID  *string  `json:"qos_policy_id"` // ports have policies, networks none
-	// Where the SDN has put it; null where it does not tell. For administrators.
-	NetworkType     *string `json:"provider:network_type"`
-	PhysicalNetwork *string `json:"provider:physical_network"`
-	SegmentationID  *int    `json:"provider:segmentation_id"`
-	// The SDN has no such thing.
-	AvailabilityZones     []string `json:"availability_zones"`
-	AvailabilityZoneHints []string `json:"availability_zone_hints"`
-	IPv4AddressScope      *string  `json:"ipv4_address_scope"`
-	IPv6AddressScope      *string  `json:"ipv6_address_scope"`
-}
-
 // mostMTU is that of an IP packet, leastMTU what IPv4 asks for.
 const leastMTU, mostMTU = 68, 65535
 

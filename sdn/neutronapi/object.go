@@ -92,7 +92,7 @@ func appendJSON(out []byte, value any) []byte {
 		return appendMap(out, v, func(out []byte, value json.RawMessage) []byte { return append(out, value...) })
 	case json.RawMessage:
 		return append(out, v...)
-	case []FixedIP:
+	case []fixedIP:
 		return appendAddresses(out, v)
 	}
 	data, err := json.Marshal(value)
@@ -127,7 +127,7 @@ func appendMap[V any](out []byte, m map[string]V, appendValue func([]byte, V) []
 }
 
 // appendAddresses encodes the addresses of a port, of which lists have many.
-func appendAddresses(out []byte, addresses []FixedIP) []byte {
+func appendAddresses(out []byte, addresses []fixedIP) []byte {
 	out = append(out, '[')
 	for i, a := range addresses {
 		if i > 0 {

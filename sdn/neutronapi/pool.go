@@ -10,35 +10,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Pools are served below /v2.0/lbaas/pools.
-var Pools = Resource[Pool]{"pool", "pools"}
-
-// Pool is a pool in Octavia's JSON.
-type Pool struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	ProjectID   string   `json:"project_id"`
-	Tags        []string `json:"tags"`
-	balancerStatus
-	Protocol      string       `json:"protocol"`
-	Algorithm     string       `json:"lb_algorithm"`
-	Persistence   *Persistence `json:"session_persistence"`
-	LoadBalancers []ref        `json:"loadbalancers"`
-	Listeners     []ref        `json:"listeners"`
-	Members       []ref        `json:"members"`
-	MonitorID     *string      `json:"healthmonitor_id"`
-	TLS           bool         `json:"tls_enabled"` // never, and what follows is of TLS
-	TLSRef        *string      `json:"tls_container_ref"`
-	CARef         *string      `json:"ca_tls_container_ref"`
-	CRLRef        *string      `json:"crl_container_ref"`
-	Ciphers       *string      `json:"tls_ciphers"`
-	Versions      []string     `json:"tls_versions"`
-	ALPN          []string     `json:"alpn_protocols"`
-}
-
-// Persistence keeps clients with their members.
-type Persistence struct {
+// persistence keeps clients with their members.
+type persistence struct {
 	Type        string  `json:"type"`
 	CookieName  *string `json:"cookie_name"`
 	Timeout     *int64  `json:"persistence_timeout"` // seconds
@@ -162,7 +135,7 @@ func showPersistence(p *part[sdn.Pool]) any {
 	if !affinity.ClientIP {
 		return nil
 	}
-	out := Persistence{Type: sourceIP}
+	out := persistence{Type: sourceIP}
 	if affinity.Timeout > 0 {
 		seconds := int64(affinity.Timeout / time.Second)
 		out.Timeout = &seconds

@@ -2,7 +2,6 @@ package neutronapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"net"
@@ -13,34 +12,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Ports are served below /v2.0/ports.
-var Ports = Resource[Port]{"port", "ports"}
-
-// Port is a port in Neutron's JSON.
-type Port struct {
-	Common
-	NetworkID      string                     `json:"network_id"`
-	MACAddress     string                     `json:"mac_address"`
-	FixedIPs       []FixedIP                  `json:"fixed_ips"`
-	DeviceID       string                     `json:"device_id"`
-	DeviceOwner    string                     `json:"device_owner"`
-	HostID         string                     `json:"binding:host_id"`
-	VNICType       string                     `json:"binding:vnic_type"`
-	VIFType        string                     `json:"binding:vif_type"`
-	VIFDetails     map[string]string          `json:"binding:vif_details"`
-	Profile        map[string]json.RawMessage `json:"binding:profile"`
-	SecurityGroups []string                   `json:"security_groups"`
-	PortSecurity   bool                       `json:"port_security_enabled"`
-	AllowedPairs   []AddressPair              `json:"allowed_address_pairs"`
-	Trusted        *bool                      `json:"trusted"` // of the profile; null where it says nothing
-	QoSPolicyID    *string                    `json:"qos_policy_id"`
-	DHCPOptions    []struct{}                 `json:"extra_dhcp_opts"` // the SDN has none
-	Status         string                     `json:"status"`
-	AdminStateUp   bool                       `json:"admin_state_up"`
-}
-
-// AddressPair is a further source that a port may send as.
-type AddressPair struct {
+// addressPair is a further source that a port may send as.
+type addressPair struct {
 	IPAddress  string `json:"ip_address"`
 	MACAddress string `json:"mac_address"`
 }
@@ -148,7 +121,7 @@ func showPairs(p *sdn.Port) any {
 	if len(p.AllowedPairs) == 0 {
 		return []string{}
 	}
-	pairs := make([]AddressPair, len(p.AllowedPairs))
+	pairs := make([]addressPair, len(p.AllowedPairs))
 	for i, pair := range p.AllowedPairs {
 		mac := pair.MAC
 		if mac == nil {
@@ -158,7 +131,7 @@ func showPairs(p *sdn.Port) any {
 		if pair.Prefix.IsSingleIP() && !pair.Length {
 			address = pair.Prefix.Addr().String()
 		}
-		pairs[i] = AddressPair{IPAddress: address, MACAddress: mac.String()}
+		pairs[i] = addressPair{IPAddress: address, MACAddress: mac.String()}
 	}
 	return pairs
 }

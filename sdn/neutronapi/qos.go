@@ -8,17 +8,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// QoSPolicies are served below /v2.0/qos/policies.
-var QoSPolicies = Resource[QoSPolicy]{"policy", "policies"}
-
-// QoSPolicy is a QoS policy in Neutron's JSON.
-type QoSPolicy struct {
-	Common
-	Shared    bool  `json:"shared"`
-	IsDefault bool  `json:"is_default"` // never: a project has none here
-	Rules     []any `json:"rules"`      // of BandwidthLimitRule and DSCPMarkingRule
-}
-
 type (
 	qosChange = valueChange[sdn.QoSPolicySpec]
 	qosPatch  = valuePatch[sdn.QoSPolicySpec]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +27,6 @@ type world struct {
 	sdn     sdn.Provider
 	handler http.Handler
 	server  *httptest.Server
-	client  *Client
 
 	network sdn.Network
 	subnet  sdn.Subnet
@@ -73,7 +72,6 @@ func newWorld(t testing.TB) *world {
 	w.handler = NewHandler(p, Options{})
 	w.server = httptest.NewServer(As(Caller{Role: Admin}, w.handler))
 	t.Cleanup(w.server.Close)
-	w.client = &Client{HTTP: w.server.Client(), Base: w.server.URL}
 	return w
 }
 
@@ -82,37 +80,6 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// roundTrip compares the object of an id as the client reads it, alone and in a list, with what
-// the server shows: the client's type has all attributes.
-func roundTrip[E any](t *testing.T, w *world, noun Resource[E], id sdn.ID) {
-	t.Helper()
-	_, answer := w.ask(t, root, "GET", pathOf(noun.Collection)+"/"+string(id), "")
-	shown := answer.(map[string]any)[noun.Member]
-	one, err := Get(t.Context(), w.client, noun, string(id))
-	must(t, err)
-	all, err := List(t.Context(), w.client, noun, url.Values{"id": {string(id)}})
-	must(t, err)
-	if len(all) != 1 {
-		t.Fatalf("%d %s with id %s", len(all), noun.Collection, id)
-	}
-	for _, got := range []E{one, all[0]} {
-		if got := map[string]any(objectOf(got)); !reflect.DeepEqual(got, shown) {
-			t.Errorf("%s\n got %v\nwant %v", noun.Member, got, shown)
-		}
-	}
-}
-
-func TestNouns(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	roundTrip(t, w, Networks, w.network.ID)
-	roundTrip(t, w, Subnets, w.subnet.ID)
-	roundTrip(t, w, SubnetPools, w.pool.ID)
-	roundTrip(t, w, Ports, w.port.ID)
-	roundTrip(t, w, Routers, w.router.ID)
-	roundTrip(t, w, FloatingIPs, w.fip.ID)
 }
 
 // The names are Neutron's (https://docs.openstack.org/api-ref/network/v2/), which its clients look for.
@@ -210,23 +177,16 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s %s: no Allow", tc.method, tc.path)
 		}
 	}
-	_, err := Get(t.Context(), w.client, Ports, "none")
-	var refused *Error
-	if !errors.As(err, &refused) || refused.Status != 404 || refused.Type != "PortNotFound" {
-		t.Errorf("the client's error: %v", err)
-	}
 }
 
 func TestPortForwardings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	all, err := w.client.PortForwardings(t.Context(), string(w.fip.ID))
-	must(t, err)
 	var got []string
-	for _, f := range all {
-		single := f.ExternalPort != nil && f.InternalPort != nil
-		got = append(got, f.Protocol+" "+f.ExternalPortRange+" "+f.InternalPortRange+" "+f.InternalPortID)
-		if single != (f.Protocol == "tcp") {
+	for _, f := range w.found(t, root, "floatingips/"+string(w.fip.ID)+"/port_forwardings", "port_forwardings") {
+		single := f["external_port"] != nil && f["internal_port"] != nil
+		got = append(got, fmt.Sprint(f["protocol"], " ", f["external_port_range"], " ", f["internal_port_range"], " ", f["internal_port_id"]))
+		if single != (f["protocol"] == "tcp") {
 			t.Errorf("%+v: a single port has external_port, a range has not", f)
 		}
 	}
@@ -332,40 +292,6 @@ func FuzzFilters(f *testing.F) {
 			if err := filter.rest(object{}); err != nil && EncodeError(err).Status != http.StatusBadRequest {
 				t.Errorf("%q: error %v is no refusal of what was asked", raw, err)
 			}
-		}
-	})
-}
-
-// answer is a server that says the same to everything.
-type answer struct {
-	status int
-	body   []byte
-}
-
-func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: a.status, Body: io.NopCloser(bytes.NewReader(a.body))}, nil
-}
-
-// FuzzAnswer checks that the client returns objects, or an error with a text and the status,
-// whatever a server answers.
-func FuzzAnswer(f *testing.F) {
-	f.Add(200, []byte(`{"ports":[{"id":"a","fixed_ips":[{"ip_address":"10.0.0.1"}],"binding:vif_details":{"a":"b"}}]}`))
-	f.Add(200, []byte(`{"ports":null}{`))
-	f.Add(404, []byte(`{"NeutronError":{"type":"PortNotFound","message":"gone","detail":""}}`))
-	f.Add(502, []byte(`{"NeutronError":"text"}`))
-	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		c := &Client{HTTP: &http.Client{Transport: answer{status, body}}, Base: "http://x"}
-		_, err := List(t.Context(), c, Ports, nil)
-		var refused *Error
-		success := status >= 200 && status < 300
-		switch {
-		case status >= 300 && status < 400: // net/http follows a redirect, which has no location
-		case success && errors.As(err, &refused):
-			t.Errorf("%d %q: a success is the refusal %v", status, body, err)
-		case !success && (!errors.As(err, &refused) || refused.Status != status):
-			t.Errorf("%d %q: error %v", status, body, err)
-		case err != nil && err.Error() == "":
-			t.Errorf("%d %q: an error without a text", status, body)
 		}
 	})
 }

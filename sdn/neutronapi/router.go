@@ -7,42 +7,22 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Routers are served below /v2.0/routers.
-var Routers = Resource[Router]{"router", "routers"}
-
-// Router is a router in Neutron's JSON.
-type Router struct {
-	Common
-	Gateway      *GatewayInfo `json:"external_gateway_info"`
-	Routes       []Route      `json:"routes"`
-	Interfaces   []Interface  `json:"interfaces_info"`
-	Unreached    []Unreached  `json:"kuryr:unreached"`
-	Status       string       `json:"status"`
-	AdminStateUp bool         `json:"admin_state_up"`
-	HA           bool         `json:"ha"`
-	Distributed  bool         `json:"distributed"`
-	// The SDN has no such thing.
-	FlavorID              *string  `json:"flavor_id"`
-	AvailabilityZones     []string `json:"availability_zones"`
-	AvailabilityZoneHints []string `json:"availability_zone_hints"`
-}
-
-// GatewayInfo is a router's way out.
-type GatewayInfo struct {
+// gatewayInfo is a router's way out.
+type gatewayInfo struct {
 	NetworkID  string    `json:"network_id"`
 	EnableSNAT bool      `json:"enable_snat"`
-	FixedIPs   []FixedIP `json:"external_fixed_ips"`
+	FixedIPs   []fixedIP `json:"external_fixed_ips"`
 }
 
-// Interface is a router's leg on a subnet.
-type Interface struct {
+// routerInterface is a router's leg on a subnet.
+type routerInterface struct {
 	PortID    string `json:"port_id"`
 	SubnetID  string `json:"subnet_id"`
 	IPAddress string `json:"ip_address"`
 }
 
-// Unreached is a range that the host cannot lead to the router, and why.
-type Unreached struct {
+// unreached is a range that the host cannot lead to the router, and why.
+type unreached struct {
 	Prefix string `json:"prefix"`
 	Reason string `json:"reason"`
 }
@@ -99,21 +79,21 @@ func showGateway(r *sdn.Router) any {
 		return nil
 	}
 	addresses := encodeAddresses(r.Gateway.Addresses)
-	return GatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: addresses}
+	return gatewayInfo{NetworkID: string(r.Gateway.Network), EnableSNAT: r.Gateway.SNAT, FixedIPs: addresses}
 }
 
 func showInterfaces(r *sdn.Router) any {
-	out := make([]Interface, len(r.Interfaces))
+	out := make([]routerInterface, len(r.Interfaces))
 	for i, leg := range r.Interfaces {
-		out[i] = Interface{PortID: string(leg.Port), SubnetID: string(leg.Subnet), IPAddress: leg.Addr.String()}
+		out[i] = routerInterface{PortID: string(leg.Port), SubnetID: string(leg.Subnet), IPAddress: leg.Addr.String()}
 	}
 	return out
 }
 
 func showUnreached(r *sdn.Router) any {
-	out := make([]Unreached, len(r.Unreached))
+	out := make([]unreached, len(r.Unreached))
 	for i, u := range r.Unreached {
-		out[i] = Unreached{Prefix: u.Prefix.String(), Reason: u.Reason}
+		out[i] = unreached{Prefix: u.Prefix.String(), Reason: u.Reason}
 	}
 	return out
 }

@@ -10,30 +10,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// SecurityGroupRule is a rule of a security group in Neutron's JSON. The port range of ICMP is its type and code. Its times are those of its group: a rule
-// is a part of the group's value.
-type SecurityGroupRule struct {
-	ID                   string   `json:"id"`
-	ProjectID            string   `json:"project_id"`
-	TenantID             string   `json:"tenant_id"`
-	SecurityGroupID      string   `json:"security_group_id"`
-	Description          string   `json:"description"`
-	Direction            string   `json:"direction"`
-	EtherType            string   `json:"ethertype"`
-	Protocol             *string  `json:"protocol"`
-	PortRangeMin         *int     `json:"port_range_min"`
-	PortRangeMax         *int     `json:"port_range_max"`
-	RemoteIPPrefix       *string  `json:"remote_ip_prefix"`
-	NormalizedCIDR       *string  `json:"normalized_cidr"`
-	RemoteGroupID        *string  `json:"remote_group_id"`
-	RemoteAddressGroupID *string  `json:"remote_address_group_id"`
-	BelongsToDefaultSG   bool     `json:"belongs_to_default_sg"`
-	Tags                 []string `json:"tags"`
-	Revision             int64    `json:"revision_number"`
-	CreatedAt            string   `json:"created_at"`
-	UpdatedAt            string   `json:"updated_at"`
-}
-
 func etherType(ipv6 bool) string {
 	if ipv6 {
 		return "IPv6"

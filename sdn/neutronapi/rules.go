@@ -14,9 +14,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// SecurityGroupRules are served below /v2.0/security-group-rules.
-var SecurityGroupRules = Resource[SecurityGroupRule]{"security_group_rule", "security_group_rules"}
-
 // ruleFields are the attributes of rules. The times and the revision are those of the group, of
 // whose value a rule is a part. A rule cannot be changed.
 var ruleFields = []field{

@@ -8,17 +8,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// SecurityGroups are served below /v2.0/security-groups.
-var SecurityGroups = Resource[SecurityGroup]{"security_group", "security_groups"}
-
-// SecurityGroup is a security group in Neutron's JSON.
-type SecurityGroup struct {
-	Common
-	Stateful bool                `json:"stateful"`
-	Shared   bool                `json:"shared"` // never: no group is given to other projects
-	Rules    []SecurityGroupRule `json:"security_group_rules"`
-}
-
 // defaultGroup is the name of the group that a project's ports have unless they say otherwise.
 const defaultGroup = "default"
 

@@ -11,29 +11,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Subnets are served below /v2.0/subnets.
-var Subnets = Resource[Subnet]{"subnet", "subnets"}
-
-// Subnet is a subnet in Neutron's JSON.
-type Subnet struct {
-	Common
-	NetworkID       string           `json:"network_id"`
-	CIDR            string           `json:"cidr"`
-	IPVersion       int              `json:"ip_version"`
-	GatewayIP       *string          `json:"gateway_ip"`
-	AllocationPools []AllocationPool `json:"allocation_pools"`
-	SubnetPoolID    *string          `json:"subnetpool_id"`
-	EnableDHCP      bool             `json:"enable_dhcp"`
-	AddressMode     *string          `json:"ipv6_address_mode"`
-	RAMode          *string          `json:"ipv6_ra_mode"`
-	Nameservers     []string         `json:"dns_nameservers"`
-	HostRoutes      []Route          `json:"host_routes"`
-	ServiceTypes    []string         `json:"service_types"`
-	Reserved        []string         `json:"kuryr:reserved_addresses"`
-}
-
-// AllocationPool is a range that addresses are allocated from.
-type AllocationPool struct {
+// allocationPool is a range that addresses are allocated from.
+type allocationPool struct {
 	Start string `json:"start"`
 	End   string `json:"end"`
 }
@@ -105,9 +84,9 @@ func (s *server) subnets() tableOf[sdn.Subnet] {
 }
 
 func showPools(n *sdn.Subnet) any {
-	pools := []AllocationPool{}
+	pools := []allocationPool{}
 	for _, r := range allocationPools(*n) {
-		pools = append(pools, AllocationPool{Start: r.First.String(), End: r.Last.String()})
+		pools = append(pools, allocationPool{Start: r.First.String(), End: r.Last.String()})
 	}
 	return pools
 }

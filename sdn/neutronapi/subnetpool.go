@@ -13,23 +13,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// SubnetPools are served below /v2.0/subnetpools.
-var SubnetPools = Resource[SubnetPool]{"subnetpool", "subnetpools"}
-
-// SubnetPool is a subnet pool in Neutron's JSON.
-type SubnetPool struct {
-	Common
-	Prefixes         []string `json:"prefixes"`
-	IPVersion        int      `json:"ip_version"`
-	DefaultPrefixLen int      `json:"default_prefixlen"`
-	MinPrefixLen     int      `json:"min_prefixlen"`
-	MaxPrefixLen     int      `json:"max_prefixlen"`
-	Shared           bool     `json:"shared"`
-	IsDefault        bool     `json:"is_default"`
-	DefaultQuota     *int     `json:"default_quota"`
-	AddressScopeID   *string  `json:"address_scope_id"`
-}
-
 func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 	type N = sdn.SubnetPool
 	type S = sdn.SubnetPoolSpec

@@ -12,18 +12,6 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// Trunks are served below /v2.0/trunks.
-var Trunks = Resource[Trunk]{"trunk", "trunks"}
-
-// Trunk is a trunk in Neutron's JSON.
-type Trunk struct {
-	Common
-	PortID       string    `json:"port_id"`
-	SubPorts     []SubPort `json:"sub_ports"`
-	Status       string    `json:"status"`
-	AdminStateUp bool      `json:"admin_state_up"`
-}
-
 // SubPort is a port that is reached through a trunk.
 type SubPort struct {
 	PortID string `json:"port_id"`

@@ -14,7 +14,7 @@ func versions(w http.ResponseWriter, c *call) error {
 func resources(w http.ResponseWriter, c *call) error {
 	all := []any{}
 	for _, r := range [][2]string{
-		{Networks.Member, Networks.Collection}, {Subnets.Member, Subnets.Collection}, {SubnetPools.Member, SubnetPools.Collection}, {Ports.Member, Ports.Collection},
+		{"network", "networks"}, {"subnet", "subnets"}, {"subnetpool", "subnetpools"}, {"port", "ports"},
 	} {
 		all = append(all, map[string]any{"name": r[0], "collection": r[1], "links": []link{{"self", c.scheme() + "://" + c.Host + "/v2.0/" + r[1]}}})
 	}

@@ -400,20 +400,6 @@ func TestProfileReadsBackAsSent(t *testing.T) {
 	}})
 }
 
-// TestProfileOfAnyNumber checks that a number that no Go type holds does not break the lists of the
-// client.
-func TestProfileOfAnyNumber(t *testing.T) {
-	t.Parallel()
-	var p Port
-	const profile = `{"id":"p","binding:profile":{"n":1e999,"i":9007199254740993}}`
-	if err := json.Unmarshal([]byte(profile), &p); err != nil {
-		t.Fatal(err)
-	}
-	if n, i := string(p.Profile["n"]), string(p.Profile["i"]); n != "1e999" || i != "9007199254740993" {
-		t.Errorf("got %s and %s", n, i)
-	}
-}
-
 // A subnet's service types decide whose ports get its addresses.
 func TestServiceTypes(t *testing.T) {
 	w := newWorld(t)

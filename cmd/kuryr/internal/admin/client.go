@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/internal/rootsock"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // base is the address in requests; the socket is what is connected to whatever it says.
@@ -39,7 +39,7 @@ func NewClient(socket string) *Client {
 }
 
 // SDN gives a client of the SDN's API.
-func (c *Client) SDN() *neutronapi.Client { return &neutronapi.Client{HTTP: c.http, Base: base} }
+func (c *Client) SDN() *api.Client { return &api.Client{HTTP: c.http, Base: base} }
 
 // Status asks how Kuryr is.
 func (c *Client) Status(ctx context.Context) (out Status, err error) {

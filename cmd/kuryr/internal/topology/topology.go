@@ -14,21 +14,21 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 	"github.com/kuryr/kuryr/cmd/kuryr/internal/table"
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/neutronapi"
 )
 
 // Objects are what is drawn.
 type Objects struct {
 	Host        string // where the SDN is
-	Networks    []neutronapi.Network
-	Subnets     []neutronapi.Subnet
-	Ports       []neutronapi.Port
-	Routers     []neutronapi.Router
-	FloatingIPs []neutronapi.FloatingIP
-	Forwards    map[string][]neutronapi.PortForwarding // by floating IP
+	Networks    []api.Network
+	Subnets     []api.Subnet
+	Ports       []api.Port
+	Routers     []api.Router
+	FloatingIPs []api.FloatingIP
+	Forwards    map[string][]api.PortForwarding // by floating IP
 	Names       Names
 	Pods        map[string]string // namespace/name by port
 }
@@ -84,7 +84,7 @@ type Port struct {
 // IPs) are not shown, external networks only as uplinks.
 func Build(o Objects) Graph {
 	b := builder{
-		o: o, subnets: map[string]neutronapi.Subnet{}, networks: map[string]*Network{},
+		o: o, subnets: map[string]api.Subnet{}, networks: map[string]*Network{},
 		published: map[string][]string{},
 	}
 	for _, s := range o.Subnets {
@@ -94,7 +94,7 @@ func Build(o Objects) Graph {
 	b.addNetworks()
 	g := Graph{Host: o.Host, Routers: []Router{}, Networks: []Network{}}
 	routed := map[string]bool{}
-	routers := sortslice.Sorted(o.Routers, func(x, y neutronapi.Router) int {
+	routers := sortslice.Sorted(o.Routers, func(x, y api.Router) int {
 		nx, ny := cmp.Or(b.routerName(x), x.Name), cmp.Or(b.routerName(y), y.Name)
 		return cmp.Or(table.CompareNatural(nx, ny), strings.Compare(x.ID, y.ID))
 	})
@@ -140,7 +140,7 @@ func Build(o Objects) Graph {
 
 type builder struct {
 	o         Objects
-	subnets   map[string]neutronapi.Subnet
+	subnets   map[string]api.Subnet
 	networks  map[string]*Network // by id, but external ones
 	published map[string][]string // by port
 }
@@ -156,13 +156,13 @@ func (b *builder) addNetworks() {
 		}
 		for _, id := range n.Subnets {
 			if s, ok := b.subnets[id]; ok {
-				network.Ranges = append(network.Ranges, Range{CIDR: s.CIDR, Gateway: neutronapi.Value(s.GatewayIP)})
+				network.Ranges = append(network.Ranges, Range{CIDR: s.CIDR, Gateway: api.Value(s.GatewayIP)})
 			}
 		}
 		sortslice.Func(network.Ranges, func(x, y Range) int { return compareAddresses(x.CIDR, y.CIDR) })
 		b.networks[n.ID] = network
 	}
-	for _, p := range sorted(b.o.Ports, func(p neutronapi.Port) string { return p.ID }) {
+	for _, p := range sorted(b.o.Ports, func(p api.Port) string { return p.ID }) {
 		n := b.networks[p.NetworkID]
 		if n == nil || strings.HasPrefix(p.DeviceOwner, "network:") {
 			continue
@@ -200,7 +200,7 @@ func Places(o Objects) map[string]string {
 
 // Unreached returns, by network, the ranges that the host does not reach, and why.
 func Unreached(o Objects) map[string][]string {
-	b := builder{o: o, subnets: map[string]neutronapi.Subnet{}}
+	b := builder{o: o, subnets: map[string]api.Subnet{}}
 	for _, s := range o.Subnets {
 		b.subnets[s.ID] = s
 	}
@@ -226,7 +226,7 @@ func Unreached(o Objects) map[string][]string {
 
 // overlapping returns the names of networks, on other routers than r, with a range that
 // overlaps prefix.
-func (b *builder) overlapping(r neutronapi.Router, prefix string) (names []string) {
+func (b *builder) overlapping(r api.Router, prefix string) (names []string) {
 	this, err := netip.ParsePrefix(prefix)
 	if err != nil {
 		return nil
@@ -248,7 +248,7 @@ func (b *builder) overlapping(r neutronapi.Router, prefix string) (names []strin
 }
 
 // dockerName is what Docker calls the network, "" if that is not known.
-func (b *builder) dockerName(n neutronapi.Network) string {
+func (b *builder) dockerName(n api.Network) string {
 	if key := n.Key(); key.Kind == "docker-network" {
 		return b.o.Names.Networks[key.Name]
 	}
@@ -257,7 +257,7 @@ func (b *builder) dockerName(n neutronapi.Network) string {
 
 // routerName is what users know a router by: the name they gave a shared one, or the
 // network that has one of its own.
-func (b *builder) routerName(r neutronapi.Router) string {
+func (b *builder) routerName(r api.Router) string {
 	switch key := r.Key(); key.Kind {
 	case "docker-router":
 		if name := b.o.Names.Networks[key.Name]; name != "" {
@@ -269,7 +269,7 @@ func (b *builder) routerName(r neutronapi.Router) string {
 	return ""
 }
 
-func (b *builder) portName(p neutronapi.Port) string {
+func (b *builder) portName(p api.Port) string {
 	if name := cmp.Or(b.o.Names.Endpoints[p.DeviceID], b.o.Pods[p.ID]); name != "" {
 		return name
 	}
@@ -282,7 +282,7 @@ func (b *builder) portName(p neutronapi.Port) string {
 // publish collects what leads to each port from outside.
 func (b *builder) publish() {
 	for _, f := range sorted(
-		b.o.FloatingIPs, func(f neutronapi.FloatingIP) string { return f.FloatingIPAddress + "\x00" + f.ID },
+		b.o.FloatingIPs, func(f api.FloatingIP) string { return f.FloatingIPAddress + "\x00" + f.ID },
 	) {
 		at := f.FloatingIPAddress
 		if f.PortID != nil {
@@ -303,12 +303,12 @@ func (b *builder) publish() {
 }
 
 // Forward is a port forwarding in short, such as "8080→80/tcp".
-func Forward(f neutronapi.PortForwarding) string {
+func Forward(f api.PortForwarding) string {
 	return ports(f.ExternalPort, f.ExternalPortRange) + "→" + ports(f.InternalPort, f.InternalPortRange) + "/" + f.Protocol
 }
 
 // portOrder sorts by protocol and number: no port has more than five digits.
-func portOrder(f neutronapi.PortForwarding) string {
+func portOrder(f api.PortForwarding) string {
 	from, _, _ := strings.Cut(ports(f.ExternalPort, f.ExternalPortRange), "-")
 	return fmt.Sprintf("%s %5s", f.Protocol, from)
 }

@@ -15,27 +15,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/kuryr/sdn/neutronapi"
+	"github.com/kuryr/kuryr/cmd/kuryr/internal/api"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func ptr[T any](v T) *T { return &v }
 
-func common(id, name string) neutronapi.Common { return neutronapi.Common{ID: id, Name: name} }
+func common(id, name string) api.Common { return api.Common{ID: id, Name: name} }
 
-func subnet(id, network, cidr, gateway string) neutronapi.Subnet {
-	s := neutronapi.Subnet{Common: common(id, ""), NetworkID: network, CIDR: cidr}
+func subnet(id, network, cidr, gateway string) api.Subnet {
+	s := api.Subnet{Common: common(id, ""), NetworkID: network, CIDR: cidr}
 	if gateway != "" {
 		s.GatewayIP = &gateway
 	}
 	return s
 }
 
-func port(id, network, mac, device, owner string, addresses ...string) neutronapi.Port {
-	p := neutronapi.Port{Common: common(id, ""), NetworkID: network, MACAddress: mac, DeviceID: device, DeviceOwner: owner}
+func port(id, network, mac, device, owner string, addresses ...string) api.Port {
+	p := api.Port{Common: common(id, ""), NetworkID: network, MACAddress: mac, DeviceID: device, DeviceOwner: owner}
 	for _, a := range addresses {
-		p.FixedIPs = append(p.FixedIPs, neutronapi.FixedIP{IPAddress: a})
+		p.FixedIPs = append(p.FixedIPs, api.FixedIP{IPAddress: a})
 	}
 	return p
 }
@@ -43,47 +43,47 @@ func port(id, network, mac, device, owner string, addresses ...string) neutronap
 // sample has a dual-stack network and a plain one on a router with NAT, an internal one,
 // and one whose names need escaping.
 func sample() Objects {
-	front := neutronapi.Network{Common: common("11111111-aaaa", "kuryr-net-0"), MTU: 1500, Subnets: []string{"s6", "s4"}}
+	front := api.Network{Common: common("11111111-aaaa", "kuryr-net-0"), MTU: 1500, Subnets: []string{"s6", "s4"}}
 	front.Description = "kuryr/inst/docker-network/0123456789abcdef"
-	gw := neutronapi.Router{Common: common("r1", "web"), Gateway: &neutronapi.GatewayInfo{
+	gw := api.Router{Common: common("r1", "web"), Gateway: &api.GatewayInfo{
 		EnableSNAT: true,
-		FixedIPs:   []neutronapi.FixedIP{{IPAddress: "100.64.0.2"}, {IPAddress: "fd6b:7572:7570::2"}},
+		FixedIPs:   []api.FixedIP{{IPAddress: "100.64.0.2"}, {IPAddress: "fd6b:7572:7570::2"}},
 	}}
-	gw.Interfaces = []neutronapi.Interface{{SubnetID: "s4"}, {SubnetID: "s6"}, {SubnetID: "sb"}}
-	gw.Unreached = []neutronapi.Unreached{{Prefix: "10.2.0.0/24", Reason: "overlaps a route of the host"}}
+	gw.Interfaces = []api.Interface{{SubnetID: "s4"}, {SubnetID: "s6"}, {SubnetID: "sb"}}
+	gw.Unreached = []api.Unreached{{Prefix: "10.2.0.0/24", Reason: "overlaps a route of the host"}}
 	return Objects{
 		Host: "node1",
-		Networks: []neutronapi.Network{
+		Networks: []api.Network{
 			front,
 			{Common: common("22222222-bbbb", "back"), MTU: 1450, Subnets: []string{"sb"}},
 			{Common: common("33333333-cccc", `inter<nal> & "co"`), MTU: 1500, Subnets: []string{"si"}},
 			{Common: common("ext", "outside"), External: true},
 		},
-		Subnets: []neutronapi.Subnet{
+		Subnets: []api.Subnet{
 			subnet("s4", "11111111-aaaa", "10.1.0.0/24", "10.1.0.1"), subnet("s6", "11111111-aaaa", "fd00:1::/64", "fd00:1::1"),
 			subnet("sb", "22222222-bbbb", "10.2.0.0/24", "10.2.0.1"), subnet("si", "33333333-cccc", "192.168.7.0/28", ""),
 		},
-		Ports: []neutronapi.Port{
+		Ports: []api.Port{
 			port("p10", "11111111-aaaa", "02:42:00:00:00:10", "e10", "compute:kuryr", "10.1.0.10", "fd00:1::10"),
 			port("p2", "11111111-aaaa", "02:42:00:00:00:02", "e2", "compute:kuryr", "10.1.0.2"),
 			port("gw", "11111111-aaaa", "02:42:00:00:00:01", "r1", "network:router_interface", "10.1.0.1"),
 			port("p3", "22222222-bbbb", "02:42:00:00:00:03", "feedfacecafebeef00", "compute:kuryr", "10.2.0.7"),
 			port("parked-port-id", "33333333-cccc", "02:42:00:00:00:04", "", "", "192.168.7.2"),
 		},
-		Routers: []neutronapi.Router{
+		Routers: []api.Router{
 			gw, {Common: common("r0", "")},
-			{Common: neutronapi.Common{
+			{Common: api.Common{
 				ID: "r2", Name: "kuryr-router-shop", Description: "kuryr/inst/docker-shared-router/shop",
 			}},
-			{Common: neutronapi.Common{
+			{Common: api.Common{
 				ID: "r3", Name: "kuryr-router-0123", Description: "kuryr/inst/docker-router/0123456789abcdef",
 			}},
 		},
-		FloatingIPs: []neutronapi.FloatingIP{
+		FloatingIPs: []api.FloatingIP{
 			{Common: common("f1", ""), FloatingIPAddress: "0.0.0.0"}, {Common: common("f2", ""), FloatingIPAddress: "::"},
 			{Common: common("f3", ""), FloatingIPAddress: "203.0.113.9", PortID: ptr("p10")},
 		},
-		Forwards: map[string][]neutronapi.PortForwarding{
+		Forwards: map[string][]api.PortForwarding{
 			"f1": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 			"f2": {{Protocol: "tcp", ExternalPort: ptr(uint16(8080)), InternalPort: ptr(uint16(80)), InternalPortID: "p2"}},
 		},
@@ -202,10 +202,10 @@ func TestLargePicture(t *testing.T) {
 	for i := range 12 {
 		n := fmt.Sprintf("n%d", i)
 		name := fmt.Sprintf("net-%d", i+1)
-		o.Networks = append(o.Networks, neutronapi.Network{Common: common(n, name), MTU: 1500, Subnets: []string{"s" + n}})
+		o.Networks = append(o.Networks, api.Network{Common: common(n, name), MTU: 1500, Subnets: []string{"s" + n}})
 		o.Subnets = append(o.Subnets, subnet("s"+n, n, fmt.Sprintf("10.%d.0.0/24", i), fmt.Sprintf("10.%d.0.1", i)))
-		o.Routers = append(o.Routers, neutronapi.Router{
-			Common: common("r"+n, "router-"+name), Interfaces: []neutronapi.Interface{{SubnetID: "s" + n}},
+		o.Routers = append(o.Routers, api.Router{
+			Common: common("r"+n, "router-"+name), Interfaces: []api.Interface{{SubnetID: "s" + n}},
 		})
 		of := 20
 		if i == 5 {
@@ -282,19 +282,19 @@ func TestTallPort(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	t.Parallel()
 	o := Objects{
-		Networks: []neutronapi.Network{
+		Networks: []api.Network{
 			{
-				Common:  neutronapi.Common{ID: "a", Name: "kuryr-net-a", Description: "kuryr/inst/docker-network/aa"},
+				Common:  api.Common{ID: "a", Name: "kuryr-net-a", Description: "kuryr/inst/docker-network/aa"},
 				Subnets: []string{"sa"},
 			},
 			{Common: common("b", "b"), Subnets: []string{"sb"}},
 		},
-		Subnets: []neutronapi.Subnet{subnet("sa", "a", "10.1.0.0/24", ""), subnet("sb", "b", "10.1.0.0/25", "")},
-		Routers: []neutronapi.Router{
-			{Common: common("ra", "ra"), Interfaces: []neutronapi.Interface{{SubnetID: "sa"}}},
+		Subnets: []api.Subnet{subnet("sa", "a", "10.1.0.0/24", ""), subnet("sb", "b", "10.1.0.0/25", "")},
+		Routers: []api.Router{
+			{Common: common("ra", "ra"), Interfaces: []api.Interface{{SubnetID: "sa"}}},
 			{
-				Common: common("rb", "rb"), Interfaces: []neutronapi.Interface{{SubnetID: "sb"}},
-				Unreached: []neutronapi.Unreached{{Prefix: "10.1.0.0/25", Reason: "overlaps the host's route"}},
+				Common: common("rb", "rb"), Interfaces: []api.Interface{{SubnetID: "sb"}},
+				Unreached: []api.Unreached{{Prefix: "10.1.0.0/25", Reason: "overlaps the host's route"}},
 			},
 		},
 		Names: Names{Networks: map[string]string{"aa": "blue"}},
@@ -312,16 +312,16 @@ func TestUnreached(t *testing.T) {
 // However the SDN lists them, published ports stand in the order of their numbers.
 func TestPublishedPortsAreSorted(t *testing.T) {
 	t.Parallel()
-	forward := func(protocol string, port uint16) neutronapi.PortForwarding {
-		return neutronapi.PortForwarding{Protocol: protocol, ExternalPort: &port, InternalPort: &port, InternalPortID: "p"}
+	forward := func(protocol string, port uint16) api.PortForwarding {
+		return api.PortForwarding{Protocol: protocol, ExternalPort: &port, InternalPort: &port, InternalPortID: "p"}
 	}
 	g := Build(Objects{
-		Networks: []neutronapi.Network{{Common: neutronapi.Common{ID: "n"}}},
-		Ports: []neutronapi.Port{{
-			Common: neutronapi.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr",
+		Networks: []api.Network{{Common: api.Common{ID: "n"}}},
+		Ports: []api.Port{{
+			Common: api.Common{ID: "p"}, NetworkID: "n", DeviceID: "e", DeviceOwner: "compute:kuryr",
 		}},
-		FloatingIPs: []neutronapi.FloatingIP{{Common: neutronapi.Common{ID: "f"}, FloatingIPAddress: "0.0.0.0"}},
-		Forwards: map[string][]neutronapi.PortForwarding{
+		FloatingIPs: []api.FloatingIP{{Common: api.Common{ID: "f"}, FloatingIPAddress: "0.0.0.0"}},
+		Forwards: map[string][]api.PortForwarding{
 			"f": {forward("udp", 53), forward("tcp", 9001), forward("tcp", 80)},
 		},
 	})

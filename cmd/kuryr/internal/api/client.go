@@ -1,4 +1,7 @@
-package neutronapi
+// Package api asks a Kuryr for its objects by the SDN's API, which is Neutron's and Octavia's. Its
+// types are what commands show of them, and print as JSON: the tables of package neutronapi say
+// which attributes there are.
+package api
 
 import (
 	"bytes"
@@ -63,7 +66,7 @@ func (c *Client) pages(
 
 func pathOf(collection string) string {
 	switch collection {
-	case LoadBalancers.Collection, Listeners.Collection, Pools.Collection, HealthMonitors.Collection:
+	case LoadBalancers.Collection, Listeners.Collection, Pools.Collection:
 		return "/v2.0/lbaas/" + collection
 	}
 	return "/v2.0/" + strings.ReplaceAll(collection, "_", "-")
@@ -173,12 +176,32 @@ func (c *Client) send(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
+// Error is an answer that is not a success.
+type Error struct {
+	Status  int    `json:"-"`
+	Type    string `json:"type"` // of Neutron's; "" if the answer has none
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return fmt.Sprintf("the API answers %d %s", e.Status, http.StatusText(e.Status))
+	}
+	return e.Message
+}
+
+// link leads to another page.
+type link struct {
+	Rel  string `json:"rel"`
+	Href string `json:"href"`
+}
+
 // maxErrorBody is as much as is read of an answer that is no success.
 const maxErrorBody = 64 << 10
 
 func decodeError(response *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
-	var body errorBody
+	var body struct{ NeutronError *Error }
 	if json.Unmarshal(data, &body) == nil && body.NeutronError != nil {
 		body.NeutronError.Status = response.StatusCode
 		return body.NeutronError
