@@ -25,97 +25,98 @@ func ofProject(m sdn.Match, project string) (sdn.Match, bool) {
 	return m, asked
 }
 
-// findPorts lists ports: of the own project, and on its networks.
-func (s *server) findPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+// seen lists what the caller sees of a noun: what its project has, and what the further queries find.
+func seen[Q, T any](
+	ctx context.Context, s *server, q Q, match func(*Q) *sdn.Match, find func(context.Context, Q) iter.Seq2[T, error],
+	id func(T) sdn.ID, further func(project string) ([]Q, error),
+) iter.Seq2[T, error] {
 	caller, _ := CallerOf(ctx)
-	if s.searchesAll(caller, q.Match) {
-		return s.p.FindPorts(ctx, q)
+	if s.searchesAll(caller, *match(&q)) {
+		return find(ctx, q)
 	}
-	return func(yield func(sdn.Port, error) bool) {
-		on, err := networkIDs(s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: q.Networks, Projects: []string{caller.Project}}}))
+	return func(yield func(T, error) bool) {
+		queries, err := further(caller.Project)
 		if err != nil {
-			yield(sdn.Port{}, err)
+			yield(*new(T), err)
 			return
 		}
-		var searches []iter.Seq2[sdn.Port, error]
-		if m, asked := ofProject(q.Match, caller.Project); asked {
-			of := q
-			of.Match = m
-			searches = append(searches, s.p.FindPorts(ctx, of))
+		if m, asked := ofProject(*match(&q), caller.Project); asked {
+			own := q
+			*match(&own) = m
+			queries = append(queries, own)
 		}
-		if len(on) > 0 {
-			of := q
-			of.Networks = on
-			searches = append(searches, s.p.FindPorts(ctx, of))
+		searches := make([]iter.Seq2[T, error], len(queries))
+		for i, query := range queries {
+			searches[i] = find(ctx, query)
 		}
-		merge(func(p sdn.Port) sdn.ID { return p.ID }, searches)(yield)
+		merge(id, searches)(yield)
 	}
+}
+
+// onNetworks returns the ids of a project's networks, and with shared those of shared ones.
+func (s *server) onNetworks(ctx context.Context, among []sdn.ID, project string, shared bool) ([]sdn.ID, error) {
+	searches := []iter.Seq2[sdn.Network, error]{
+		s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: among, Projects: []string{project}}}),
+	}
+	if shared {
+		searches = append(searches, s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: among}, Shared: &shared}))
+	}
+	return networkIDs(searches...)
+}
+
+// findPorts lists ports: of the own project, and on its networks.
+func (s *server) findPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Port, error] {
+	match := func(q *sdn.PortQuery) *sdn.Match { return &q.Match }
+	id := func(p sdn.Port) sdn.ID { return p.ID }
+	return seen(ctx, s, q, match, s.p.FindPorts, id, func(project string) ([]sdn.PortQuery, error) {
+		on, err := s.onNetworks(ctx, q.Networks, project, false)
+		if err != nil || len(on) == 0 {
+			return nil, err
+		}
+		of := q
+		of.Networks = on
+		return []sdn.PortQuery{of}, nil
+	})
 }
 
 // findSubnets lists subnets: of the own project, on its networks, and on shared ones.
 func (s *server) findSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
-	caller, _ := CallerOf(ctx)
-	if s.searchesAll(caller, q.Match) {
-		return s.p.FindSubnets(ctx, q)
-	}
-	return func(yield func(sdn.Subnet, error) bool) {
-		is := true
-		on, err := networkIDs(
-			s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: q.Networks, Projects: []string{caller.Project}}}),
-			s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: q.Networks}, Shared: &is}),
-		)
-		if err != nil {
-			yield(sdn.Subnet{}, err)
-			return
+	match := func(q *sdn.SubnetQuery) *sdn.Match { return &q.Match }
+	id := func(s sdn.Subnet) sdn.ID { return s.ID }
+	return seen(ctx, s, q, match, s.p.FindSubnets, id, func(project string) ([]sdn.SubnetQuery, error) {
+		on, err := s.onNetworks(ctx, q.Networks, project, true)
+		if err != nil || len(on) == 0 {
+			return nil, err
 		}
-		var searches []iter.Seq2[sdn.Subnet, error]
-		if m, asked := ofProject(q.Match, caller.Project); asked {
-			of := q
-			of.Match = m
-			searches = append(searches, s.p.FindSubnets(ctx, of))
-		}
-		if len(on) > 0 {
-			of := q
-			of.Networks = on
-			searches = append(searches, s.p.FindSubnets(ctx, of))
-		}
-		merge(func(s sdn.Subnet) sdn.ID { return s.ID }, searches)(yield)
-	}
+		of := q
+		of.Networks = on
+		return []sdn.SubnetQuery{of}, nil
+	})
 }
 
 // findNetworks lists networks: of the own project, shared ones, and external ones.
 func (s *server) findNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
-	caller, _ := CallerOf(ctx)
-	if s.searchesAll(caller, q.Match) {
-		return s.p.FindNetworks(ctx, q)
-	}
-	is, shared, external := true, q, q
-	shared.Shared, external.External = &is, &is
-	searches := []iter.Seq2[sdn.Network, error]{s.p.FindNetworks(ctx, shared)}
-	if q.External == nil || *q.External {
-		searches = append(searches, s.p.FindNetworks(ctx, external))
-	}
-	if m, asked := ofProject(q.Match, caller.Project); asked {
-		q.Match = m
-		searches = append(searches, s.p.FindNetworks(ctx, q))
-	}
-	return merge(func(n sdn.Network) sdn.ID { return n.ID }, searches)
+	match := func(q *sdn.NetworkQuery) *sdn.Match { return &q.Match }
+	id := func(n sdn.Network) sdn.ID { return n.ID }
+	return seen(ctx, s, q, match, s.p.FindNetworks, id, func(string) ([]sdn.NetworkQuery, error) {
+		is, shared, external := true, q, q
+		shared.Shared, external.External = &is, &is
+		if q.External != nil && !*q.External {
+			return []sdn.NetworkQuery{shared}, nil
+		}
+		return []sdn.NetworkQuery{shared, external}, nil
+	})
 }
 
 // findSubnetPools lists subnet pools: of the own project, and shared ones.
 func (s *server) findSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
-	caller, _ := CallerOf(ctx)
-	if s.searchesAll(caller, q.Match) {
-		return s.p.FindSubnetPools(ctx, q)
-	}
-	is, shared := true, q
-	shared.Shared = &is
-	searches := []iter.Seq2[sdn.SubnetPool, error]{s.p.FindSubnetPools(ctx, shared)}
-	if m, asked := ofProject(q.Match, caller.Project); asked {
-		q.Match = m
-		searches = append(searches, s.p.FindSubnetPools(ctx, q))
-	}
-	return merge(func(p sdn.SubnetPool) sdn.ID { return p.ID }, searches)
+	match := func(q *sdn.SubnetPoolQuery) *sdn.Match { return &q.Match }
+	id := func(p sdn.SubnetPool) sdn.ID { return p.ID }
+	return seen(ctx, s, q, match, s.p.FindSubnetPools, id, func(string) ([]sdn.SubnetPoolQuery, error) {
+		is, shared := true, q
+		shared.Shared = &is
+		return []sdn.SubnetPoolQuery{shared}, nil
+	})
 }
 
 // networkIDs gives the ids of networks that searches find.

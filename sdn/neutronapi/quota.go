@@ -2,39 +2,82 @@ package neutronapi
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"net/http"
 
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// counted are the nouns that a quota tells of, by Neutron's names. What the SDN does not count has no limit.
-var counted = []sdn.Noun{
-	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule, sdn.NounTrunk,
-	sdn.NounRBACPolicy,
-	// Neutron has no quotas of these.
-	sdn.NounAddressGroup, sdn.NounForward, sdn.NounQoSPolicy,
+// countedNoun is a noun that quotas limit, with its names in bodies.
+type countedNoun struct {
+	noun  sdn.Noun
+	names []string
 }
 
-// nobody is a project that there is not: its limits are those of one that has none of its own.
-const nobody = "kuryr-default-quota"
+// quotas serve the limits of projects. Neutron and Octavia have each their own nouns and form.
+type quotas struct {
+	*server
+	nouns   []countedNoun
+	octavia bool
+}
 
-// serveQuotas adds the paths of quotas.
+// neutronQuotas are those of Neutron, and of nouns for which Neutron has none.
+func (s *server) neutronQuotas() quotas {
+	q := quotas{server: s}
+	for _, noun := range []sdn.Noun{
+		sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounRouter, sdn.NounFloatingIP,
+		sdn.NounSecurityGroup, sdn.NounRule, sdn.NounTrunk, sdn.NounRBACPolicy,
+		sdn.NounAddressGroup, sdn.NounForward, sdn.NounQoSPolicy,
+	} {
+		q.nouns = append(q.nouns, countedNoun{noun, []string{string(noun)}})
+	}
+	return q
+}
+
+// balancerQuotas are those of Octavia. Some nouns have an older name, which comes first.
+func (s *server) balancerQuotas() quotas {
+	return quotas{server: s, octavia: true, nouns: []countedNoun{
+		{sdn.NounLoadBalancer, []string{"loadbalancer", "load_balancer"}}, {sdn.NounListener, []string{"listener"}},
+		{sdn.NounPool, []string{"pool"}}, {sdn.NounMember, []string{"member"}},
+		{sdn.NounHealthMonitor, []string{"healthmonitor", "health_monitor"}},
+		{sdn.NounL7Policy, []string{"l7policy"}}, {sdn.NounL7Rule, []string{"l7rule"}},
+	}}
+}
+
+// defaults is a project that does not exist: its limits are those of a project without its own.
+const defaults = "kuryr-default-quota"
+
+// serveQuotas adds the paths of Neutron's quotas. Those without a project are the caller's: root,
+// who has none, limits by them what belongs to no project. Neutron lacks them.
 func (s *server) serveQuotas() {
 	const path = "/v2.0/quotas"
-	s.read(path, s.quotas)
-	// What Neutron does not have: a caller of no project, root, asks by these for what belongs to none. Their paths name no project, which is the caller's then.
-	s.handle(path+"/tenant", map[string]handler{http.MethodGet: s.whoami, http.MethodPut: s.setQuota})
-	s.read(path+"/tenant/details", s.quotaDetails)
-	s.read(path+"/project", s.whoami)
-	s.handle(path+"/{project}", map[string]handler{http.MethodGet: s.quota, http.MethodPut: s.setQuota, http.MethodDelete: s.resetQuota})
-	s.read(path+"/{project}/default", s.defaultQuota)
-	s.read(path+"/{project}/details", s.quotaDetails)
+	q := s.neutronQuotas()
+	s.read(path, q.list)
+	s.handle(path+"/tenant", map[string]handler{http.MethodGet: q.whoami, http.MethodPut: q.set})
+	s.read(path+"/tenant/details", q.details)
+	s.read(path+"/project", q.whoami)
+	s.handle(path+"/{project}", map[string]handler{
+		http.MethodGet: q.show, http.MethodPut: q.set, http.MethodDelete: q.reset,
+	})
+	s.read(path+"/{project}/default", q.showDefaults)
+	s.read(path+"/{project}/details", q.details)
 }
 
-// quotas is to list the projects that have limits of their own, which the contract does not tell: none is listed.
-func (s *server) quotas(w http.ResponseWriter, c *call) error {
+// serveBalancerQuotas adds the paths of Octavia's quotas. "tenant" is as with Neutron's.
+func (s *server) serveBalancerQuotas() {
+	const path = "/quotas"
+	q := s.balancerQuotas()
+	s.read(path, q.list)
+	s.read(path+"/defaults", q.showDefaults)
+	s.handle(path+"/tenant", map[string]handler{http.MethodGet: q.show, http.MethodPut: q.set})
+	s.read(path+"/{project}/default", q.showDefaults)
+	s.handle(path+"/{project}", map[string]handler{
+		http.MethodGet: q.show, http.MethodPut: q.set, http.MethodDelete: q.reset,
+	})
+}
+
+// list answers with no project: the contract does not say which have limits of their own.
+func (q quotas) list(w http.ResponseWriter, c *call) error {
 	if !c.caller.admin() {
 		return c.adminRequired()
 	}
@@ -43,53 +86,64 @@ func (s *server) quotas(w http.ResponseWriter, c *call) error {
 }
 
 func (c *call) adminRequired() error {
-	return refuse(http.StatusForbidden, "AdminRequired", "User does not have admin privileges: Only admin can view or configure quota.")
+	return refuse(http.StatusForbidden, "AdminRequired",
+		"User does not have admin privileges: Only admin can view or configure quota.")
 }
 
-// whoami tells whose the caller's objects are.
-func (s *server) whoami(w http.ResponseWriter, c *call) error {
-	writeJSON(w, http.StatusOK, map[string]any{"tenant": map[string]string{"tenant_id": c.caller.Project, "project_id": c.caller.Project}})
+// whoami answers with the project of the caller.
+func (q quotas) whoami(w http.ResponseWriter, c *call) error {
+	project := map[string]string{"tenant_id": c.caller.Project, "project_id": c.caller.Project}
+	writeJSON(w, http.StatusOK, map[string]any{"tenant": project})
 	return nil
 }
 
+// named is the project in the path, or the caller's.
+func (c *call) named() string { return cmp.Or(c.PathValue("project"), c.caller.Project) }
+
 // project is the one in the path, which must be the caller's own but for administrators.
 func (c *call) project() (string, error) {
-	project := cmp.Or(c.PathValue("project"), c.caller.Project)
+	project := c.named()
 	if !c.caller.admin() && project != c.caller.Project {
 		return "", c.adminRequired()
 	}
 	return project, nil
 }
 
-func (s *server) quota(w http.ResponseWriter, c *call) error {
+func (q quotas) show(w http.ResponseWriter, c *call) error {
 	project, err := c.project()
 	if err != nil {
 		return err
 	}
-	return s.writeLimits(c.ctx(), w, project)
+	return q.write(w, c, http.StatusOK, project)
 }
 
-func (s *server) defaultQuota(w http.ResponseWriter, c *call) error {
+func (q quotas) showDefaults(w http.ResponseWriter, c *call) error {
 	if _, err := c.project(); err != nil {
 		return err
 	}
-	return s.writeLimits(c.ctx(), w, nobody)
+	return q.write(w, c, http.StatusOK, defaults)
 }
 
-// writeLimits answers with a project's limits.
-func (s *server) writeLimits(ctx context.Context, w http.ResponseWriter, project string) error {
-	usage, err := s.p.Usage(ctx, project)
+// write answers with a project's limits.
+func (q quotas) write(w http.ResponseWriter, c *call, status int, project string) error {
+	usage, err := q.p.Usage(c.ctx(), project)
 	if err != nil {
 		return err
 	}
-	quota := map[string]int64{}
-	for _, noun := range counted {
-		quota[string(noun)] = limit(usage, noun)
+	quota := map[string]any{}
+	if q.octavia && project != defaults {
+		quota["project_id"] = project
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"quota": quota})
+	for _, counted := range q.nouns {
+		for _, name := range counted.names {
+			quota[name] = limit(usage, counted.noun)
+		}
+	}
+	writeJSON(w, status, map[string]any{"quota": quota})
 	return nil
 }
 
+// limit is that of a noun. What the SDN does not count has none.
 func limit(usage map[sdn.Noun]sdn.Usage, noun sdn.Noun) int64 {
 	if u, ok := usage[noun]; ok {
 		return u.Limit
@@ -97,24 +151,33 @@ func limit(usage map[sdn.Noun]sdn.Usage, noun sdn.Noun) int64 {
 	return -1
 }
 
-func (s *server) quotaDetails(w http.ResponseWriter, c *call) error {
+// quotaDetail is how much of a noun's quota is used.
+type quotaDetail struct {
+	Used     int64 `json:"used"`
+	Reserved int64 `json:"reserved"`
+	Limit    int64 `json:"limit"`
+	Default  bool  `json:"kuryr:default"` // nobody set the limit, and administrators have none
+}
+
+func (q quotas) details(w http.ResponseWriter, c *call) error {
 	project, err := c.project()
 	if err != nil {
 		return err
 	}
-	usage, err := s.p.Usage(c.ctx(), project)
+	usage, err := q.p.Usage(c.ctx(), project)
 	if err != nil {
 		return err
 	}
 	quota := map[string]any{}
-	for _, noun := range counted {
-		quota[string(noun)] = quotaDetail{Used: usage[noun].Used, Limit: limit(usage, noun), Default: usage[noun].Default}
+	for _, counted := range q.nouns {
+		is := usage[counted.noun]
+		quota[counted.names[0]] = quotaDetail{Used: is.Used, Limit: limit(usage, counted.noun), Default: is.Default}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"quota": quota})
 	return nil
 }
 
-func (s *server) setQuota(w http.ResponseWriter, c *call) error {
+func (q quotas) set(w http.ResponseWriter, c *call) error {
 	if !c.caller.admin() {
 		return c.adminRequired()
 	}
@@ -126,64 +189,80 @@ func (s *server) setQuota(w http.ResponseWriter, c *call) error {
 	if !ok {
 		return badRequest("Unable to find 'quota' in request body")
 	}
-	b := &body{call: c, noun: "quota", values: values}
-	b.readOnly("tenant_id", "project_id")
-	check := or(b.boolean("check_limit"))
-	b.boolean("force") // the opposite, which is the default
-	limits := map[sdn.Noun]int64{}
-	for _, noun := range counted {
-		if n := b.number(string(noun), -1, math.MaxInt32); n != nil {
-			limits[noun] = *n
-		}
+	usage, err := q.p.Usage(c.ctx(), c.named())
+	if err != nil {
+		return err
 	}
+	b := &body{call: c, noun: "quota", values: values}
+	status, check := http.StatusAccepted, false
+	if !q.octavia {
+		b.readOnly("tenant_id", "project_id")
+		status, check = http.StatusOK, or(b.boolean("check_limit"))
+		b.boolean("force") // the opposite, which is the default
+	}
+	limits := q.limits(b, usage)
 	if err := b.done(); err != nil {
 		return err
 	}
-	project := cmp.Or(c.PathValue("project"), c.caller.Project)
 	if check {
-		if err := s.fits(c.ctx(), project, limits); err != nil {
-			return err
-		}
+		err = q.fits(usage, limits)
 	}
-	if len(limits) > 0 {
-		if err := s.p.SetQuota(c.ctx(), project, limits); err != nil {
-			return err
-		}
+	if err == nil && len(limits) > 0 {
+		err = q.p.SetQuota(c.ctx(), c.named(), limits)
 	}
-	return s.writeLimits(c.ctx(), w, project)
+	if err != nil {
+		return err
+	}
+	return q.write(w, c, status, c.named())
 }
 
-// quotaDetail is what there is of a noun.
-type quotaDetail struct {
-	Used     int64 `json:"used"`
-	Reserved int64 `json:"reserved"`
-	Limit    int64 `json:"limit"`
-	Default  bool  `json:"kuryr:default"` // the limit is none that was set, and administrators have none
+// limits reads the limits in a body. In Octavia null is no limit, and of nouns that the SDN does
+// not count no limit is all that can be said.
+func (q quotas) limits(b *body, usage map[sdn.Noun]sdn.Usage) map[sdn.Noun]int64 {
+	limits := map[sdn.Noun]int64{}
+	for _, counted := range q.nouns {
+		for _, name := range counted.names {
+			if q.octavia && b.null(name) {
+				limits[counted.noun] = -1
+			} else if n := b.number(name, -1, math.MaxInt32); n != nil {
+				limits[counted.noun] = *n
+			}
+		}
+		limit, said := limits[counted.noun]
+		if _, counts := usage[counted.noun]; q.octavia && said && !counts {
+			if delete(limits, counted.noun); limit != -1 {
+				b.unsupported(counted.names[0], "they are not counted")
+			}
+		}
+	}
+	return limits
 }
 
 // fits refuses limits below what is used.
-func (s *server) fits(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
-	usage, err := s.p.Usage(ctx, project)
-	for _, noun := range counted {
-		if limit, set := limits[noun]; set && limit >= 0 && limit < usage[noun].Used && err == nil {
-			err = refuse(http.StatusConflict, "InvalidQuotaValue", "Change would make usage less than 0 for the following resources: %s.", noun)
+func (q quotas) fits(usage map[sdn.Noun]sdn.Usage, limits map[sdn.Noun]int64) error {
+	for _, counted := range q.nouns {
+		if limit, set := limits[counted.noun]; set && limit >= 0 && limit < usage[counted.noun].Used {
+			return refuse(http.StatusConflict, "InvalidQuotaValue",
+				"Change would make usage less than 0 for the following resources: %s.", counted.noun)
 		}
 	}
-	return err
+	return nil
 }
 
-func (s *server) resetQuota(w http.ResponseWriter, c *call) error {
+// reset forgets what was set of a project's limits: of all nouns, in Octavia of its own.
+func (q quotas) reset(w http.ResponseWriter, c *call) error {
 	if !c.caller.admin() {
 		return c.adminRequired()
 	}
-	return s.forgetQuota(w, c)
-}
-
-// forgetQuota takes back what was set of the project's limits of the nouns, or of all.
-func (s *server) forgetQuota(w http.ResponseWriter, c *call, nouns ...sdn.Noun) error {
-	resetter, ok := s.p.(sdn.QuotaReset)
+	resetter, ok := q.p.(sdn.QuotaReset)
 	if !ok {
 		return sdn.Unsupported("quota", "this SDN cannot forget a project's own limits")
+	}
+	var nouns []sdn.Noun
+	for _, counted := range q.nouns {
+		if q.octavia {
+			nouns = append(nouns, counted.noun)
+		}
 	}
 	if err := resetter.ResetQuota(c.ctx(), c.PathValue("project"), nouns...); err != nil {
 		return err
