@@ -121,6 +121,16 @@ func scriptSubnets(s *session) {
 		s.list("subnet list --long --name s2")[0], "Subnet", "10.0.0.0/24", "DHCP", true,
 		"IP Version", 4, "Name Servers", []string{"9.9.9.9"},
 	)
+	typed := s.one("subnet create --network bn1 --subnet-range 10.5.0.0/24 --service-type compute:x s5")
+	s.is(typed, "service_types", []string{"compute:x"})
+	s.quiet("subnet set --service-type compute:y s5")
+	if got := names(s.list("subnet list --service-type compute:y"), "Name"); got != "s5" {
+		s.Errorf("found by the service type: %q", got)
+	}
+	s.refused("not for ports", "port create --network bn1 --device-owner compute:z --fixed-ip subnet=s5 p1")
+	s.quiet("subnet unset --service-type compute:x --service-type compute:y s5")
+	s.is(s.one("subnet show s5"), "service_types", []string{})
+	s.quiet("subnet delete s5")
 	s.refused("overlap", "subnet create --network bn1 --subnet-range 10.0.0.0/25 s9")
 	s.refused("nvalid", "subnet create --network bn1 --subnet-range 10.1.0.0/33 s9")
 	s.refused("No Network found", "subnet create --network bn9 --subnet-range 10.1.0.0/24 s9")
@@ -166,8 +176,16 @@ func scriptSubnetPools(s *session) {
 	s.refused("prefix", "subnet create --network cn1 --subnet-pool pool2 --prefix-length 30 s9")
 	s.refused("400", "subnet pool delete pool2")
 	s.quiet("subnet delete s1 s2")
+	usual := s.one("subnet pool create --pool-prefix 10.30.0.0/16 --default-prefix-length 24 --default " +
+		"--default-quota 300 pool3")
+	s.is(usual, "is_default", true, "default_quota", 300)
+	s.is(s.one("subnet create --network cn1 --use-default-subnet-pool s3"), "subnetpool_id", usual.id())
+	s.refused("uota", "subnet create --network cn1 --use-default-subnet-pool s4")
+	s.quiet("subnet pool set --no-default pool3")
+	s.refused("No default subnetpool", "subnet create --network cn1 --use-default-subnet-pool s4")
+	s.quiet("subnet delete s3")
 	s.quiet("network delete cn1")
-	s.quiet("subnet pool delete pool2")
+	s.quiet("subnet pool delete pool2 pool3")
 }
 
 func scriptPorts(s *session) {
@@ -427,7 +445,8 @@ func scriptPolicies(s *session) {
 	rule := s.one("network qos rule create --type bandwidth-limit --max-kbps 10000 --max-burst-kbits 1000 --egress q1")
 	s.is(rule, "max_kbps", 10000, "max_burst_kbps", 1000, "direction", "egress")
 	s.quiet("network qos rule set --max-kbps 20000 q1 %s", rule.id())
-	s.is(s.one("network qos rule show q1 %s", rule.id()), "max_kbps", 20000)
+	s.quiet("network qos rule set --ingress q1 %s", rule.id())
+	s.is(s.one("network qos rule show q1 %s", rule.id()), "max_kbps", 20000, "direction", "ingress")
 	if got := len(s.list("network qos rule list q1")); got != 1 {
 		s.Errorf("%d rules", got)
 	}
