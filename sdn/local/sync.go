@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -15,12 +16,14 @@ import (
 	"github.com/kuryr/kuryr/internal/backoff"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
+	"golang.org/x/sync/semaphore"
 )
 
 // The sync makes the data path follow the store. It is level-triggered: a commit names the parts that it
 // may have changed, and a round reads what these parts are in the store by then, compares them with what
 // the data path has, and applies the difference. So the order of changes does not matter, and parts may
-// be named any number of times. Callers that come while a round is at work share the next one.
+// be named any number of times. Each domain has one goroutine that runs its rounds while there are claims,
+// and callers wait for them. Callers that come during a round share the next one.
 
 // heldBackError reports that a domain must keep a network until another domain has taken it over.
 type heldBackError struct{ network, domain sdn.ID }
@@ -35,11 +38,11 @@ var errUnfinished = errors.New("the round was not finished")
 // syncer has the domains of the data path.
 type syncer struct {
 	p    *Provider
-	gate sync.RWMutex // held for reading by a round, for writing by what compares everything
+	gate *semaphore.Weighted // a round holds a part of it, a comparison of everything holds all
 	// moves is held for writing while a network moves between domains, for reading while the shape of a
 	// domain changes otherwise: no domain applies a shape that another has made stale.
-	moves    sync.RWMutex
-	detached sync.WaitGroup // the rounds of callers that gave up
+	moves sync.RWMutex
+	work  sync.WaitGroup // rounds, comparisons of everything, and callers that gave up
 
 	mu      sync.Mutex
 	closing bool // no more work on the data path begins
@@ -53,9 +56,12 @@ type syncer struct {
 	news     chan struct{}               // closed when the status of a port may have changed
 }
 
+// wholeGate is the size of the gate: more rounds than can run concurrently.
+const wholeGate = 1 << 30
+
 func newSyncer(p *Provider) *syncer {
 	return &syncer{
-		p: p, domains: map[sdn.ID]*target{}, holders: map[sdn.ID]map[*target]bool{}, defined: map[partKey]int64{},
+		p: p, gate: semaphore.NewWeighted(wholeGate), domains: map[sdn.ID]*target{}, holders: map[sdn.ID]map[*target]bool{}, defined: map[partKey]int64{},
 		failed: make(chan struct{}, 1), news: make(chan struct{}),
 	}
 }
@@ -63,10 +69,10 @@ func newSyncer(p *Provider) *syncer {
 // target is a domain of the data path.
 type target struct {
 	id      sdn.ID
-	turn    chan struct{} // has room for the one who runs a round
-	applied applied       // of who has the turn, or the whole gate; what others read of it also needs the mutex
+	applied applied // of the round, or of the comparison of everything; what others read of it also needs the mutex
 
 	// The mutex of the syncer guards the rest.
+	working   bool   // a goroutine runs the rounds
 	next      *round // what the next round does
 	busy      map[partKey]int
 	failed    map[partKey]bool
@@ -80,6 +86,9 @@ type target struct {
 type round struct {
 	claims []*claim
 	done   chan struct{}
+	// When the round is done, extended are the claims in other domains that it has led to.
+	extended []*claim
+	panicked any // a defect, for the callers
 }
 
 // claim is what one caller waits for in a domain.
@@ -98,7 +107,7 @@ type claim struct {
 func (s *syncer) target(id sdn.ID) *target {
 	t := s.domains[id]
 	if t == nil {
-		t = &target{id: id, turn: make(chan struct{}, 1), busy: map[partKey]int{}, failed: map[partKey]bool{}}
+		t = &target{id: id, busy: map[partKey]int{}, failed: map[partKey]bool{}}
 		s.domains[id] = t
 	}
 	return t
@@ -211,15 +220,15 @@ func (s *syncer) drop(claims []*claim) {
 	s.announce()
 }
 
-// prune forgets a domain that is not there. The caller holds the mutex and the turn, or the whole gate.
+// prune forgets a domain that is not there. The caller holds the mutex.
 func (s *syncer) prune(t *target) {
 	if s.domains[t.id] == t && t.next == nil && len(t.busy)+len(t.failed)+len(t.networks) == 0 && !t.applied.unsure {
 		delete(s.domains, t.id)
 	}
 }
 
-// wait returns when the data path has what the claims are about. The rounds are run by those who wait.
-// If ctx ends first, they are run all the same.
+// wait returns when the data path has what the claims are about. If ctx ends first, the rounds run all the
+// same.
 func (s *syncer) wait(ctx context.Context, claims []*claim) error {
 	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Compare(a.rank, b.rank) })
 	var errs []error
@@ -244,12 +253,12 @@ func (s *syncer) wait(ctx context.Context, claims []*claim) error {
 	return errors.Join(errs...)
 }
 
-// detach runs the rounds of claims whose caller has given up.
+// detach waits in the place of a caller that has given up.
 func (s *syncer) detach(ctx context.Context, claims []*claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closing {
-		s.detached.Go(func() { _ = s.wait(context.WithoutCancel(ctx), claims) })
+		s.work.Go(func() { _ = s.wait(context.WithoutCancel(ctx), claims) })
 	}
 }
 
@@ -258,9 +267,7 @@ func (s *syncer) quiesce() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.detached.Wait()
-	s.gate.Lock() // rounds of callers that still wait
-	defer s.gate.Unlock()
+	s.work.Wait()
 }
 
 // pursue waits for parts in other domains.
@@ -295,45 +302,81 @@ func (c *claim) unfinished() bool {
 	}
 }
 
-// await waits for the round of a claim, and runs it if nobody else is at work in the domain.
+// await waits for the round of a claim, and for the rounds that it leads to.
 func (s *syncer) await(ctx context.Context, c *claim) error {
+	s.mu.Lock()
+	s.start(c.target)
+	s.mu.Unlock()
 	select {
 	case <-c.round.done:
-		return c.err
-	case c.target.turn <- struct{}{}:
-	default:
-		select {
-		case <-c.round.done:
-			return c.err
-		case <-ctx.Done():
+	case <-ctx.Done():
+		if c.unfinished() {
 			return ctx.Err()
-		case c.target.turn <- struct{}{}:
 		}
 	}
-	// A caller that gives up must not interrupt a change of the kernel.
-	ctx = context.WithoutCancel(ctx)
-	freed := s.work(ctx, c.target)
-	s.extend(ctx, freed)
+	if c.round.panicked != nil {
+		panic(c.round.panicked)
+	}
+	for _, other := range c.round.extended {
+		_ = s.await(ctx, other) // Run tries again
+	}
 	return c.err
 }
 
-// work runs the next round of a domain and passes the turn on. It returns the ranges that the host does
-// not reach by the domain any more.
-func (s *syncer) work(ctx context.Context, t *target) (freed []netip.Prefix) {
-	defer func() { <-t.turn }()
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	s.mu.Lock()
+// start lets the rounds of a domain run. The caller holds the mutex.
+func (s *syncer) start(t *target) {
+	switch {
+	case t.working || t.next == nil:
+	case s.closing:
+		s.finish(t, t.take(), nil)
+	default:
+		t.working = true
+		s.work.Go(func() { s.rounds(t) })
+	}
+}
+
+// take removes the next round. The caller holds the mutex.
+func (t *target) take() *round {
 	r := t.next
 	t.next = nil
-	if r == nil {
-		s.mu.Unlock()
-		return nil
+	return r
+}
+
+// rounds runs the rounds of a domain until there are no claims.
+func (s *syncer) rounds(t *target) {
+	for s.pending(t) {
+		if s.gate.Acquire(context.Background(), 1) == nil { // always: it fails only when its context ends
+			s.round(t)
+			s.gate.Release(1)
+		}
 	}
-	defer s.finish(t, r)
+}
+
+// pending reports whether there is a next round. If there is none, the goroutine of the rounds ends.
+func (s *syncer) pending(t *target) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.working = t.next != nil
+	return t.working
+}
+
+// round runs the next round of a domain.
+func (s *syncer) round(t *target) {
+	ctx := context.Background() // a caller that gives up must not interrupt a change of the kernel
+	var freed []netip.Prefix
+	s.mu.Lock()
+	r := t.take()
+	defer func() {
+		if defect := recover(); defect != nil {
+			r.panicked = fmt.Sprintf("%v\n\n%s", defect, debug.Stack())
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.finish(t, r, freed)
+	}()
 	if s.closing {
 		s.mu.Unlock()
-		return nil
+		return
 	}
 	claims := r.claims
 	var failed []partKey
@@ -370,11 +413,10 @@ func (s *syncer) work(ctx context.Context, t *target) (freed []netip.Prefix) {
 		s.note(t, c.keys, own, failure)
 		c.err = failure
 	}
-	return freed
 }
 
 // redo applies parts that have failed before. What the data path refuses of them does not keep the others
-// from recovering. It returns one of the errors. The caller has the turn.
+// from recovering. It returns one of the errors.
 func (s *syncer) redo(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) error {
 	want, err := s.apply(ctx, t, keys, freed)
 	if s.note(t, keys, want, err); err == nil || len(keys) == 1 {
@@ -423,10 +465,8 @@ func (s *syncer) note(t *target, keys []partKey, want *wanted, err error) {
 	}
 }
 
-// finish ends a round.
-func (s *syncer) finish(t *target, r *round) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// finish ends a round that has freed ranges of the host. The caller holds the mutex.
+func (s *syncer) finish(t *target, r *round, freed []netip.Prefix) {
 	for _, c := range r.claims {
 		c.busy(-1)
 		if errors.Is(c.err, errUnfinished) { // a panic, or no more work begins
@@ -442,6 +482,7 @@ func (s *syncer) finish(t *target, r *round) {
 		}
 	}
 	s.prune(t)
+	r.extended = s.extend(freed)
 	s.announce()
 	close(r.done)
 }
@@ -466,26 +507,22 @@ func (s *syncer) nextNews() <-chan struct{} {
 	return s.news
 }
 
-// extend lets the host reach ranges that had to wait for others, when those are free.
-func (s *syncer) extend(ctx context.Context, freed []netip.Prefix) {
-	if len(freed) == 0 {
-		return
-	}
-	var claims []*claim
-	s.mu.Lock()
+// extend lets the host reach ranges that had to wait for others, when those are free. The caller holds the
+// mutex.
+func (s *syncer) extend(freed []netip.Prefix) (claims []*claim) {
 	for _, t := range s.domains {
-		if slices.ContainsFunc(t.unreached, func(u router.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }) {
-			t.again = true
-			c := &claim{target: t, keys: []partKey{shapeKey}}
-			c.busy(1)
-			claims = append(claims, c)
+		waits := func(u router.Unreached) bool { return slices.ContainsFunc(freed, u.Prefix.Overlaps) }
+		if !slices.ContainsFunc(t.unreached, waits) {
+			continue
 		}
+		t.again = true
+		c := &claim{target: t, keys: []partKey{shapeKey}}
+		c.busy(1)
+		c.enqueue()
+		s.start(t)
+		claims = append(claims, c)
 	}
-	s.mu.Unlock()
-	s.join(claims)
-	if err := s.wait(ctx, claims); err != nil {
-		s.p.log.WarnContext(ctx, "free range not reached yet", "err", err)
-	}
+	return claims
 }
 
 // takeAgain reports whether the shape is to be applied also if it is the applied one.
@@ -507,7 +544,7 @@ func (s *syncer) noteShape(t *target, want *wanted) {
 	s.place(t, networks)
 }
 
-// networksOf returns the networks that a domain has, or may have, in the data path. The caller has its turn.
+// networksOf returns the networks that a domain has, or may have, in the data path. The caller runs its round.
 func (s *syncer) networksOf(t *target) map[sdn.ID]bool {
 	networks := networksIn(t.applied.shape)
 	s.mu.Lock()
@@ -746,51 +783,75 @@ func (s *syncer) reconciled(ctx context.Context, report router.Report) {
 	s.announce()
 }
 
-// Check compares the kernel with the store, and changes nothing.
+// Check compares the kernel with the store, and changes nothing. It leaves out what is just being changed.
 func (p *Provider) Check(ctx context.Context) ([]router.Difference, error) {
 	var diff []router.Difference
 	err := p.sync.whole(ctx, func(state router.State) (err error) {
+		changing := p.sync.changing()
 		diff, err = p.datapath.Diff(ctx, state)
+		diff = slices.DeleteFunc(diff, func(d router.Difference) bool {
+			return changing[sdn.ID(d.Router)] || d.Router == "" && len(changing) > 0
+		})
 		return err
 	})
 	return diff, err
 }
 
-// whole calls f with everything that is in the store, when the data path is done with all changes before.
-// It holds up the changes after.
+// changing returns the domains with parts that the store has and the data path may not have yet.
+func (s *syncer) changing() map[sdn.ID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	domains := map[sdn.ID]bool{}
+	for id, t := range s.domains {
+		if len(t.busy) > 0 {
+			domains[id] = true
+		}
+	}
+	return domains
+}
+
+// whole calls f with everything that is in the store while no round is at work. The data path has all
+// changes that were complete when whole was called. Later ones are stored, and their rounds wait for f.
 func (s *syncer) whole(ctx context.Context, f func(router.State) error) error {
 	if s.p.datapath == nil {
 		return nil
 	}
+	if !s.enter() {
+		return errClosing
+	}
+	defer s.work.Done()
 	if err := s.drain(ctx); err != nil {
 		return err
 	}
-	// Nothing is committed between the last round and the state.
-	select {
-	case s.p.proposals.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	pass := sync.OnceFunc(func() { <-s.p.proposals.turn })
-	defer pass()
-	if err := s.drain(ctx); err != nil {
+	if err := s.gate.Acquire(ctx, wholeGate); err != nil {
 		return err
 	}
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	defer s.gate.Release(wholeGate)
 	if s.isClosing() {
-		return sdn.Unavailable(nil, "data path", "the provider is closing")
+		return errClosing
 	}
 	var state router.State
 	err := s.p.view(func(b engine.Tx) (err error) {
 		state, err = s.p.projectAll(b)
 		return err
 	})
-	pass()
 	if err != nil {
 		return err
 	}
 	return f(state)
+}
+
+// errClosing is the error of what may not begin any more.
+var errClosing = sdn.Unavailable(nil, "data path", "the provider is closing")
+
+// enter lets quiesce wait until work.Done is called, unless it has begun.
+func (s *syncer) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.work.Add(1)
+	}
+	return !s.closing
 }
 
 func (s *syncer) isClosing() bool {
