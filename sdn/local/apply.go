@@ -17,80 +17,60 @@ import (
 )
 
 // apply makes parts of a domain be what they are in the store. It adds to freed the ranges that the host
-// does not reach by the domain any more. It returns the parts as it has read them. The caller has the turn.
+// does not reach by the domain any more. It returns the parts as it has read them. The caller runs the round.
 func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) (*wanted, error) {
 	a := &applier{syncer: s, target: t, ctx: ctx, freed: freed}
-	if t.applied.shape == nil && len(keys) > 0 && !slices.Contains(keys, shapeKey) {
-		keys = append(slices.Clip(keys), shapeKey) // the domain is new, or gone with all that was in it
+	if len(keys) > 0 && !slices.Contains(keys, shapeKey) && s.isNew(t) {
+		keys = append(slices.Clip(keys), shapeKey)
 	}
-	if err := a.start(keys); err != nil {
+	err := a.start(keys)
+	if errors.Is(err, errNoBridge) {
+		keys = append(slices.Clip(keys), shapeKey)
+		err = a.start(keys)
+	}
+	if err != nil {
 		return nil, err
 	}
 	knew := len(t.applied.known) > 0
-	err := a.parts()
-	if !knew || !errors.Is(err, os.ErrNotExist) {
+	if err = a.parts(); !knew || !errors.Is(err, os.ErrNotExist) {
 		return a.want, err
 	}
-	// The domain has forgotten a definition that no port had any more.
-	t.applied.known = nil
-	if a.want, err = s.read(t, keys); err != nil {
-		return nil, err
-	}
-	return a.want, a.parts()
+	t.applied.known = nil // the domain has forgotten a definition that no port had any more
+	return s.apply(ctx, t, keys, freed)
 }
 
-// start reads the parts and applies the shape.
+// start reads the parts and applies the shape. It locks the networks of the domain: no other domain applies
+// a shape with one of them until then, so the shape is not stale.
 func (a *applier) start(keys []partKey) (err error) {
 	if !slices.Contains(keys, shapeKey) {
 		a.want, err = a.read(a.target, keys)
 		return err
 	}
-	moving, err := a.stay(keys)
-	if err != nil || !moving {
-		return err
+	networks := a.networksOf(a.target)
+	for done := false; !done && err == nil; {
+		done, err = a.startLocked(keys, networks)
 	}
-	return a.move(keys)
+	return err
 }
 
-// stay reads the parts and applies the shape, unless a network moves to the domain or from it. None moves
-// meanwhile.
-func (a *applier) stay(keys []partKey) (moving bool, err error) {
-	a.moves.RLock()
-	defer a.moves.RUnlock()
-	if a.want, err = a.read(a.target, keys); err != nil || a.moving() {
-		return true, err
+// startLocked is start for a shape that has none but these networks. It adds those that it has otherwise.
+func (a *applier) startLocked(keys []partKey, networks map[sdn.ID]bool) (done bool, err error) {
+	var names []string
+	for network := range networks {
+		names = append(names, string(network))
 	}
-	return false, a.shape()
-}
-
-// move reads the parts and applies the shape. No other domain does so meanwhile.
-func (a *applier) move(keys []partKey) (err error) {
-	a.moves.Lock()
-	defer a.moves.Unlock()
+	unlock, err := a.moves.LockAll(a.ctx, names...)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	if a.want, err = a.read(a.target, keys); err != nil {
-		return err
+		return false, err
 	}
-	return a.shape()
-}
-
-// moving reports whether a network comes from another domain, or leaves this one.
-func (a *applier) moving() bool {
-	had, has := a.networksOf(a.target), networksIn(a.want.shape)
-	for network := range had {
-		if !has[network] {
-			return true
-		}
+	if maps.Copy(networks, networksIn(a.want.shape)); len(networks) > len(names) {
+		return false, nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for network := range has {
-		for other := range a.holders[network] {
-			if other != a.target {
-				return true
-			}
-		}
-	}
-	return false
+	return true, a.shape()
 }
 
 // applier applies parts of one domain.
@@ -143,11 +123,11 @@ func (a *applier) shape() error {
 		}
 		failpoint.Here("local.sync.shape")
 		a.inherit(came) // what was added before the networks came
+		a.noteShape(a.target, a.want)
+		a.noteUnreached(a.ctx, a.target, result.Unreached)
 		if err := a.readMore(came); err != nil {
 			return err
 		}
-		a.noteShape(a.target, a.want)
-		a.noteUnreached(a.ctx, a.target, result.Unreached)
 	}
 	for _, p := range reachOf(was) {
 		if !slices.Contains(reachOf(d), p) {
@@ -157,22 +137,36 @@ func (a *applier) shape() error {
 	return nil
 }
 
-// begin notes that the shape is about to change. Networks may come from other domains: if one goes back, its
-// domain is applied again. They may be here from now on, but others do not rely on that.
+// begin notes that the shape is about to change. Networks may leave, and come from other domains, which are
+// applied again. They may be here from now on, but others do not rely on that.
 func (a *applier) begin() {
 	networks := networksIn(a.want.shape)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.applied.unsure = true
+	a.target.doubt(func(network sdn.ID) bool { return !networks[network] })
 	for network := range networks {
 		for other := range a.holders[network] {
 			if other != a.target {
-				other.again = true
+				other.doubt(func(n sdn.ID) bool { return n == network })
+				other.failed[shapeKey] = true
+				a.wake()
 			}
 		}
 	}
 	maps.Copy(networks, a.networks)
 	a.place(a.target, networks)
+}
+
+// doubt notes that the shape may have changed, and that some of its networks may have left. The caller holds
+// the mutex.
+func (t *target) doubt(left func(network sdn.ID) bool) {
+	t.applied.unsure = true
+	if t.applied.shape == nil {
+		return
+	}
+	shape := *t.applied.shape
+	shape.Bridges = slices.DeleteFunc(slices.Clone(shape.Bridges), func(b router.Bridge) bool { return left(sdn.ID(b.Network)) })
+	t.applied.shape = &shape
 }
 
 // inherit takes over what other domains have of the ports of networks that come with them: the data path

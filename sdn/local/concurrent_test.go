@@ -3,13 +3,28 @@ package local
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
+
+// blockingKernel is a fakeKernel whose ApplyShape waits before it does anything.
+type blockingKernel struct {
+	*fakeKernel
+	wait func(domain string)
+}
+
+func (k *blockingKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Result, error) {
+	if k.wait != nil {
+		k.wait(d.ID)
+	}
+	return k.fakeKernel.ApplyShape(ctx, d)
+}
 
 // newRouterAndNetwork returns a router, and a network with a subnet that is on no router.
 func newRouterAndNetwork(t *testing.T, p *Provider, cidr string) (sdn.ID, sdn.Network) {
@@ -60,6 +75,70 @@ func TestLongReconcile(t *testing.T) {
 		close(proceed)
 		ok(t, <-reconciled)
 		ok(t, p.WaitPorts(t.Context(), []sdn.ID{made[0].ID}, sdn.PortActive))
+		checkSum(t, p)
+	})
+}
+
+// A network that moves slowly holds up its own domains only.
+func TestSlowMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kernel := &blockingKernel{fakeKernel: newFake()}
+		p := openMemory(t, engine.NewMemory(), Options{Datapath: kernel, Host: testHost})
+		slow, n := newRouterAndNetwork(t, p, "10.0.0.0/24")
+		quick, other := newRouterAndNetwork(t, p, "10.1.0.0/24")
+		for _, id := range []sdn.ID{n.ID, other.ID} {
+			_, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: id, Host: testHost}})
+			ok(t, err)
+		}
+		proceed := make(chan struct{})
+		kernel.wait = func(domain string) {
+			if domain == string(slow) {
+				<-proceed
+			}
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- p.AttachSubnet(t.Context(), slow, n.Subnets[0], netip.Addr{}) }()
+		synctest.Wait()
+		impatient, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		ok(t, p.AttachSubnet(impatient, quick, other.Subnets[0], netip.Addr{}))
+		ok(t, p.DetachSubnet(impatient, quick, other.Subnets[0]))
+		close(proceed)
+		ok(t, <-moved)
+		checkSum(t, p)
+	})
+}
+
+// A router that applies a network late does not take it from the router that has it by then.
+func TestLateShapeTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kernel := &blockingKernel{fakeKernel: newFake()}
+		p := openMemory(t, engine.NewMemory(), Options{Datapath: kernel, Host: testHost})
+		late, n := newRouterAndNetwork(t, p, "10.0.0.0/24")
+		next, kept := newRouterAndNetwork(t, p, "10.1.0.0/24")
+		ok(t, p.AttachSubnet(t.Context(), late, kept.Subnets[0], netip.Addr{}))
+		proceed := make(chan struct{})
+		kernel.wait = func(domain string) {
+			if domain == string(late) {
+				<-proceed
+			}
+		}
+		done := make(chan error, 3)
+		for _, f := range []func() error{
+			func() error { return p.AttachSubnet(t.Context(), late, n.Subnets[0], netip.Addr{}) },
+			func() error { return p.DetachSubnet(t.Context(), late, n.Subnets[0]) },
+			func() error { return p.AttachSubnet(t.Context(), next, n.Subnets[0], netip.Addr{}) },
+		} {
+			go func() { done <- f() }()
+			synctest.Wait()
+		}
+		close(proceed)
+		for range 3 {
+			ok(t, <-done)
+		}
+		ok(t, p.sync.retry(t.Context()))
 		checkSum(t, p)
 	})
 }

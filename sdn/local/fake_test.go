@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 )
 
-// fakeKernel is a Datapath without a kernel: it adds up what it is told, as strictly as it may: an element for a domain that is not there
-// is an error, and so is a port with a security group that the domain was not told of. What filters and limits ports does not come along
+// fakeKernel is a Datapath without a kernel: it adds up what it is told, as strictly as the kernel: an element for a domain that is not
+// there is an error, and so is a port with a security group that the domain was not told of. A port's network need not be there. What filters and limits ports does not come along
 // with a network that is fetched.
 type fakeKernel struct {
 	mu    sync.Mutex
@@ -209,9 +209,6 @@ func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add
 	}
 	for _, p := range add {
 		delete(d.left, p.ID)
-		if !slices.ContainsFunc(d.shape.Bridges, func(b router.Bridge) bool { return b.Network == p.Network }) {
-			return fmt.Errorf("no network %s in domain %s", p.Network, domain)
-		}
 		for _, g := range p.Groups {
 			if _, known := d.groups[g]; !known {
 				return fmt.Errorf("security group %s in domain %s: %w", g, domain, os.ErrNotExist)

@@ -13,24 +13,15 @@ import (
 // found by the networks of the plugged ports in an index, of which it takes one entry each: so a change
 // costs by the domains it reaches, however many ports there are.
 
-// domainsWith are the domains of the plugged ports that an index has for id.
-func domainsWith(b engine.Tx, index string, id sdn.ID) ([]sdn.ID, error) {
-	var domains []sdn.ID
-	seen := map[sdn.ID]bool{"": true}
+// networksWith returns the networks of the plugged ports that an index has for id.
+func networksWith(b engine.Tx, index string, id sdn.ID) (networks []sdn.ID) {
 	prefix := []byte(key(string(id), pluggedPlace, ""))
 	for from := prefix; ; {
 		network, found := pluggedNetwork(b, ports.indexTable(index), prefix, from)
 		if !found {
-			return domains, nil
+			return networks
 		}
-		domain, err := domainOf(b, sdn.ID(network))
-		if err != nil {
-			return nil, err
-		}
-		if !seen[domain] {
-			seen[domain] = true
-			domains = append(domains, domain)
-		}
+		networks = append(networks, sdn.ID(network))
 		from = append(append(bytes.Clone(prefix), network...), 1) // behind the network's ports
 	}
 }

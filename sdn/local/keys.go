@@ -95,12 +95,17 @@ func (d *deriver) port(before, after *portRow) error {
 	if row == nil {
 		row = before
 	}
-	domain, err := domainOf(d.Tx, row.Network)
-	changed := !is(before) || !is(after) || !samePort(before, after)
-	d.add(domain, portKey(row.ID), changed)
-	if changed { // also where its network is in the data path, though it has moved
-		for _, holder := range d.sync.holding(row.Network) {
-			d.add(holder, portKey(row.ID), true)
+	return d.on(row.Network, portKey(row.ID), !is(before) || !is(after) || !samePort(before, after))
+}
+
+// on adds a part of a network's domain. One that is changed is also a part of other domains that have the
+// network in the data path: it has moved, and they may keep it until its domain has it.
+func (d *deriver) on(network sdn.ID, k partKey, changed bool) error {
+	domain, err := domainOf(d.Tx, network)
+	d.add(domain, k, changed)
+	if changed {
+		for _, holder := range d.sync.holding(network) {
+			d.add(holder, k, true)
 		}
 	}
 	return err
@@ -160,7 +165,8 @@ func (d *deriver) router(c *rowChange) error {
 	}
 	for _, pair := range [][2]*routerRow{{was, is}, {is, was}} {
 		for _, leg := range pair[0].Interfaces {
-			if slices.ContainsFunc(pair[1].Interfaces, func(o sdn.RouterInterface) bool { return o.Subnet == leg.Subnet }) {
+			same := func(other sdn.RouterInterface) bool { return other.Subnet == leg.Subnet }
+			if slices.ContainsFunc(pair[1].Interfaces, same) {
 				continue
 			}
 			if err := d.balancersOf(id, leg.Subnet); err != nil {
@@ -251,12 +257,13 @@ func (d *deriver) forward(before, after *forwardRow) {
 }
 
 // group adds a part of all domains that have ports with a security group.
-func (d *deriver) group(id sdn.ID, key partKey, changed bool) error {
-	domains, err := domainsWith(d.Tx, "group", id)
-	for _, domain := range domains {
-		d.add(domain, key, changed)
+func (d *deriver) group(id sdn.ID, k partKey, changed bool) error {
+	for _, network := range networksWith(d.Tx, "group", id) {
+		if err := d.on(network, k, changed); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (d *deriver) set(id sdn.ID, changed bool) error {
@@ -270,19 +277,12 @@ func (d *deriver) set(id sdn.ID, changed bool) error {
 
 // policy adds the plugged ports that name a QoS policy. Their rows are not read.
 func (d *deriver) policy(id sdn.ID, changed bool) error {
-	domains := map[sdn.ID]sdn.ID{} // of networks
 	prefix := key(string(id), pluggedPlace, "")
 	for k := range with(d.Tx, ports.indexTable("qos"), prefix) {
 		network, port, _ := bytes.Cut(k[len(prefix):], []byte{0})
-		domain, known := domains[sdn.ID(network)]
-		if !known {
-			var err error
-			if domain, err = domainOf(d.Tx, sdn.ID(network)); err != nil {
-				return err
-			}
-			domains[sdn.ID(network)] = domain
+		if err := d.on(sdn.ID(network), portKey(sdn.ID(port)), changed); err != nil {
+			return err
 		}
-		d.add(domain, portKey(sdn.ID(port)), changed)
 	}
 	return nil
 }

@@ -217,3 +217,44 @@ func TestNetworkFailsToComeBack(t *testing.T) {
 	ok(t, w.sync.retry(t.Context()))
 	checkSum(t, w.Provider)
 }
+
+// A router that fails to take a network over has none of its ports, though the kernel lets it name them. What
+// filters them is changed where they are, or the caller is told.
+func TestPortsOfNetworkThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, router, network := t.Context(), w.routers[0], w.networks[2]
+	group := w.group(t, "", egress(80))
+	policy, err := w.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{})
+	ok(t, err)
+	spec := portSpec(w, 2)
+	spec.Groups, spec.QoSPolicy = []sdn.ID{group}, policy.ID
+	port := w.port(t, spec)
+	w.refuse = "ApplyShape"
+	if err := w.AttachSubnet(ctx, router, network.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	made, err := w.EnsurePorts(ctx, []sdn.PortSpec{spec})
+	if !sdn.IsUnavailable(err) || made[0].Status != sdn.PortDown {
+		t.Errorf("a new port is %v, %v; want it down, and unavailable", made[0].Status, err)
+	}
+	_, err = w.UpdatePort(ctx, port, sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{{Prefix: prefix("10.2.0.77/32")}}})
+	if !sdn.IsUnavailable(err) {
+		t.Errorf("an update of a port that stays elsewhere returned %v, want unavailable", err)
+	}
+	_, err = w.ApplyQoSPolicy(ctx, sdn.QoSPolicySpec{ID: policy.ID, Limits: sdn.Limits{EgressKbps: 1000}})
+	if !sdn.IsUnavailable(err) {
+		t.Errorf("an update of a QoS policy returned %v, want unavailable", err)
+	}
+	w.group(t, group, egress(81))
+	if rules := w.fake.state[string(network.ID)].groups[string(group)].Rules; len(rules) != 1 || rules[0].First != 81 {
+		t.Errorf("where the port is its group has the rules %+v", rules)
+	}
+	if n := len(w.fake.state[string(router)].ports); n != 0 {
+		t.Errorf("the router has %d ports of a network that it does not have", n)
+	}
+	w.port(t, portSpec(w, 0)) // the router's own network is there
+	w.refuse = ""
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
+}

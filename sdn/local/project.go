@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/router"
@@ -24,12 +25,16 @@ type reader struct {
 	engine.Tx
 	sync   *syncer
 	domain *target
+	shaped bool // the shape is one of the parts
 	want   *wanted
 }
 
+// errNoBridge is the error of a port that cannot be applied before the shape.
+var errNoBridge = errors.New("the router does not have the network yet")
+
 // read returns the parts of the keys as they are in the store by now.
 func (s *syncer) read(t *target, keys []partKey) (*wanted, error) {
-	r := &reader{sync: s, domain: t, want: newWanted()}
+	r := &reader{sync: s, domain: t, shaped: slices.Contains(keys, shapeKey), want: newWanted()}
 	err := s.p.view(func(b engine.Tx) error {
 		r.Tx = b
 		for _, k := range keys {
@@ -111,6 +116,9 @@ func (r *reader) port(id sdn.ID) error {
 			r.want.later = append(r.want.later, portKey(id))
 		}
 		return nil
+	}
+	if !r.shaped && !r.sync.hasBridge(r.domain, row.Network) {
+		return errNoBridge
 	}
 	p, err := projectPort(r.Tx, row)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/internal/backoff"
+	"github.com/kuryr/kuryr/internal/keymutex"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 	"golang.org/x/sync/semaphore"
@@ -39,9 +40,8 @@ var errUnfinished = errors.New("the round was not finished")
 type syncer struct {
 	p    *Provider
 	gate *semaphore.Weighted // a round holds a part of it, a comparison of everything holds all
-	// moves is held for writing while a network moves between domains, for reading while the shape of a
-	// domain changes otherwise: no domain applies a shape that another has made stale.
-	moves sync.RWMutex
+	// moves locks the networks of a domain while its shape changes.
+	moves keymutex.Mutex
 	work  sync.WaitGroup // rounds, comparisons of everything, and callers that gave up
 
 	mu      sync.Mutex
@@ -76,7 +76,7 @@ type target struct {
 	next      *round // what the next round does
 	busy      map[partKey]int
 	failed    map[partKey]bool
-	again     bool            // the shape is applied once more, though it is as wanted
+	again     bool            // the shape is applied once more, as the host may reach more of it
 	doubtful  bool            // a comparison of everything has failed: any part may be missing
 	networks  map[sdn.ID]bool // the networks of the applied shape, and those that it keeps for others
 	unreached []router.Unreached
@@ -424,7 +424,7 @@ func (s *syncer) redo(ctx context.Context, t *target, keys []partKey, freed *[]n
 	}
 	if at := slices.Index(keys, shapeKey); at >= 0 {
 		err := s.redo(ctx, t, keys[at:at+1], freed)
-		if err != nil && t.applied.shape == nil {
+		if err != nil && s.isNew(t) {
 			return err // there is no domain that could have the parts
 		}
 		return cmp.Or(err, s.redo(ctx, t, slices.Delete(keys, at, at+1), freed))
@@ -476,15 +476,20 @@ func (s *syncer) finish(t *target, r *round, freed []netip.Prefix) {
 		}
 	}
 	if len(t.failed) > 0 {
-		select {
-		case s.failed <- struct{}{}:
-		default:
-		}
+		s.wake()
 	}
 	s.prune(t)
 	r.extended = s.extend(freed)
 	s.announce()
 	close(r.done)
+}
+
+// wake lets Run try again what has failed.
+func (s *syncer) wake() {
+	select {
+	case s.failed <- struct{}{}:
+	default:
+	}
 }
 
 // announce wakes those who wait for ports. The caller holds the mutex.
@@ -567,6 +572,21 @@ func (s *syncer) place(t *target, networks map[sdn.ID]bool) {
 		}
 		s.holders[n][t] = true
 	}
+}
+
+// isNew reports whether a domain is not in the data path, as it is new, or gone with all that was in it.
+func (s *syncer) isNew(t *target) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.applied.shape == nil
+}
+
+// hasBridge reports whether a domain has a bridge for the ports of a network, as far as is known. Its shape may
+// fail otherwise.
+func (s *syncer) hasBridge(t *target, network sdn.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return networksIn(t.applied.shape)[network]
 }
 
 // holding returns the domains that have a network in the data path.
