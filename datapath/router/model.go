@@ -170,6 +170,7 @@ func (d Difference) String() string {
 type Report struct {
 	Changed   []Difference
 	Unreached map[string][]Unreached // by router
+	Whole     map[string]bool        // with an error: the routers that are as wanted
 }
 
 func (d Shape) validate(c Options) error {

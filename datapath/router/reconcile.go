@@ -60,7 +60,7 @@ func (k *Kernel) compare(ctx context.Context, s State, dry bool) (Report, error)
 }
 
 func (k *Kernel) compareLocked(ctx context.Context, state State, dry bool) (Report, error) {
-	report := Report{Unreached: map[string][]Unreached{}}
+	report := Report{Unreached: map[string][]Unreached{}, Whole: map[string]bool{}}
 	routers := make([]Shape, len(state.Shapes))
 	for i, d := range state.Shapes {
 		if err := d.validate(k.options); err != nil {
@@ -81,12 +81,12 @@ func (k *Kernel) compareLocked(ctx context.Context, state State, dry bool) (Repo
 	if r.hostLoopbacks, err = host.loopbacks(); err != nil {
 		return report, err
 	}
-	err = k.compareAll(r, host, state, report.Unreached)
+	err = k.compareAll(r, host, state, &report)
 	report.Changed = r.diffs
 	return report, err
 }
 
-func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[string][]Unreached) error {
+func (k *Kernel) compareAll(r *run, host *space, state State, report *Report) error {
 	k.places.mu.Lock()
 	k.places.of = nil
 	err := k.loadPlaces()
@@ -104,7 +104,7 @@ func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[stri
 	}
 	var errs []error
 	var all claims
-	wanted := map[string]bool{}
+	wanted, failed := map[string]bool{}, map[string]bool{}
 	for _, d := range state.Shapes {
 		wanted[d.ID] = true
 		own := r.in(d.ID)
@@ -112,8 +112,9 @@ func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[stri
 		r.join(own)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("router %s: %w", d.ID, err))
+			failed[d.ID] = true
 		}
-		unreached[d.ID] = c.result.Unreached
+		report.Unreached[d.ID] = c.result.Unreached
 		all.elements = append(all.elements, c.elements...)
 		all.proxies = append(all.proxies, c.proxies...)
 	}
@@ -121,14 +122,21 @@ func (k *Kernel) compareAll(r *run, host *space, state State, unreached map[stri
 	// Ports move before anything is deleted: they may lie in a namespace that goes.
 	for _, d := range state.Shapes {
 		own := r.in(d.ID)
-		errs = append(errs, k.compareTaps(own, d, state.Ports[d.ID]))
+		if err := k.compareTaps(own, d, state.Ports[d.ID]); err != nil {
+			errs = append(errs, err)
+			failed[d.ID] = true
+		}
 		r.join(own)
 	}
-	errs = append(errs, k.compareLegs(r, state, wanted))
+	shared := k.compareLegs(r, state, wanted)
 	failpoint.Here("router.reconcile.ports")
 	if needed {
 		remove, add, err := k.host.syncChanges(r, host, all.elements)
-		errs = append(errs, err, host.forgetElements(remove, add))
+		shared = errors.Join(shared, err, host.forgetElements(remove, add))
+	}
+	errs = append(errs, shared)
+	for id := range wanted {
+		report.Whole[id] = shared == nil && !failed[id]
 	}
 	failpoint.Here("router.reconcile.elements")
 	if err := errors.Join(errs...); err != nil {

@@ -287,11 +287,15 @@ func TestRefusedRoute(t *testing.T) {
 	w.reaches(w.neighbour, "198.51.100.40", true)
 	w.sh(w.router(d.ID), "nft flush ruleset")
 	w.sh(w.host, "nft flush ruleset")
+	other := Shape{ID: newID(), Bridges: []Bridge{bridge("10.1.0.1/24")}}
 	report, err := w.f.Reconcile(context.Background(), State{
-		Shapes: []Shape{d}, Ports: map[string][]Port{d.ID: {c.port}},
+		Shapes: []Shape{d, other}, Ports: map[string][]Port{d.ID: {c.port}},
 	})
 	if err == nil || len(report.Changed) == 0 {
 		t.Errorf("changed %v, error %v", report.Changed, err)
+	}
+	if report.Whole[d.ID] || !report.Whole[other.ID] {
+		t.Errorf("the whole routers are %v, want %s alone", report.Whole, other.ID)
 	}
 	w.reaches(w.neighbour, "198.51.100.40", true)
 }

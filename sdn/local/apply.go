@@ -110,7 +110,7 @@ func (a *applier) shape() error {
 		}
 		failpoint.Here("local.sync.gone")
 		a.mu.Lock()
-		a.applied, a.again, a.doubtful = applied{}, false, false
+		a.applied, a.again = applied{}, false
 		a.mu.Unlock()
 		a.noteShape(a.target, a.want)
 		a.noteUnreached(a.ctx, a.target, nil)

@@ -114,10 +114,6 @@ func (p *Provider) write(list []*proposal) (answered int) {
 		return len(list)
 	}
 	defer b.Rollback()
-	if err := p.sync.base(b); err != nil {
-		list[0].finish(nil, full(err))
-		return 1
-	}
 	wrote := false
 	changes := make([]map[rowID]*rowChange, len(list))
 	claims := make([][]*claim, 0, len(list))

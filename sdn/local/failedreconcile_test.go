@@ -76,3 +76,73 @@ func TestRepeatAfterFailedReconcile(t *testing.T) {
 		t.Errorf("a failure in a process that has compared everything takes the port down: %v, %v", port.Status, err)
 	}
 }
+
+// A router that cannot be reconciled takes neither ports nor load balancers of others down, and is tried again.
+func TestReconcileFailsInOneRouter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	good, bad := w.port(t, portSpec(w, 0)), w.port(t, portSpec(w, 1))
+	l, err := w.ApplyLoadBalancer(t.Context(), service(w.networks[0].Subnets[0], "a", "10.0.0.200:80"))
+	ok(t, err)
+	delete(w.fake.state, string(w.routers[1]))
+	ok(t, w.Close())
+	w.Provider = open(t, Options{Path: w.path, Datapath: w.fake})
+	w.fake.broken = string(w.routers[1])
+	if _, err := w.Reconcile(t.Context()); err == nil {
+		t.Fatal("the comparison of everything did not fail")
+	}
+	w.fake.broken = ""
+	status := func(id sdn.ID) sdn.PortStatus {
+		p, err := w.Port(t.Context(), id)
+		ok(t, err)
+		return p.Status
+	}
+	if status(good) != sdn.PortActive || status(bad) != sdn.PortDown {
+		t.Errorf("the ports are %v and %v, want active and down", status(good), status(bad))
+	}
+	if l, err = w.LoadBalancer(t.Context(), l.ID); err != nil || !l.Status.Ready {
+		t.Errorf("the load balancer is %+v, %v", l.Status, err)
+	}
+	if stats, err := w.Stats(t.Context()); err != nil || stats.Unsettled != 1 {
+		t.Errorf("%d routers are unsettled, %v; want 1", stats.Unsettled, err)
+	}
+	ok(t, w.sync.retry(t.Context()))
+	if status(bad) != sdn.PortActive {
+		t.Errorf("the port is %v after the retry", status(bad))
+	}
+	checkSum(t, w.Provider)
+}
+
+// A row that cannot be read stops no change of other routers, also before everything was compared.
+func TestDamagedRowStopsItsRouterOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	damaged, port := w.port(t, portSpec(w, 1)), w.port(t, portSpec(w, 1))
+	ok(t, w.Close())
+	w.Provider = open(t, Options{Path: w.path, Datapath: w.fake})
+	var row []byte
+	eachPort(t, w.Provider, func(id, is []byte) []byte {
+		if sdn.ID(id) != damaged {
+			return is
+		}
+		row = append(row, is...)
+		return []byte("damaged")
+	})
+	if _, err := w.Reconcile(t.Context()); !sdn.IsUnavailable(err) {
+		t.Errorf("got %v, want unavailable", err)
+	}
+	if made := w.port(t, portSpec(w, 0)); !w.fake.has(made) {
+		t.Error("the data path does not have the port of another router")
+	}
+	ok(t, w.DeletePorts(t.Context(), []sdn.ID{port}))
+	if w.fake.has(port) || !w.fake.has(damaged) {
+		t.Error("the data path has the deleted port, or lacks the damaged one")
+	}
+	eachPort(t, w.Provider, func(id, is []byte) []byte {
+		if sdn.ID(id) == damaged {
+			return row
+		}
+		return is
+	})
+	checkSum(t, w.Provider)
+}

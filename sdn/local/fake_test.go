@@ -31,6 +31,8 @@ type fakeKernel struct {
 	fail func(call, domain string) error
 	// refuse, if set, tells ports by their MACs that UpdatePorts does not add.
 	refuse func(mac string) bool
+	// broken is a domain that Reconcile cannot change.
+	broken string
 	// alone has the host reach a range by one domain only, the first that wants it.
 	alone  bool
 	holder map[netip.Prefix]string
@@ -299,8 +301,18 @@ func (f *fakeKernel) Reconcile(ctx context.Context, s router.State) (router.Repo
 	if err := f.begin(ctx, "Reconcile", ""); err != nil {
 		return router.Report{}, err
 	}
-	f.state = spread(s)
-	return router.Report{}, nil
+	state, report := spread(s), router.Report{Whole: map[string]bool{}}
+	var err error
+	for id := range state {
+		if report.Whole[id] = id != f.broken; id == f.broken {
+			err = errInjected
+			if state[id] = f.state[id]; state[id] == nil {
+				delete(state, id)
+			}
+		}
+	}
+	f.state = state
+	return report, err
 }
 
 // spread turns a state into what adding it up must come to.

@@ -58,12 +58,32 @@ func (p *Provider) showLoadBalancer(b engine.Tx, r *loadBalancerRow) (sdn.LoadBa
 		switch {
 		case router == "":
 			r.Status.Message = fmt.Sprintf("no router is on the subnet of %v: nobody reaches it", v.Addr)
-		case !p.sync.clean(router, v.Addr):
-			r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
-			return r.LoadBalancer, nil
+		default:
+			settled, err := p.vipSettled(b, router, r.ID, v)
+			if err != nil {
+				return r.LoadBalancer, err
+			}
+			if !settled {
+				r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
+				return r.LoadBalancer, nil
+			}
 		}
 	}
 	return r.LoadBalancer, nil
+}
+
+// vipSettled reports whether the kernel has what the store says of a VIP and of the floating IPs that lead to it.
+func (p *Provider) vipSettled(b engine.Tx, router, balancer sdn.ID, v sdn.VIP) (bool, error) {
+	if !p.sync.balanceSettled(router, balancer, v.Addr) {
+		return false, nil
+	}
+	fips, err := floatingIPs.all(b, "port", string(v.Port))
+	for _, f := range fips {
+		if !p.sync.balanceSettled(router, balancer, f.Address) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // ApplyLoadBalancer makes a load balancer be this value, in one transaction.

@@ -255,3 +255,44 @@ func TestFrontend(t *testing.T) {
 		}
 	}
 }
+
+// A load balancer is ready when the kernel has it, whatever else the kernel refuses.
+func TestLoadBalancerReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := service(w.networks[0].Subnets[0], "a", "10.0.0.200:80")
+	l, err := w.ApplyLoadBalancer(t.Context(), spec)
+	ok(t, err)
+	ready := func() bool {
+		l, err := w.LoadBalancer(t.Context(), l.ID)
+		ok(t, err)
+		return l.Status.Ready
+	}
+	w.refuse = "UpdatePorts"
+	if _, err := w.EnsurePorts(t.Context(), []sdn.PortSpec{portSpec(w, 0)}); !sdn.IsUnavailable(err) {
+		t.Errorf("got %v, want unavailable", err)
+	}
+	if !ready() {
+		t.Error("a refused port makes the load balancer not ready")
+	}
+	w.refuse = ""
+	ok(t, w.sync.retry(t.Context()))
+	spec.ID, spec.Listeners[0].Port = l.ID, 81
+	list := together(w.Provider, func(t *tx) error {
+		r, err := loadBalancers.need(t.Tx, l.ID)
+		if err == nil {
+			_, err = t.applyLoadBalancer(r, spec)
+		}
+		return err
+	})
+	<-list[0].done
+	ok(t, list[0].err)
+	if ready() {
+		t.Error("a load balancer whose change is not applied yet is ready")
+	}
+	ok(t, w.settle(t.Context(), list[0].claims))
+	if !ready() {
+		t.Error("the load balancer is not ready after its change")
+	}
+	checkSum(t, w.Provider)
+}

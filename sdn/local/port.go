@@ -31,7 +31,7 @@ func (p *Provider) showPort(b engine.Tx, r *portRow) (sdn.Port, error) {
 		if r.VIF, err = p.vif(b, domain, r); err != nil {
 			return r.Port, err
 		}
-		if p.sync.settled(domain, r.ID) {
+		if p.sync.portSettled(domain, r.ID) {
 			r.Status = sdn.PortActive
 		}
 	}

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/kuryr/kuryr/datapath/router"
@@ -213,54 +215,91 @@ func (r *reader) current(k partKey, known revision) bool {
 	return cached && is == known.number
 }
 
-// take makes the data path's state of all domains be what a comparison of everything has applied. After
-// an error it may be that, or what it was.
-func (s *syncer) take(state router.State, failed error) {
+// take makes the data path's state of all domains be what a comparison of everything has applied. A domain
+// that is not whole after an error may be that, or what it was.
+func (s *syncer) take(ctx context.Context, state router.State, report router.Report, failed error) {
+	shapes := map[sdn.ID]*router.Shape{}
+	var whole []*target
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.based = true
-	for _, t := range s.domains {
-		if failed != nil {
-			t.applied.unsure, t.doubtful = true, true
+	for _, d := range state.Shapes {
+		shapes[s.target(sdn.ID(d.ID)).id] = &d
+	}
+	for id, t := range s.domains {
+		d, want := shapes[id], partsIn(state, id)
+		if failed != nil && !report.Whole[string(id)] {
+			s.suspect(t, d, want)
 			continue
 		}
-		t.applied, t.again, t.doubtful = applied{}, false, false
-		s.place(t, nil)
+		s.set(t, d, want)
+		clear(t.failed)
+		t.again, t.assumed = false, false
+		whole = append(whole, t)
 	}
-	for _, d := range state.Shapes {
-		t := s.target(sdn.ID(d.ID))
-		t.doubtful = failed != nil
-		a := &t.applied
-		a.known, a.unsure = nil, failed != nil
-		switch {
-		case failed == nil:
-			a.shape = &d
-			s.place(t, networksIn(&d))
-		case a.shape == nil: // its networks may be here: if it goes, it waits until others have them
-			a.shape = &d
-		}
-		want := newWanted()
-		for _, p := range state.Ports[d.ID] {
-			want.ports[p.ID] = &p
-		}
-		for _, f := range state.Forwards[d.ID] {
-			want.forwards[identify(f)] = &f
-		}
-		for _, v := range state.VIPs[d.ID] {
-			want.balances[v.Addr] = &balance{vip: v}
-		}
-		for _, f := range state.Frontends[d.ID] {
-			if b := want.balances[f.Addr]; b != nil {
-				b.frontends = append(b.frontends, f)
-			}
-		}
-		if failed != nil {
-			a.ports.assume(want.ports, s.compared)
-			a.forwards.assume(want.forwards, s.compared)
-			a.balances.assume(want.balances, s.compared)
-		}
-		a.ports.note(want.ports, failed)
-		a.forwards.note(want.forwards, failed)
-		a.noteBalances(want.balances, failed)
+	s.mu.Unlock()
+	for _, t := range whole {
+		s.noteUnreached(ctx, t, report.Unreached[string(t.id)])
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range whole {
+		s.prune(t)
+	}
+	s.announce()
+}
+
+// set notes what the data path has of a domain. The caller holds the mutex.
+func (s *syncer) set(t *target, shape *router.Shape, want *wanted) {
+	t.applied = applied{shape: shape}
+	t.applied.ports.note(want.ports, nil)
+	t.applied.forwards.note(want.forwards, nil)
+	t.applied.balances.note(want.balances, nil)
+	s.place(t, networksIn(shape))
+}
+
+// suspect notes that a comparison has failed in a domain. Of its parts those fail that may not be as wanted. The
+// caller holds the mutex.
+func (s *syncer) suspect(t *target, shape *router.Shape, want *wanted) {
+	a := &t.applied
+	a.known, a.unsure = nil, true
+	a.ports.assume(want.ports, !t.assumed)
+	a.forwards.assume(want.forwards, !t.assumed)
+	a.balances.assume(want.balances, !t.assumed)
+	a.ports.note(want.ports, errUnfinished)
+	a.forwards.note(want.forwards, errUnfinished)
+	a.noteBalances(want.balances, errUnfinished)
+	networks := networksIn(shape)
+	maps.Copy(networks, t.networks)
+	s.place(t, networks)
+	t.failed[shapeKey] = true
+	for id := range a.ports.doubt {
+		t.failed[portKey(sdn.ID(id))] = true
+	}
+	for id := range a.forwards.doubt {
+		t.failed[partKey{part: forwardPart, forward: id}] = true
+	}
+	for addr := range a.balances.doubt {
+		t.failed[balanceKey("", addr)] = true
+	}
+	s.wake()
+}
+
+// partsIn returns the parts of a domain in the state of everything.
+func partsIn(state router.State, domain sdn.ID) *wanted {
+	want, id := newWanted(), string(domain)
+	for _, p := range state.Ports[id] {
+		want.ports[p.ID] = &p
+	}
+	for _, f := range state.Forwards[id] {
+		want.forwards[identify(f)] = &f
+	}
+	for _, v := range state.VIPs[id] {
+		want.balances[v.Addr] = &balance{vip: v}
+	}
+	for _, f := range state.Frontends[id] {
+		if b := want.balances[f.Addr]; b != nil {
+			b.frontends = append(b.frontends, f)
+		}
+	}
+	return want
 }

@@ -177,6 +177,48 @@ func projectForward(r *forwardRow) []router.Forward {
 	return out
 }
 
+// projectStored gives a domain, nil where there is none, and what is in it. What cannot be read is missing and an error.
+func (p *Provider) projectStored(b engine.Tx, id sdn.ID) (*router.Shape, *wanted, error) {
+	want := newWanted()
+	d, err := p.projectDomain(b, id)
+	if d == nil || err != nil {
+		return nil, want, err
+	}
+	var errs []error
+	for network := range networksIn(d) {
+		for _, port := range ports.ids(b, "network", string(network)) {
+			r, err := ports.get(b, port)
+			if err == nil && r != nil && r.plugged() {
+				want.ports[string(port)], err = projectPort(b, r)
+			}
+			errs = append(errs, err)
+		}
+	}
+	rows, err := forwards.all(b, "router", string(id))
+	errs = append(errs, err)
+	for _, r := range rows {
+		for _, f := range projectForward(r) {
+			want.forwards[identify(f)] = &f
+		}
+	}
+	r, err := routers.get(b, id)
+	if r == nil {
+		return d, want, errors.Join(append(errs, err)...)
+	}
+	for _, leg := range r.Interfaces {
+		balancers, err := loadBalancers.all(b, "subnet", string(leg.Subnet))
+		errs = append(errs, err)
+		for _, l := range balancers {
+			errs = append(errs, eachBalance(b, l, func(domain sdn.ID, at balance) {
+				if domain == id {
+					want.balances[at.vip.Addr] = &at
+				}
+			}))
+		}
+	}
+	return d, want, errors.Join(errs...)
+}
+
 // projectAll gives everything. Its order is that of ids.
 func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 	s := router.State{Ports: map[string][]router.Port{}, Forwards: map[string][]router.Forward{}, VIPs: map[string][]router.VIP{}, Frontends: map[string][]lb.Frontend{}}

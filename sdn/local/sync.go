@@ -46,14 +46,12 @@ type syncer struct {
 
 	mu      sync.Mutex
 	closing bool // no more work on the data path begins
-	based   bool // it is known what the data path has
-	// compared says that it was also compared by this process. Otherwise it is what the store had.
-	compared bool
-	domains  map[sdn.ID]*target
-	holders  map[sdn.ID]map[*target]bool // the domains that have a network
-	defined  map[partKey]int64           // the revisions of the definitions in the store
-	failed   chan struct{}               // has an element when parts have failed
-	news     chan struct{}               // closed when the status of a port may have changed
+	based   bool // all domains of the data path are known
+	domains map[sdn.ID]*target
+	holders map[sdn.ID]map[*target]bool // the domains that have a network
+	defined map[partKey]int64           // the revisions of the definitions in the store
+	failed  chan struct{}               // has an element when parts have failed
+	news    chan struct{}               // closed when the status of a port may have changed
 }
 
 // wholeGate is the size of the gate: more rounds than can run concurrently.
@@ -77,7 +75,7 @@ type target struct {
 	busy      map[partKey]int
 	failed    map[partKey]bool
 	again     bool            // the shape is applied once more, as the host may reach more of it
-	doubtful  bool            // a comparison of everything has failed: any part may be missing
+	assumed   bool            // applied is what the store had; this process has not compared it
 	networks  map[sdn.ID]bool // the networks of the applied shape, and those that it keeps for others
 	unreached []router.Unreached
 }
@@ -113,40 +111,54 @@ func (s *syncer) target(id sdn.ID) *target {
 	return t
 }
 
-// base takes what is in the store for what the data path has, unless that is known. A process that has
-// not compared everything yet changes the data path from there.
-func (s *syncer) base(b engine.Tx) error {
+// assume takes what is in the store of domains for what the data path has of them, unless that is known. A
+// process that has not compared everything yet changes the data path from there.
+func (s *syncer) assume(keys keySet) {
+	for id := range keys {
+		if s.isKnown(id) {
+			continue
+		}
+		var shape *router.Shape
+		var want *wanted
+		err := s.p.view(func(b engine.Tx) (err error) {
+			shape, want, err = s.p.projectStored(b, id)
+			return err
+		})
+		if err != nil { // what cannot be read cannot be changed either
+			s.p.log.Warn("stored router cannot be read whole", "router", id, "err", err)
+		}
+		if shape != nil {
+			s.mu.Lock()
+			t := s.target(id)
+			t.assumed = true
+			s.set(t, shape, want)
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *syncer) isKnown(domain sdn.ID) bool {
 	s.mu.Lock()
-	based := s.based
-	s.mu.Unlock()
-	if based || s.p.datapath == nil {
-		return nil
-	}
-	state, err := s.p.projectAll(b)
-	if err == nil {
-		s.take(state, nil)
-	}
-	return err
+	defer s.mu.Unlock()
+	return s.based || s.domains[domain] != nil
 }
 
 // expect returns claims for the parts that a transaction is about to change. From then on they are not
 // settled. The caller joins or drops the claims.
 func (s *syncer) expect(b engine.Tx, keys keySet) (claims []*claim, err error) {
+	s.assume(keys)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, parts := range keys {
 		t := s.domains[id]
 		var list []partKey
 		for k, changed := range parts {
-			if changed || t != nil && (t.doubtful || t.failed[k] || t.busy[k] > 0) {
+			if changed || t != nil && !t.settled(k) {
 				list = append(list, k)
 			}
 		}
 		if len(list) == 0 {
 			continue
-		}
-		if t != nil && t.doubtful && !slices.Contains(list, shapeKey) {
-			list = append(list, shapeKey) // what parts need of it may be missing too
 		}
 		rank, err := rankOf(b, id)
 		if err != nil {
@@ -631,20 +643,37 @@ func (s *syncer) unreachedOf(id sdn.ID) (out []sdn.Unreached) {
 	return out
 }
 
-// settled reports whether the data path has what the store says of a port.
-func (s *syncer) settled(domain, port sdn.ID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.domains[domain]
-	return t == nil || t.busy[portKey(port)] == 0 && !t.failed[portKey(port)] && t.applied.ports.certain(string(port))
+// settled reports whether the data path has what the store says of a part. The caller holds the mutex.
+func (t *target) settled(k partKey) bool {
+	if t.busy[k] > 0 || t.failed[k] {
+		return false
+	}
+	switch k.part {
+	case portPart:
+		return t.applied.ports.certain(string(k.id))
+	case balancePart:
+		return t.applied.balances.certain(k.addr)
+	case forwardPart:
+		return true // it has failed where it is not certain
+	}
+	return !t.applied.unsure
 }
 
-// clean reports whether no part of a domain has failed, and the one at an address is certain.
-func (s *syncer) clean(domain sdn.ID, at netip.Addr) bool {
+// portSettled reports whether the data path has what the store says of a port.
+func (s *syncer) portSettled(domain, port sdn.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.domains[domain]
-	return t == nil || len(t.failed) == 0 && t.applied.balances.certain(at)
+	return t == nil || t.settled(portKey(port))
+}
+
+// balanceSettled reports whether the data path has what the store says of a load balancer at an address, on a
+// domain whose shape has not failed.
+func (s *syncer) balanceSettled(domain, balancer sdn.ID, at netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.domains[domain]
+	return t == nil || t.settled(balanceKey(balancer, at)) && !t.failed[shapeKey]
 }
 
 // unsettled counts the domains with parts that have failed.
@@ -768,39 +797,16 @@ func (s *syncer) retries() (claims []*claim, err error) {
 	return claims, err
 }
 
-// Reconcile makes the whole kernel state be what the store says. Changes made meanwhile wait for it.
+// Reconcile makes the whole kernel state be what the store says. Later changes wait for it. What it cannot
+// repair is tried again by Run.
 func (p *Provider) Reconcile(ctx context.Context) (router.Report, error) {
 	var report router.Report
 	err := p.sync.whole(ctx, func(state router.State) (err error) {
 		report, err = p.datapath.Reconcile(ctx, state)
-		p.sync.take(state, err)
-		if err == nil {
-			p.sync.reconciled(ctx, report)
-		}
+		p.sync.take(ctx, state, report, err)
 		return err
 	})
 	return report, err
-}
-
-// reconciled forgets failures: the data path has everything.
-func (s *syncer) reconciled(ctx context.Context, report router.Report) {
-	s.mu.Lock()
-	s.compared = true
-	all := make([]*target, 0, len(s.domains))
-	for _, t := range s.domains {
-		clear(t.failed)
-		all = append(all, t)
-	}
-	s.mu.Unlock()
-	for _, t := range all {
-		s.noteUnreached(ctx, t, report.Unreached[string(t.id)])
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range all {
-		s.prune(t)
-	}
-	s.announce()
 }
 
 // Check compares the kernel with the store, and changes nothing. It leaves out what is just being changed.
