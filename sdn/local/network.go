@@ -192,6 +192,7 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 			if err := t.checkMTU(r); err != nil {
 				return err
 			}
+			networks.touch(t, r)
 		}
 		if err := networks.put(t, r); err != nil {
 			return err

@@ -206,6 +206,7 @@ func (t *tx) attach(r *trunkRow, subports []sdn.Subport) ([]sdn.Subport, error) 
 			if err != nil {
 				return nil, err
 			}
+			ports.touch(t, row)
 			if row.Trunk == "" {
 				if err := t.join(r, parent, row, s.VLAN); err != nil {
 					return nil, err

@@ -296,3 +296,39 @@ func TestSubportMTU(t *testing.T) {
 }
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
+
+// A caller that repeats its request is answered when the kernel has what it asked for.
+func TestRepeatedRequestsWaitForTheKernel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	parent := w.port(t, portSpec(w, 0))
+	subport := w.port(t, sdn.PortSpec{Network: w.networks[1].ID})
+	trunk, err := w.EnsureTrunk(ctx, sdn.TrunkSpec{Parent: parent})
+	ok(t, err)
+	mtu := 1460
+	for name, f := range map[string]func() error{
+		"UpdateNetwork": func() error {
+			_, err := w.UpdateNetwork(ctx, w.networks[0].ID, sdn.NetworkPatch{MTU: &mtu})
+			return err
+		},
+		"AttachSubports": func() error {
+			_, err := w.AttachSubports(ctx, trunk.ID, []sdn.Subport{{Port: subport, VLAN: 5}})
+			return err
+		},
+	} {
+		w.fake.mu.Lock()
+		w.fake.fail = func(string, string) error { return errInjected }
+		w.fake.mu.Unlock()
+		for range 2 {
+			if err := f(); !sdn.IsUnavailable(err) {
+				t.Errorf("%s: got %v while the kernel fails, want unavailable", name, err)
+			}
+		}
+		w.fake.mu.Lock()
+		w.fake.fail = nil
+		w.fake.mu.Unlock()
+		ok(t, f())
+		checkSum(t, w.Provider)
+	}
+}
