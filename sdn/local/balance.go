@@ -44,36 +44,64 @@ func eachBalance(b engine.Tx, r *loadBalancerRow, f func(domain sdn.ID, at balan
 // projectBalance returns what a domain balances at the address of a part; nil for nothing, and then the
 // domain where the part's load balancer has the address, if any. Another's may have the same elsewhere.
 func projectBalance(b engine.Tx, domain sdn.ID, k partKey) (found *balance, elsewhere sdn.ID, err error) {
-	addr := k.addr
-	ids := loadBalancers.ids(b, "address", addr.String())
+	found, elsewhere, err = balanceOf(b, domain, k.id, k.addr)
+	if found != nil || err != nil {
+		return found, "", err
+	}
+	others, err := balancersAt(b, domain, k.addr)
+	for _, id := range others {
+		if found, _, err := balanceOf(b, domain, id, k.addr); found != nil || err != nil {
+			return found, "", err
+		}
+	}
+	return nil, elsewhere, err
+}
+
+// balanceOf returns what a load balancer is at an address in a domain; nil for nothing, and then the domain
+// where it has the address, if any.
+func balanceOf(b engine.Tx, domain, balancer sdn.ID, addr netip.Addr) (found *balance, elsewhere sdn.ID, err error) {
+	r, err := loadBalancers.get(b, balancer)
+	if r == nil {
+		return nil, "", err
+	}
+	err = eachBalance(b, r, func(of sdn.ID, at balance) {
+		switch {
+		case at.vip.Addr != addr:
+		case of == domain:
+			found = &at
+		default:
+			elsewhere = of
+		}
+	})
+	return found, elsewhere, err
+}
+
+// balancersAt returns the load balancers that may have an address on a router: as a VIP on one of its subnets,
+// or as a floating IP.
+func balancersAt(b engine.Tx, router sdn.ID, addr netip.Addr) (ids []sdn.ID, err error) {
+	r, err := routers.get(b, router)
+	if r == nil {
+		return nil, err
+	}
+	for _, leg := range r.Interfaces {
+		port, err := ports.by(b, "address", addrKey(leg.Subnet, addr))
+		if err != nil {
+			return nil, err
+		}
+		if port != nil && port.balancer() != "" {
+			ids = append(ids, port.balancer())
+		}
+	}
 	for _, network := range networks.ids(b, "external", "x") {
 		f, err := floatingIPs.by(b, "address", addrKey(network, addr))
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		if f != nil && f.Balancer != "" {
 			ids = append(ids, f.Balancer)
 		}
 	}
-	for _, id := range ids {
-		r, err := loadBalancers.need(b, id)
-		if err != nil {
-			return nil, "", err
-		}
-		err = eachBalance(b, r, func(of sdn.ID, at balance) {
-			switch {
-			case at.vip.Addr != addr:
-			case of == domain:
-				found = &at
-			case r.ID == k.id:
-				elsewhere = of
-			}
-		})
-		if found != nil || err != nil {
-			return found, "", err
-		}
-	}
-	return nil, elsewhere, nil
+	return ids, nil
 }
 
 // frontend is a listener at one address.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/sdn"
+	"go.etcd.io/bbolt"
 )
 
 // service is a load balancer on a subnet with one listener.
@@ -294,5 +295,36 @@ func TestLoadBalancerReady(t *testing.T) {
 	if !ready() {
 		t.Error("the load balancer is not ready after its change")
 	}
+	checkSum(t, w.Provider)
+}
+
+// A change of a load balancer does not read those that have the same address elsewhere.
+func TestSameAddressElsewhereIsNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	twin, err := w.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
+	ok(t, err)
+	ok(t, w.AttachSubnet(t.Context(), w.routers[1], twin.Subnets[0], netip.Addr{}))
+	var ids []sdn.ID
+	for _, subnet := range []sdn.ID{w.networks[0].Subnets[0], twin.Subnets[0]} {
+		spec := service(subnet, string(subnet), "10.0.0.200:80")
+		spec.VIPs[0].Addr = netip.MustParseAddr("10.0.0.50")
+		l, err := w.ApplyLoadBalancer(t.Context(), spec)
+		ok(t, err)
+		ids = append(ids, l.ID)
+	}
+	var row []byte
+	rewrite := func(value func(is []byte) []byte) {
+		ok(t, w.db.Update(func(b *bbolt.Tx) error {
+			bucket := b.Bucket([]byte(loadBalancers.noun))
+			return bucket.Put([]byte(ids[1]), value(slices.Clone(bucket.Get([]byte(ids[1])))))
+		}))
+	}
+	rewrite(func(is []byte) []byte { row = is; return []byte("damaged") })
+	ok(t, w.DeleteLoadBalancer(t.Context(), ids[0]))
+	if keys := w.fake.balancedIn(w.routers[0]); len(keys) != 0 {
+		t.Errorf("the deleted load balancer is still at %v", keys)
+	}
+	rewrite(func([]byte) []byte { return row })
 	checkSum(t, w.Provider)
 }
