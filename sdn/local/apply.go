@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
@@ -149,6 +150,7 @@ func (a *applier) begin() {
 			if other != a.target {
 				other.doubt(func(n sdn.ID) bool { return n == network })
 				other.failed[shapeKey] = true
+				other.attempts, other.due = 0, time.Time{} // it waits for this shape only
 				a.wake()
 			}
 		}

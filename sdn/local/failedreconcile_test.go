@@ -1,9 +1,14 @@
 package local
 
 import (
+	"context"
+	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // restart opens the provider's store again with the same kernel, and fails to reconcile it.
@@ -145,4 +150,56 @@ func TestDamagedRowStopsItsRouterOnly(t *testing.T) {
 		return is
 	})
 	checkSum(t, w.Provider)
+}
+
+// Run tries each router again by itself: one that is refused for long does not delay others.
+func TestRunTriesRoutersApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake()
+		p := openMemory(t, engine.NewMemory(), Options{Datapath: fake, Host: testHost})
+		var routers []sdn.ID
+		var specs []sdn.PortSpec
+		for _, cidr := range []string{"10.0.0.0/24", "10.1.0.0/24"} {
+			r, n := newRouterAndNetwork(t, p, cidr)
+			ok(t, p.AttachSubnet(t.Context(), r, n.Subnets[0], netip.Addr{}))
+			routers, specs = append(routers, r), append(specs, sdn.PortSpec{Network: n.ID, Host: testHost})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		failing := map[string]bool{string(routers[0]): true}
+		fake.fail = func(_, domain string) error {
+			if failing[domain] {
+				return errInjected
+			}
+			return nil
+		}
+		create := func(i int) sdn.ID {
+			made, err := p.EnsurePorts(t.Context(), specs[i:i+1])
+			if !sdn.IsUnavailable(err) {
+				t.Fatalf("got %v, want unavailable", err)
+			}
+			return made[0].ID
+		}
+		late := create(0)
+		time.Sleep(time.Hour)
+		fake.mu.Lock()
+		failing[string(routers[1])] = true
+		fake.mu.Unlock()
+		port := create(1)
+		fake.mu.Lock()
+		failing[string(routers[1])] = false
+		fake.mu.Unlock()
+		soon, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		ok(t, p.WaitPorts(soon, []sdn.ID{port}, sdn.PortActive))
+		fake.mu.Lock()
+		failing[string(routers[0])] = false
+		fake.mu.Unlock()
+		ok(t, p.WaitPorts(t.Context(), []sdn.ID{late}, sdn.PortActive))
+		cancel()
+		ok(t, <-done)
+		checkSum(t, p)
+	})
 }

@@ -74,6 +74,8 @@ type target struct {
 	next      *round // what the next round does
 	busy      map[partKey]int
 	failed    map[partKey]bool
+	attempts  int             // of Run since a round last left nothing failed
+	due       time.Time       // when Run tries again; zero: not decided
 	again     bool            // the shape is applied once more, as the host may reach more of it
 	assumed   bool            // applied is what the store had; this process has not compared it
 	networks  map[sdn.ID]bool // the networks of the applied shape, and those that it keeps for others
@@ -489,6 +491,8 @@ func (s *syncer) finish(t *target, r *round, freed []netip.Prefix) {
 	}
 	if len(t.failed) > 0 {
 		s.wake()
+	} else {
+		t.attempts, t.due = 0, time.Time{}
 	}
 	s.prune(t)
 	r.extended = s.extend(freed)
@@ -727,74 +731,69 @@ func (s *syncer) definedAt(k partKey) (revision int64, known bool) {
 	return revision, known
 }
 
-// The pause between two attempts of Run.
+// The pause between two attempts of Run in a domain.
 const (
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
 
 // Run applies in the background what the data path refused, until the context ends. It is woken by a
-// failure and then tries again with growing pauses.
+// failure. Each domain is tried again with growing pauses of its own.
 func (p *Provider) Run(ctx context.Context) error {
-	if p.datapath == nil {
-		<-ctx.Done()
-		return nil
-	}
-	wait := backoff.Backoff{Min: firstPause, Max: lastPause}
-	for pause := wait.Next(); ; {
+	for {
+		var due <-chan time.Time
+		if next := p.sync.nextAttempt(); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.sync.failed:
-		}
-		if backoff.Sleep(ctx, pause) != nil {
-			return nil
-		}
-		err := p.sync.retry(ctx)
-		if err == nil {
-			wait.Reset()
-		}
-		if pause = wait.Next(); err != nil {
-			p.log.WarnContext(ctx, "data path behind the store", "err", err, "again_in", pause)
+		case now := <-due:
+			for _, c := range p.sync.retries(func(t *target) bool { return !t.due.IsZero() && !t.due.After(now) }) {
+				if err := p.sync.wait(ctx, []*claim{c}); err != nil {
+					p.log.WarnContext(ctx, "data path behind the store", "router", c.target.id, "err", err)
+				}
+			}
 		}
 	}
 }
 
-// retry tries once more what failed. Domains that kept something for others give it up after these.
-func (s *syncer) retry(ctx context.Context) error {
-	for range 2 {
-		claims, err := s.retries()
-		if err == nil {
-			err = s.wait(ctx, claims)
+// nextAttempt returns when Run is next to try again what has failed; zero if nothing has.
+func (s *syncer) nextAttempt() (next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pauses := backoff.Backoff{Min: firstPause, Max: lastPause}
+	for _, t := range s.domains {
+		if len(t.failed) == 0 {
+			continue
 		}
-		if err != nil {
-			return err
+		if t.due.IsZero() {
+			t.attempts++
+			t.due = time.Now().Add(pauses.After(t.attempts))
+		}
+		if next.IsZero() || t.due.Before(next) {
+			next = t.due
 		}
 	}
-	return nil
+	return next
 }
 
-// retries returns claims in rounds of the domains with parts that have failed.
-func (s *syncer) retries() (claims []*claim, err error) {
-	err = s.p.view(func(b engine.Tx) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for id, t := range s.domains {
-			if len(t.failed) == 0 {
-				continue
-			}
-			rank, err := rankOf(b, id)
-			if err != nil {
-				return err
-			}
-			claims = append(claims, &claim{target: t, rank: rank, retry: true})
-		}
-		for _, c := range claims {
+// retries returns claims in rounds of domains with parts that have failed, of those for which when is true. The
+// rounds have started.
+func (s *syncer) retries(when func(*target) bool) (claims []*claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.domains {
+		if len(t.failed) > 0 && when(t) {
+			t.due = time.Time{}
+			c := &claim{target: t, retry: true}
 			c.enqueue()
+			s.start(t)
+			claims = append(claims, c)
 		}
-		return nil
-	})
-	return claims, err
+	}
+	return claims
 }
 
 // Reconcile makes the whole kernel state be what the store says. Later changes wait for it. What it cannot
