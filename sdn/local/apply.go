@@ -33,10 +33,14 @@ func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]
 		return nil, err
 	}
 	knew := len(t.applied.known) > 0
-	if err = a.parts(); !knew || !errors.Is(err, os.ErrNotExist) {
+	switch err = a.parts(); {
+	case errors.Is(err, errNoBridge):
+		keys = append(slices.Clip(keys), shapeKey)
+	case knew && errors.Is(err, os.ErrNotExist):
+		t.applied.known = nil // the domain has forgotten a definition that no port had any more
+	default:
 		return a.want, err
 	}
-	t.applied.known = nil // the domain has forgotten a definition that no port had any more
 	return s.apply(ctx, t, keys, freed)
 }
 
@@ -167,7 +171,9 @@ func (t *target) doubt(left func(network sdn.ID) bool) {
 		return
 	}
 	shape := *t.applied.shape
-	shape.Bridges = slices.DeleteFunc(slices.Clone(shape.Bridges), func(b router.Bridge) bool { return left(sdn.ID(b.Network)) })
+	shape.Bridges = slices.DeleteFunc(
+		slices.Clone(shape.Bridges), func(b router.Bridge) bool { return left(sdn.ID(b.Network)) },
+	)
 	t.applied.shape = &shape
 }
 
@@ -279,6 +285,12 @@ func (a *applier) ports() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	has := networksIn(a.applied.shape)
+	for _, p := range a.want.ports {
+		if p != nil && !has[sdn.ID(p.Network)] {
+			return errNoBridge // another domain has taken the network since it was read
+		}
+	}
 	a.applied.ports.note(a.want.ports, nil)
 	for id := range a.want.ports {
 		delete(a.target.failed, portKey(sdn.ID(id)))

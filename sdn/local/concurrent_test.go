@@ -9,21 +9,31 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/router"
+	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// blockingKernel is a fakeKernel whose ApplyShape waits before it does anything.
+// blockingKernel is a fakeKernel whose calls wait before they do anything.
 type blockingKernel struct {
 	*fakeKernel
-	wait func(domain string)
+	wait func(call, domain string)
 }
 
 func (k *blockingKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Result, error) {
 	if k.wait != nil {
-		k.wait(d.ID)
+		k.wait("ApplyShape", d.ID)
 	}
 	return k.fakeKernel.ApplyShape(ctx, d)
+}
+
+func (k *blockingKernel) UpdateGroups(
+	ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set,
+) error {
+	if k.wait != nil {
+		k.wait("UpdateGroups", domain)
+	}
+	return k.fakeKernel.UpdateGroups(ctx, domain, groups, sets)
 }
 
 // newRouterAndNetwork returns a router, and a network with a subnet that is on no router.
@@ -92,7 +102,7 @@ func TestSlowMove(t *testing.T) {
 			ok(t, err)
 		}
 		proceed := make(chan struct{})
-		kernel.wait = func(domain string) {
+		kernel.wait = func(_, domain string) {
 			if domain == string(slow) {
 				<-proceed
 			}
@@ -120,7 +130,7 @@ func TestLateShapeTakesNothing(t *testing.T) {
 		next, kept := newRouterAndNetwork(t, p, "10.1.0.0/24")
 		ok(t, p.AttachSubnet(t.Context(), late, kept.Subnets[0], netip.Addr{}))
 		proceed := make(chan struct{})
-		kernel.wait = func(domain string) {
+		kernel.wait = func(_, domain string) {
 			if domain == string(late) {
 				<-proceed
 			}
@@ -139,6 +149,67 @@ func TestLateShapeTakesNothing(t *testing.T) {
 			ok(t, <-done)
 		}
 		ok(t, p.sync.retry(t.Context()))
+		checkSum(t, p)
+	})
+}
+
+// A port is not answered in a router that loses its network before it has the port.
+func TestNetworkLeavesBeforeItsPort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kernel := &blockingKernel{fakeKernel: newFake()}
+		p := openMemory(t, engine.NewMemory(), Options{Datapath: kernel, Host: testHost})
+		r, n := newRouterAndNetwork(t, p, "10.0.0.0/24")
+		ok(t, p.AttachSubnet(t.Context(), r, n.Subnets[0], netip.Addr{}))
+		group, err := p.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{})
+		ok(t, err)
+		proceed := make(chan struct{})
+		kernel.wait = func(call, domain string) {
+			if call == "UpdateGroups" && domain == string(r) {
+				<-proceed
+			}
+		}
+		stored := func(f func(*tx) error) []*claim {
+			w := together(p, f)[0]
+			<-w.done
+			ok(t, w.err)
+			return w.claims
+		}
+		var port sdn.ID
+		created := stored(func(t *tx) error {
+			row, err := t.ensurePort(sdn.PortSpec{Network: n.ID, Host: testHost, Groups: []sdn.ID{group.ID}})
+			if err == nil {
+				port = row.ID
+			}
+			return err
+		})
+		answered := make(chan error, 1)
+		go func() { answered <- p.settle(t.Context(), created) }()
+		synctest.Wait()
+		left := stored(func(t *tx) error {
+			row, err := routers.need(t.Tx, r)
+			if err != nil {
+				return err
+			}
+			row.Interfaces, row.Networks = nil, nil
+			if err := t.settleApart(n.ID); err != nil {
+				return err
+			}
+			return routers.put(t, row)
+		})
+		// The network's own domain takes it for the sake of another change, which does not name the port.
+		other := []*claim{{target: p.sync.domains[n.ID], keys: []partKey{shapeKey}}}
+		next := other[0].target.take()
+		other[0].busy(1)
+		p.sync.join(other)
+		ok(t, p.settle(t.Context(), other))
+		other[0].target.next = next
+		close(proceed)
+		ok(t, <-answered)
+		if own := kernel.state[string(n.ID)]; own == nil || len(own.ports) != 1 {
+			t.Errorf("port %s was answered before its network's domain had it", port)
+		}
+		ok(t, p.settle(t.Context(), left))
 		checkSum(t, p)
 	})
 }
