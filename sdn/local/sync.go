@@ -21,8 +21,8 @@ import (
 )
 
 // The sync makes the data path follow the store. It is level-triggered: a commit names the parts that it
-// may have changed, and a round reads what these parts are in the store by then, compares them with what
-// the data path has, and applies the difference. So the order of changes does not matter, and parts may
+// may have changed. A round reads these parts from the store, compares them with what the data path has,
+// and applies the difference. So the order of changes does not matter, and parts may
 // be named any number of times. Each domain has one goroutine that runs its rounds while there are claims,
 // and callers wait for them. Callers that come during a round share the next one.
 
@@ -59,7 +59,8 @@ const wholeGate = 1 << 30
 
 func newSyncer(p *Provider) *syncer {
 	return &syncer{
-		p: p, gate: semaphore.NewWeighted(wholeGate), domains: map[sdn.ID]*target{}, holders: map[sdn.ID]map[*target]bool{}, defined: map[partKey]int64{},
+		p: p, gate: semaphore.NewWeighted(wholeGate), domains: map[sdn.ID]*target{},
+		holders: map[sdn.ID]map[*target]bool{}, defined: map[partKey]int64{},
 		failed: make(chan struct{}, 1), news: make(chan struct{}),
 	}
 }
@@ -82,7 +83,7 @@ type target struct {
 	unreached []router.Unreached
 }
 
-// round is one run of a target. Those who wait for it have claims in it.
+// round is one run of a target. Its claims are those of the callers that wait for it.
 type round struct {
 	claims []*claim
 	done   chan struct{}
@@ -98,7 +99,7 @@ type claim struct {
 	keys   []partKey
 	round  *round
 	retry  bool // it waits for what failed before, each part by itself
-	// When the round is done, moved are the parts that were in another domain by then.
+	// When the round is done, moved are the parts that were in another domain when it read them.
 	moved keySet
 	err   error
 }
@@ -130,12 +131,18 @@ func (s *syncer) assume(keys keySet) {
 			s.p.log.Warn("stored router cannot be read whole", "router", id, "err", err)
 		}
 		if shape != nil {
-			s.mu.Lock()
-			t := s.target(id)
-			t.assumed = true
-			s.set(t, shape, want)
-			s.mu.Unlock()
+			s.assumeStored(id, shape, want)
 		}
+	}
+}
+
+func (s *syncer) assumeStored(domain sdn.ID, shape *router.Shape, want *wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.based && s.domains[domain] == nil {
+		t := s.target(domain)
+		t.assumed = true
+		s.set(t, shape, want)
 	}
 }
 
@@ -624,7 +631,9 @@ func (s *syncer) noteUnreached(ctx context.Context, t *target, list []router.Unr
 		return
 	}
 	for _, u := range list {
-		s.p.log.WarnContext(ctx, "the host cannot reach a router's range", "router", t.id, "prefix", u.Prefix, "reason", u.Reason)
+		s.p.log.WarnContext(
+			ctx, "the host cannot reach a router's range", "router", t.id, "prefix", u.Prefix, "reason", u.Reason,
+		)
 	}
 }
 
