@@ -32,8 +32,9 @@ func (w *addressGroupWire) decode(o *owner) sdn.AddressGroup {
 	return g
 }
 
-// needAddressGroups refuses address groups where a rule with one might allow everyone: Neutron with OVN did so before release 26, though it lists the same
-// extensions. What came with 26 tells.
+// needAddressGroups refuses address groups if a rule with one might allow everyone:
+// Neutron with OVN did so before release 26, with the same extensions. An extension that
+// came with 26 tells.
 func (p *Provider) needAddressGroups(ctx context.Context) error {
 	if err := p.extensions.learn(ctx, p.client); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (p *Provider) FindAddressGroups(
 	return matching(ctx, p, addressGroups, filter, matches, nil)
 }
 
-// ApplyAddressGroup makes an address group be this value.
+// ApplyAddressGroup makes an address group have this value.
 func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupSpec) (sdn.AddressGroup, error) {
 	none := sdn.AddressGroup{}
 	p.owner.note(spec.Project)
@@ -104,8 +105,9 @@ func (p *Provider) ApplyAddressGroup(ctx context.Context, spec sdn.AddressGroupS
 	return decoded(p.owner, w, err)
 }
 
-// applyAddresses makes a group's addresses the wanted ones: those that lack are added before others go. Neutron refuses a whole request for one that
-// is there already, or is not: another did the same, and the group is read again.
+// applyAddresses makes a group's addresses those of the value. It adds before it removes.
+// Neutron refuses a whole request for an address that exists already, or does not:
+// another process did the same, and the group is read again.
 func (p *Provider) applyAddresses(ctx context.Context, w *addressGroupWire, want []string) (*addressGroupWire, error) {
 	for n := 1; ; n++ {
 		have := map[string]bool{}

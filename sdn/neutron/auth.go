@@ -21,26 +21,29 @@ import (
 )
 
 const (
-	authTimeout = 30 * time.Second // of one authentication, whoever waits for it
+	authTimeout = 30 * time.Second // of one authentication
 	renewAhead  = 2 * time.Minute  // how long before its end a token is renewed
-	aheadShare  = 4                // but not before this part of its life is left
+	aheadShare  = 4                // but at most this part of its life
 )
 
-// A session is what one authentication gave. It does not change; a renewed token is another session.
+// A session is the result of one authentication. It does not change; a renewed token is
+// another session.
 type session struct {
 	token    string    // "" if Neutron wants none
 	endpoint string    // Neutron's, with "/v2.0" and no slash at its end
 	octavia  string    // Octavia's, without a version; "" where none is known
 	project  string    // that the token is for; "" where the SDN wants none
 	expires  time.Time // zero: never
-	renewal  time.Time // from when on another is asked for
+	renewal  time.Time // when another one is requested
 }
 
-// An authenticator gives sessions: it authenticates when the first is asked for, renews one before it ends and replaces one
-// that Neutron has refused. An authentication that failed is tried anew by the next call, but not at once where Keystone refused the credentials
-// (refusals); calls that need one at the same time share it, and it goes on when one of them gives up.
+// An authenticator returns sessions. It authenticates for the first, renews one before it
+// ends, and replaces one that Neutron has refused. The next call repeats a failed
+// authentication, but not immediately if Keystone refused the credentials (refusals).
+// Concurrent calls share an authentication, which continues if one of them gives up.
 //
-// Its errors are IsUnavailable, whatever the reason that there is no session: what a call asked for was not judged, and may be asked again when there is one.
+// Its errors are IsUnavailable, whatever the cause: Neutron has not judged the call,
+// which may be repeated with a session.
 type authenticator struct {
 	config   Config
 	http     http.Client
@@ -59,14 +62,14 @@ type authenticator struct {
 // repeatWarning is how often a lasting failure is logged.
 const repeatWarning = 10 * time.Minute
 
-// outage is what the log has of authentications that failed in a row.
+// outage is what was logged of failed authentications in a row.
 type outage struct {
 	failures int
 	detail   string    // of the failure that was logged last
 	logged   time.Time // when that was
 }
 
-// session gives the current one, or the first.
+// session returns the current session, or the first.
 func (a *authenticator) session(ctx context.Context) (*session, error) {
 	a.mu.Lock()
 	s := a.current
@@ -84,7 +87,7 @@ func (a *authenticator) session(ctx context.Context) (*session, error) {
 	return a.renew(ctx, s)
 }
 
-// project is that of the current session, "" where there was none yet.
+// project returns that of the current session, "" before the first.
 func (a *authenticator) project() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +97,7 @@ func (a *authenticator) project() string {
 	return a.current.project
 }
 
-// renew gives another session than stale.
+// renew returns another session than stale.
 func (a *authenticator) renew(ctx context.Context, stale *session) (*session, error) {
 	for {
 		select {
@@ -102,7 +105,7 @@ func (a *authenticator) renew(ctx context.Context, stale *session) (*session, er
 			if r.Err != nil {
 				return nil, r.Err
 			}
-			if s := r.Val.(*session); s != stale { // else it was another's flight, for whom this was a new one
+			if s := r.Val.(*session); s != stale { // it may be the flight of an earlier call
 				return s, nil
 			}
 		case <-ctx.Done():
@@ -190,7 +193,8 @@ func (a *authenticator) report(err error) {
 	}
 }
 
-// noSession makes of an error of whatever kind one that IsUnavailable. What is wrong with this machine's files may be shown to its users.
+// noSession returns an error that IsUnavailable for any error. Users may see what is
+// wrong with this machine's files.
 func noSession(err error) error {
 	var e *sdn.Error
 	if !errors.As(err, &e) {
@@ -233,8 +237,9 @@ func (a *authenticator) keystone(c cloud) (*session, error) {
 	return s, nil
 }
 
-// catalogEndpoint is a service's address in a catalogue, "" where there is none. gophercloud's own search would ask Neutron for its versions, of which it
-// has one, and so fail while Neutron is away.
+// catalogEndpoint returns a service's address in a catalogue, "" if there is none.
+// gophercloud's own search asks Neutron for its versions, and so fails while Neutron is
+// unavailable.
 func catalogEndpoint(catalog *tokens.ServiceCatalog, service string, where gophercloud.EndpointOpts) string {
 	for _, entry := range catalog.Entries {
 		if entry.Type != service {
@@ -249,7 +254,7 @@ func catalogEndpoint(catalog *tokens.ServiceCatalog, service string, where gophe
 	return ""
 }
 
-// read takes project, end and catalogue out of Keystone's answer, which has come now.
+// read takes project, end and catalogue from an answer of Keystone's.
 func (s *session) read(
 	result gophercloud.AuthResult, now time.Time,
 ) (*tokens.ServiceCatalog, error) {
@@ -273,7 +278,7 @@ func (s *session) read(
 	return answer.ExtractServiceCatalog()
 }
 
-// normalise gives Neutron's address the version and no slash at its end.
+// normalise returns Neutron's address with the version and without a slash at its end.
 func normalise(endpoint string) string {
 	endpoint = strings.TrimRight(endpoint, "/")
 	if endpoint == "" || strings.HasSuffix(endpoint, "/v2.0") {
@@ -282,12 +287,13 @@ func normalise(endpoint string) string {
 	return endpoint + "/v2.0"
 }
 
-// refusalBackoff is until credentials that Keystone has refused are sent again.
+// refusalBackoff is the pause until refused credentials are sent again.
 var refusalBackoff = backoff.Backoff{Min: time.Minute, Max: 5 * time.Minute}
 
-// refusals keep credentials that Keystone has refused from being sent with every call: many a Keystone locks an account after a few attempts, and
-// nobody gets in by it then. Until the pause is over all calls fail with what Keystone said. Other credentials are sent at once. It is for one authentication at
-// a time.
+// refusals keep refused credentials from being sent with every call: many Keystones lock
+// an account after a few attempts. Until the pause is over all calls fail with Keystone's
+// message. Other credentials are sent immediately. It serves one authentication at a
+// time.
 type refusals struct {
 	of    gophercloud.AuthOptions
 	last  *sdn.Error // nil: the last answer was no refusal
@@ -309,8 +315,8 @@ func (r *refusals) allow(auth gophercloud.AuthOptions, now time.Time) error {
 	return &e
 }
 
-// done tells how an authentication ended and gives its error, with when it is tried again. A Keystone that has not answered has neither taken the credentials
-// nor refused them.
+// done notes the end of an authentication and returns its error, with the time of the
+// next attempt. A Keystone that has not answered has not refused the credentials.
 func (r *refusals) done(auth gophercloud.AuthOptions, now time.Time, err error) error {
 	var e *sdn.Error
 	switch {
@@ -330,7 +336,7 @@ func (r *refusals) done(auth gophercloud.AuthOptions, now time.Time, err error) 
 	return err
 }
 
-// credentials says whose they are, without a secret.
+// credentials names the owner of credentials, without a secret.
 func credentials(auth gophercloud.AuthOptions) string {
 	switch {
 	case auth.TokenID != "":

@@ -27,8 +27,8 @@ const (
 
 // ApplyLoadBalancer reads the load balancer by one request, and what is below it if that
 // has changed since it was read last. Then it sends the one request that is next. It
-// finds the load balancer by its Key each time, so a lost answer loses nothing. Of twins
-// the younger ones are deleted.
+// finds the load balancer by its Key each time, so a lost answer loses nothing. Of
+// several with one Key the younger ones are deleted.
 func (p *Provider) ApplyLoadBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.LoadBalancer, error) {
 	none := sdn.LoadBalancer{}
 	if err := checkBalancer(spec); err != nil {
@@ -176,7 +176,7 @@ func (p *Provider) findBalancer(ctx context.Context, spec sdn.LoadBalancerSpec) 
 	case len(staying) == 0:
 		return nil, "", nil
 	case len(staying) > 1:
-		p.log.Warn("several load balancers have one key; the oldest stays", "key", spec.Key.String(), "number", len(staying))
+		p.log.Warn("several load balancers have one key", "key", spec.Key.String(), "number", len(staying))
 		for _, twin := range staying[1:] {
 			if !strings.HasPrefix(twin.Provisioning, pendingPrefix) {
 				if err := p.dropBalancer(ctx, sdn.ID(twin.ID)); err != nil && !sdn.IsPending(err) {

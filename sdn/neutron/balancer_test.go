@@ -88,7 +88,7 @@ func TestBalancerThatHasNotChangedCostsOneRequest(t *testing.T) {
 	p, proxy, clock := onOctavia(t, newOctaviaDouble(amphora))
 	spec := balancerSpec("web", "10.0.0.1:8080")
 	readyBalancer(t, p, clock, spec)
-	*clock = clock.Add(settled)
+	*clock = clock.Add(sureAfter)
 	readyBalancer(t, p, clock, spec) // what was read in the second of the change is read once more
 	proxy.Reset()
 	for range 3 {
@@ -105,7 +105,7 @@ func TestBalancerMembersChangeInOneRequest(t *testing.T) {
 	other := sdn.Listener{Protocol: sdn.TCP, Port: 81, Pool: sdn.Pool{Members: spec.Listeners[0].Pool.Members}}
 	spec.Listeners = append(spec.Listeners, other)
 	before, _ := readyBalancer(t, p, clock, spec)
-	*clock = clock.Add(settled)
+	*clock = clock.Add(sureAfter)
 	readyBalancer(t, p, clock, spec)
 	proxy.Reset()
 	spec.Listeners[0].Pool.Members = []sdn.Member{{Addr: netip.MustParseAddrPort("10.0.0.2:8080"), Weight: 5}, {Addr: netip.MustParseAddrPort("10.0.0.3:8080"), Drain: true}}

@@ -11,22 +11,22 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// settled is the least age of a change for what is read to hold until the next change.
+// sureAfter is the least age of a change for what is read to hold until the next change.
 // Octavia's times of change are in seconds: what was read in the second of a change may
 // be older than a second change.
-const settled = 2 * time.Second
+const sureAfter = 2 * time.Second
 
 // A balancerState is a load balancer as it was read last. Octavia has no revisions. Each
 // change below a load balancer passes through it and moves its time of change, so one
 // that has not changed need not be read again.
 type balancerState struct {
-	id      sdn.ID
-	key     string    // its Key, "" without one
-	state   string    // of provisioning, with the time of the last change
-	since   time.Time // it was seen first
-	below   *tree     // nil: not read since
-	settled bool      // what is below is all that came of the last change
-	ports   []sdn.ID  // of the VIPs
+	id    sdn.ID
+	key   string    // its Key, "" without one
+	state string    // of provisioning, with the time of the last change
+	since time.Time // it was seen first
+	below *tree     // nil: not read since
+	sure  bool      // what is below is all that came of the last change
+	ports []sdn.ID  // of the VIPs
 }
 
 func (b balancerState) about() about { return about{id: b.id} }
@@ -61,11 +61,11 @@ func (m *balancerMemory) see(w *balancerWire) (since time.Time, below *tree) {
 				b.ports = append(b.ports, v.Port)
 			}
 		case b.state != state:
-			b.state, b.since, b.settled = state, m.now(), false
+			b.state, b.since, b.sure = state, m.now(), false
 		}
 		return b, true
 	})
-	if b.settled {
+	if b.sure {
 		return b.since, b.below
 	}
 	return b.since, nil
@@ -90,7 +90,7 @@ func (m *balancerMemory) last(id sdn.ID) *tree {
 func (m *balancerMemory) keep(id sdn.ID, below *tree, begin time.Time) {
 	m.known.amend(id, func(b balancerState, ok bool) (balancerState, bool) {
 		b.below = below
-		b.settled = begin.Sub(b.since) >= settled && !strings.HasPrefix(b.state, pendingPrefix)
+		b.sure = begin.Sub(b.since) >= sureAfter && !strings.HasPrefix(b.state, pendingPrefix)
 		return b, ok
 	})
 }
@@ -169,7 +169,7 @@ func (p *Provider) readBelow(ctx context.Context, w *balancerWire) (*tree, error
 		pool.seen, pool.told = begin, begin
 		if same := before.pool(sdn.ID(pool.ID)); same != nil && !same.Updated.IsZero() && same.Updated == pool.Updated && same.Provisioning == pool.Provisioning {
 			pool.seen = same.seen
-			if same.told.Sub(same.seen) >= settled {
+			if same.told.Sub(same.seen) >= sureAfter {
 				pool.members, pool.health, pool.told = same.members, same.health, same.told
 				continue
 			}

@@ -38,7 +38,7 @@ func TestBalancerSettingsGoBack(t *testing.T) {
 	if did := changes(proxy); !slices.Equal(did, want) {
 		t.Errorf("it was changed by %v, want %v", did, want)
 	}
-	*clock = clock.Add(settled)
+	*clock = clock.Add(sureAfter)
 	proxy.Reset()
 	for range 3 {
 		readyBalancer(t, p, clock, plain)

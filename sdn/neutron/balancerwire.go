@@ -105,7 +105,8 @@ type persistenceWire struct {
 	Timeout int    `json:"persistence_timeout,omitempty"`
 }
 
-// memberWire is a member. It is known by address and port.
+// memberWire is a member. It is known by address and port. gophercloud's Member has none
+// of octaviaMeta, which lists need.
 type memberWire struct {
 	octaviaMeta
 	Addr   netip.Addr `json:"address"`

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// cloud is a configuration worked out: what to say to whom.
+// cloud is a resolved configuration.
 type cloud struct {
 	none     bool   // Neutron wants no token
 	endpoint string // of Neutron, where the catalogue's is not to be used
@@ -31,8 +31,8 @@ type cloud struct {
 // maxCloudsFile bounds clouds.yaml and secure.yaml.
 const maxCloudsFile = 1 << 20
 
-// resolve reads clouds.yaml, secure.yaml and the OS_* variables. It is asked again for each authentication, so that changed
-// credentials are taken up without a restart.
+// resolve reads clouds.yaml, secure.yaml and the OS_* variables. Each authentication
+// calls it, so changed credentials need no restart.
 func (c Config) resolve() (cloud, error) {
 	name := cmp.Or(c.Cloud, c.env("OS_CLOUD"))
 	var entries, secure []byte
@@ -60,7 +60,7 @@ func (c Config) resolve() (cloud, error) {
 	return c.parse(name, entries, secure)
 }
 
-// extra is what clouds.yaml may say and gophercloud does not read.
+// extra is what gophercloud does not read of clouds.yaml.
 type extra struct {
 	AuthType string `yaml:"auth_type"`
 	Auth     *struct {
@@ -138,14 +138,15 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 	return out, checkCredentials(out.auth)
 }
 
-// quoted is what YAML's errors quote of a file: it may be a secret in the wrong place.
+// quoted is what YAML's errors quote of a file: it may be a secret.
 var quoted = regexp.MustCompile("`[^`]*`")
 
 func withoutValues(err error) error {
 	return errors.New(quoted.ReplaceAllString(err.Error(), "a value"))
 }
 
-// withAuth gives a cloud that has its credentials in secure.yaml alone an empty auth section, which gophercloud wants.
+// withAuth adds an empty auth section, which gophercloud requires, to a cloud with its
+// credentials in secure.yaml alone.
 func withAuth(entries []byte, name string) []byte {
 	var file map[string]any
 	if err := yaml.Unmarshal(entries, &file); err != nil {
@@ -164,7 +165,8 @@ func withAuth(entries []byte, name string) []byte {
 	return data
 }
 
-// orEmpty is what gophercloud takes for no secure.yaml, so that it does not look for one beside a file of its own finding.
+// orEmpty returns a file without clouds for none, so that gophercloud does not search for
+// a secure.yaml itself.
 func orEmpty(secure []byte) []byte {
 	if len(secure) == 0 {
 		return []byte("clouds: {}\n")
@@ -219,7 +221,7 @@ func (c Config) authFromEnv() Auth {
 	return a
 }
 
-// readCloudsFile gives clouds.yaml and the secure.yaml beside it, where there is one.
+// readCloudsFile returns clouds.yaml and the secure.yaml beside it, if there is one.
 func (c Config) readCloudsFile() (entries, secure []byte, err error) {
 	var places []string
 	if file := cmp.Or(c.CloudsFile, c.env("OS_CLIENT_CONFIG_FILE")); file != "" {

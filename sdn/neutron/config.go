@@ -48,7 +48,7 @@ type Config struct {
 	// Insecure switches the verification of certificates off.
 	Insecure bool
 
-	// Uncached says that other hosts change the same networks, subnet pools and ports that nothing is bound to, as those of a Docker swarm do: they are read anew for each use.
+	// Uncached says that other hosts change the same networks, subnet pools and ports that nothing is bound to, as those of a Docker swarm do: they are read for each use.
 	Uncached bool
 
 	// Timeout bounds one request, retries not counted; 0 is DefaultTimeout. A request that makes more than portsATime ports has as many times more.
@@ -115,12 +115,12 @@ func (c Config) env(name string) string {
 	return v
 }
 
-// unasked is the project's id where no Keystone is asked for it.
+// unasked returns the project's id if there is no Keystone.
 func (c Config) unasked() string {
 	return cmp.Or(c.Project, c.Auth.ProjectID, c.env("OS_PROJECT_ID"))
 }
 
-// check refuses what cannot work whatever Neutron says.
+// check refuses what cannot work with any Neutron.
 func (c Config) check() error {
 	if err := (sdn.Key{Owner: c.Installation, Kind: "k", Name: "n"}).Validate(); err != nil {
 		return sdn.Invalid("configuration", "installation", "must be one or more of a-z, 0-9 and '-', not %q", c.Installation)

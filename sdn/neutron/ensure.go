@@ -53,7 +53,7 @@ func ensure[W wire](
 		if err != nil || !made || look == before {
 			return w, made, err
 		}
-		now, ours, err := settle(ctx, p, k, b, w)
+		now, ours, err := keepOldest(ctx, p, k, b, w)
 		if err != nil || ours {
 			return now, err == nil, err
 		}
@@ -65,11 +65,11 @@ func ensure[W wire](
 
 // madeTwice is the conflict of a call whose object other processes are making too.
 func madeTwice(noun string, key sdn.Key) error {
-	return sdn.Conflict(sdn.Exists, noun, "key", "%v is being made by several at once", key)
+	return sdn.Conflict(sdn.Exists, noun, "key", "%v is being made by several processes", key)
 }
 
 // findOrMake is ensure without the look after making. It waits while the makers of several objects
-// settle which one stays.
+// decide which one stays.
 func findOrMake[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base,
 	make func(context.Context) (W, error),
@@ -84,7 +84,7 @@ func findOrMake[W wire](
 		case len(found) == 1:
 			return found[0], false, nil
 		case n == settleLooks || !p.client.backoff(ctx, n, nil):
-			p.log.Warn("several objects have one key; the oldest is used",
+			p.log.Warn("several objects have one key",
 				"noun", k.title, "key", b.Key.String(), "number", len(found))
 			return found[0], false, nil
 		}
@@ -115,7 +115,7 @@ func makeOnce[W wire](
 			continue
 		}
 		// The earlier request may have made it right after the look.
-		if now, ours, err := settle(ctx, p, k, b, w); err != nil || ours {
+		if now, ours, err := keepOldest(ctx, p, k, b, w); err != nil || ours {
 			return now, err == nil, err
 		}
 		err = madeTwice(k.title, b.Key)
@@ -127,12 +127,12 @@ func makeOnce[W wire](
 // six seconds.
 const settleLooks = 6
 
-// settle decides what happens to w, which this call has made, if other objects have its Key. It returns
-// w as it is now, and false after it deleted w. A maker that sees an older object deletes its own. The
+// keepOldest decides what happens to w, which this call has made, if other objects have its Key. It returns
+// w as read last, and false after it deleted w. A maker that sees an older object deletes its own. The
 // maker of the oldest waits for the others to go. If one stays, its maker looked before the oldest
 // could be seen and has returned it, so the oldest goes. The order is one that all makers agree on:
 // Neutron's clocks need not.
-func settle[W wire](
+func keepOldest[W wire](
 	ctx context.Context, p *Provider, k collection[W], b sdn.Base, w W,
 ) (now W, ours bool, err error) {
 	mine := w.common()
@@ -166,7 +166,7 @@ func adopt(noun string, m *meta, b sdn.Base, body map[string]any) error {
 }
 
 // patch changes an object by what every Patch has and by body, which has the noun's own. It returns the
-// object as it is then. It writes tags last. For a Key or a description it reads the object first, and
+// object after that. It writes tags last. For a Key or a description it reads the object first, and
 // changes it at the revision that it has read.
 func patch[W wire](
 	ctx context.Context, p *Provider, k collection[W], id sdn.ID, change sdn.Patch,

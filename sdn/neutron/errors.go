@@ -19,14 +19,16 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// meaning is what one of Neutron's error types means. HTTP statuses mislead: an exhausted subnet pool is a 500, one in use a 400.
+// meaning is what an error of Neutron's means. HTTP statuses mislead: an exhausted subnet
+// pool is a 500, one in use a 400.
 type meaning struct {
 	kind   sdn.Kind
 	reason sdn.Reason
 	field  string
 }
 
-// meanings are Neutron's error types whose meaning does not follow from their status or the end of their name.
+// meanings are Neutron's error types whose meaning follows neither from their status nor
+// from the end of their name.
 var meanings = map[string]meaning{
 	"IpAddressAlreadyAllocated":                  {sdn.KindConflict, sdn.AddressInUse, "addresses"},
 	"IpAddressInUse":                             {sdn.KindConflict, sdn.AddressInUse, "addresses"},
@@ -75,7 +77,7 @@ var meanings = map[string]meaning{
 	"ResourcePending":    {sdn.KindPending, "", ""},
 }
 
-// fields are Neutron's attributes whose name is another than that of the contract's field.
+// fields are the names of the contract's fields, by Neutron's attributes, if they differ.
 var fields = map[string]string{
 	"cidr": "cidr", "gateway_ip": "gateway", "allocation_pools": "ranges", "dns_nameservers": "nameservers", "fixed_ips": "addresses",
 	"mac_address": "mac", "tenant_id": "project", "project_id": "project", "prefixlen": "prefix_len", "default_prefixlen": "default_len",
@@ -90,7 +92,7 @@ var (
 	notAllowed   = regexp.MustCompile(`(?:Attribute|attribute\(s\)) '([\w:-]+)'`)
 )
 
-// fault is Neutron's error body, in the shapes that it and what stands in front of it use.
+// fault is an error body, in the forms of Neutron and of what stands in front of it.
 type fault struct {
 	Type    string
 	Message string
@@ -137,7 +139,7 @@ func (r *rejection) Error() string {
 	return fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
 }
 
-// judgeNeutron reads a refusal of Neutron's.
+// judgeNeutron reads a refusal by Neutron.
 func judgeNeutron(status int, body []byte) (fault, meaning) {
 	f := parseFault(body)
 	var m meaning
@@ -181,7 +183,7 @@ func (c *client) translate(ctx context.Context, err error, verb, path string) er
 	return e
 }
 
-// classify decides by the error's type where there is one, else by the status.
+// classify decides by the error's type if there is one, otherwise by the status.
 func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 	field := ""
 	if m := invalidInput.FindStringSubmatch(f.Message); m != nil && m[1] != "operation" {
@@ -196,10 +198,10 @@ func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 	case status == http.StatusPreconditionFailed:
 		return sdn.KindConflict, sdn.Stale, ""
 	case status == http.StatusNotFound && (!f.neutron || f.Type == ""):
-		// Who answers is not Neutron, but what stands in front of it and does not reach it: nothing is known of what was asked for.
+		// Neutron has not answered, but a proxy that does not reach it: nothing is known of the object.
 		return sdn.KindUnavailable, "", ""
 	case status == http.StatusNotFound && f.Type == "HTTPNotFound":
-		// There is no such path: what is not there of a noun that is has an error type of its own.
+		// There is no such path. For an absent object of a known noun there is another error type.
 		return sdn.KindUnsupported, "", ""
 	case status == http.StatusNotFound:
 		return sdn.KindNotFound, "", ""
@@ -226,7 +228,8 @@ func classify(status int, f fault) (sdn.Kind, sdn.Reason, string) {
 
 func fieldOf(attribute string) string { return cmp.Or(fields[attribute], attribute) }
 
-// unanswered is the error of a request without a whole answer. It names no URL's query, which may be long.
+// unanswered is the error of a request without a whole answer. It has no query of a URL,
+// which may be long.
 func (c *client) unanswered(ctx context.Context, err error, verb, noun string) error {
 	var broken *url.Error
 	if errors.As(err, &broken) {
@@ -251,7 +254,8 @@ func withArticle(noun string) string {
 	return "a " + noun
 }
 
-// certificates tells whose certificate keeps TLS from coming about, and the settings that are about it; "" where it is nobody's.
+// certificates names the certificate that made TLS fail, and its settings; "" if none
+// did.
 func certificates(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var alert *net.OpError
@@ -274,7 +278,8 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 	if errors.As(err, &refused) {
 		switch {
 		case refused.Actual == http.StatusUnauthorized, refused.Actual == http.StatusForbidden, refused.Actual == http.StatusNotFound && keystones(refused.Body):
-			// An application credential or a token that it does not know, or no more, is not found to it. Its message may hold the token.
+			// Keystone answers 404 for an unknown application credential or token. Its message may have
+			// the token.
 			return &sdn.Error{Kind: sdn.KindDenied, Noun: "Keystone", Detail: fmt.Sprintf("at %s refuses the credentials (%d), %s", where, refused.Actual, credentials(auth))}
 		case refused.Actual == http.StatusNotFound:
 			return sdn.Invalid("configuration", "auth.url", "%s (auth_url) is no Keystone's: it has no identity API version 3", where)
@@ -293,8 +298,8 @@ func keystoneError(err error, where string, auth gophercloud.AuthOptions) error 
 	return sdn.Unavailable(err, "Keystone", "at %s gives no session", where)
 }
 
-// keystones tells whether a 404 is Keystone's own answer about something that it does not know. For a path that it has not, it, as others, answers with a
-// page, and other services have other shapes.
+// keystones reports whether a 404 is Keystone's answer about an unknown object. For an
+// unknown path Keystone answers with a page, and other services have other forms.
 func keystones(body []byte) bool {
 	var said struct {
 		Error struct {
@@ -317,7 +322,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// sentence is Neutron's message as the contract's errors have it: one line, no capital, no full stop.
+// sentence returns Neutron's message in the form of the contract's errors: one line, no
+// capital, no full stop.
 func sentence(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > 400 {
@@ -330,7 +336,7 @@ func sentence(message string) string {
 	return message
 }
 
-// titles are the nouns of paths, as errors name them.
+// titles are the nouns of paths in errors.
 var titles = map[string]string{
 	"networks": "network", "subnets": "subnet", "subnetpools": "subnet pool", "ports": "port", "trunks": "trunk", "routers": "router",
 	"floatingips": "floating IP", "security-groups": "security group", "security-group-rules": "security group rule",
@@ -338,7 +344,7 @@ var titles = map[string]string{
 	"address-groups": "address group", "qos": "QoS policy", "quotas": "quota", "extensions": "extension", "network-ip-availabilities": "availability",
 }
 
-// subject is what a request is about: the noun of its path, and the id of the object if there is one in it.
+// subject returns the noun of a path, and the id of the object if the path has one.
 func subject(path string) (noun, id string) {
 	path, _, _ = strings.Cut(strings.TrimPrefix(path, "/"), "?")
 	parts := strings.Split(path, "/")
@@ -352,7 +358,7 @@ func subject(path string) (noun, id string) {
 	return noun, id
 }
 
-// notFoundNoun is the noun of an error type such as "SubnetPoolNotFound".
+// notFoundNoun returns the noun of an error type such as "SubnetPoolNotFound".
 func notFoundNoun(kind string) string {
 	name, ok := strings.CutSuffix(kind, "NotFound")
 	if !ok {

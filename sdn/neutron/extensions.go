@@ -12,13 +12,14 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// mandatory are the extensions without which Kuryr cannot keep the contract, and what each is needed for.
+// mandatory are the extensions that Kuryr requires, and why.
 var mandatory = []struct{ alias, why string }{
 	{"standard-attr-description", "the description is where Kuryr keeps what an object is for"},
 }
 
-// usual are the extensions that are assumed until Neutron was asked: what ML2 has with any driver since release 16. With them a front end
-// that starts while Neutron is away offers what it will most probably have.
+// usual are the extensions that are assumed until Neutron was asked: those of ML2 with
+// any driver since release 16. So a front end that starts while Neutron is unavailable
+// offers what Neutron most probably has.
 var usual = []string{
 	"standard-attr-description", "standard-attr-revisions", "standard-attr-tag", "revision-if-match", "net-mtu", "net-mtu-writable", "external-net",
 	"port-security", "binding", "provider", "security-group", "allowed-address-pairs", "subnet_allocation", "router", "ext-gw-mode", "extraroute",
@@ -75,7 +76,8 @@ type extensions struct {
 	aliases map[string]bool // nil until asked
 }
 
-// has tells whether Neutron has the extension, or, before it was asked, whether that is usual.
+// has reports whether Neutron has the extension, or, before it was asked, whether that is
+// usual.
 func (e *extensions) has(alias string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +87,7 @@ func (e *extensions) has(alias string) bool {
 	return e.aliases[alias]
 }
 
-// hasTags tells whether objects have tags.
+// hasTags reports whether objects have tags.
 func (e *extensions) hasTags() bool { return e.has("standard-attr-tag") || e.has("tag") }
 
 // learn asks for them unless they are known. The error is Neutron's, or names the mandatory extension
@@ -94,6 +96,8 @@ func (e *extensions) learn(ctx context.Context, c *client) error {
 	return e.lookup.learn(ctx, func(ctx context.Context) error { return e.ask(ctx, c) })
 }
 
+// ask reads the aliases by one request: gophercloud's call reads whole extensions, by
+// pages.
 func (e *extensions) ask(ctx context.Context, c *client) error {
 	var answer struct {
 		Extensions []struct {
@@ -117,7 +121,7 @@ func (e *extensions) ask(ctx context.Context, c *client) error {
 	e.mu.Unlock()
 	lacking := slices.DeleteFunc(slices.Clone(usual), func(a string) bool { return aliases[a] })
 	if len(lacking) > 0 {
-		e.log.Info("this Neutron lacks some usual extensions; what needs them is not offered",
+		e.log.Info("Neutron lacks some usual extensions",
 			"extensions", strings.Join(lacking, " "))
 	}
 	return nil
@@ -134,8 +138,8 @@ func (p *Provider) needExtension(ctx context.Context, alias, noun, why string) e
 	return nil
 }
 
-// Capabilities tell what the extensions promise. Policy may forbid these credentials a part of it: that is answered by an error that IsDenied.
-// Before Neutron was first asked they are what is usual.
+// Capabilities returns what the extensions promise, and the usual ones before Neutron was
+// asked. Policy may forbid these credentials a part: then the error IsDenied.
 func (p *Provider) Capabilities() sdn.Capabilities {
 	has := p.extensions.has
 	tagLen := 0
@@ -165,7 +169,8 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		SecurityGroups: has("security-group"),
 		Stateless:      has("stateful-security-group"),
 		RemoteGroups:   has("security-group"),
-		// A remote address group on ML2/OVN before release 26 opened the rule to everyone, under the same alias; this one came with 26.
+		// A remote address group on ML2/OVN before release 26 opened the rule to everyone, under the
+		// same alias; this one came with 26.
 		AddressGroups: has("address-group") && has("security-groups-remote-address-group") && has("quota-check-limit-default"),
 		QoS:           has("qos"),
 		Quotas:        has("quotas"),
@@ -176,5 +181,5 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 
 const (
 	maxTagLen = 60 // before release 19; 255 since, which no extension tells
-	bulkSize  = 20 // ports that a Neutron is asked for at once at the most: it takes 0.4 s a port and proxies cut at a minute; see pace
+	bulkSize  = 20 // ports in one request: Neutron takes 0.4 s a port and proxies cut at a minute; see pace
 )

@@ -64,7 +64,8 @@ func checkFloatingName(name string) error {
 	return nil
 }
 
-// rename writes the name and the tags that a spec or a patch asks for, and gives the floating IP as it is then; nil leaves what is there.
+// rename writes the name and the tags of a spec or a patch, and returns the floating IP
+// as it is then; nil leaves what exists.
 func (p *Provider) rename(ctx context.Context, w *floatingIPWire, name *string, tags *[]string) (*floatingIPWire, error) {
 	nameNow, tagsNow := splitName(w.Tags)
 	if name != nil {
@@ -111,7 +112,8 @@ func (p *Provider) checkFloatingIP(spec sdn.FloatingIPSpec) error {
 	return checkFloatingName(spec.Name)
 }
 
-// EnsureFloatingIP makes, finishes or adopts a floating IP. Neutron may keep the choice of an address for administrators: IsDenied.
+// EnsureFloatingIP makes, finishes or adopts a floating IP. Neutron's policy may keep the
+// choice of an address for administrators: IsDenied.
 func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec) (sdn.FloatingIP, error) {
 	p.owner.note(spec.Project)
 	if err := p.checkFloatingIP(spec); err != nil {
@@ -148,8 +150,9 @@ func (p *Provider) EnsureFloatingIP(ctx context.Context, spec sdn.FloatingIPSpec
 	return decoded(p.owner, w, err)
 }
 
-// adoptFloatingIP makes one that is there what the spec says. It moves only from where it was seen to lead, so that it takes nothing from a port that
-// another gave it meanwhile.
+// adoptFloatingIP changes an existing floating IP to what the spec says. It changes the
+// target only at the revision that it has seen, so that a port which another process gave
+// it keeps it.
 func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec sdn.FloatingIPSpec) (*floatingIPWire, error) {
 	if err := p.checkSubnetOf(ctx, w, spec); err != nil {
 		return nil, err
@@ -178,8 +181,10 @@ func (p *Provider) adoptFloatingIP(ctx context.Context, w *floatingIPWire, spec 
 	}
 }
 
-// checkSubnetOf refuses a floating IP that is there and not of the subnet that is asked for. Neutron tells of no floating IP which that is, and shows an external network's subnets to their
-// owner and administrators alone, unless they are shared: with one that it does not show it stays as it is.
+// checkSubnetOf refuses an existing floating IP of another subnet than the spec's.
+// Neutron tells no floating IP's subnet. It shows the subnets of an external network only
+// to their owner and administrators, unless they are shared: a subnet that it does not
+// show is not compared.
 func (p *Provider) checkSubnetOf(ctx context.Context, w *floatingIPWire, spec sdn.FloatingIPSpec) error {
 	if spec.Subnet == "" || spec.Network != "" && string(spec.Network) != w.Network {
 		return nil
@@ -200,13 +205,14 @@ func (p *Provider) checkSubnetOf(ctx context.Context, w *floatingIPWire, spec sd
 	return nil
 }
 
-// leads tells whether a floating IP that leads to have leads to want.
+// leads reports whether a floating IP with the target have has the target want.
 func leads(have, want sdn.Target) bool {
 	return have.Port == want.Port && (!want.Addr.IsValid() || want.Addr == have.Addr)
 }
 
-// aim puts a target into a request's body and sends it. Of a port with several IPv4 addresses Neutron wants to be told which (400, nothing is
-// done): only then it is asked for the first.
+// aim puts a target into a request's body and sends it. Neutron refuses a port with
+// several IPv4 addresses if none is named (400, nothing is done): only then aim names the
+// first.
 func (p *Provider) aim(ctx context.Context, target sdn.Target, body map[string]any, send func(map[string]any) (*floatingIPWire, error)) (*floatingIPWire, error) {
 	if target.Port == "" {
 		return send(body)
@@ -241,7 +247,8 @@ func firstV4(port *portPart) netip.Addr {
 	return netip.Addr{}
 }
 
-// explainFloatingIP finds which field Neutron's refusal is about: its 400 is one error for a network that is not external, for a subnet that is not the network's and for an address that
+// explainFloatingIP finds the field of Neutron's refusal: its 400 is one error for a
+// network that is not external, for a subnet of another network and for an address that
 // the port does not have.
 func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.FloatingIPSpec) error {
 	switch {
@@ -258,7 +265,8 @@ func (p *Provider) explainFloatingIP(ctx context.Context, err error, spec sdn.Fl
 	return inField(err, "target")
 }
 
-// UpdateFloatingIP changes a floating IP. A Target takes it from where it leads: with IfRevision only if that is still what was read.
+// UpdateFloatingIP changes a floating IP. With IfRevision a Target replaces only the
+// target that the caller has read.
 func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.FloatingIPPatch) (sdn.FloatingIP, error) {
 	if change.Name != nil {
 		if err := checkFloatingName(*change.Name); err != nil {
@@ -292,7 +300,8 @@ func (p *Provider) UpdateFloatingIP(ctx context.Context, id sdn.ID, change sdn.F
 	return decoded(p.owner, w, err)
 }
 
-// DeleteFloatingIP deletes a floating IP with its forwardings. Neutron deletes none that has some, so those go first where it says so.
+// DeleteFloatingIP deletes a floating IP with its forwardings, which it deletes first if
+// Neutron refuses because of them.
 func (p *Provider) DeleteFloatingIP(ctx context.Context, id sdn.ID) error {
 	err := floatingIPs.erase(ctx, p, id, 0)
 	if !sdn.IsConflict(err) {

@@ -60,7 +60,7 @@ func decodeRange(ports string, port int) sdn.PortRange {
 	return sdn.PortRange{First: uint16(first), Last: uint16(last)}
 }
 
-// createForward makes a forwarding of full form.
+// createForward makes a forwarding that normalForward has returned.
 func (p *Provider) createForward(
 	ctx context.Context, floatingIP sdn.ID, f sdn.Forward,
 ) (*forwardWire, error) {
@@ -82,7 +82,7 @@ func (p *Provider) createForward(
 	return &forwardWire{*made}, nil
 }
 
-// normalForward gives a forwarding its full form, but for the target's address.
+// normalForward checks a forwarding and completes it, but for the target's address.
 func (p *Provider) normalForward(f sdn.Forward, field string) (sdn.Forward, error) {
 	f.External.Last, f.Internal.Last = max(f.External.First, f.External.Last), lastPort(f.Internal)
 	_, known := forwardProtocols[f.Protocol]
@@ -120,7 +120,8 @@ func (p *Provider) needForwards(ctx context.Context) error {
 		"this Neutron has none: it lacks the extension "+alias)
 }
 
-// EnsureForwards adds forwardings to a floating IP. What a lost answer or a refusal leaves open is read off the list.
+// EnsureForwards adds forwardings to a floating IP. After a lost answer or a refusal it
+// reads the list.
 func (p *Provider) EnsureForwards(ctx context.Context, floatingIP sdn.ID, wanted []sdn.Forward) ([]sdn.Forward, error) {
 	if err := p.needForwards(ctx); err != nil {
 		return nil, err
@@ -191,7 +192,8 @@ func (p *Provider) resolve(ctx context.Context, wanted []sdn.Forward) error {
 // them one by one.
 const forwardsAtOnce = 8
 
-// addForwards makes those of wanted that are not among have. Where one is refused, those made here are taken back.
+// addForwards makes those of wanted that are not among have. If one is refused, it
+// deletes those that it has made.
 func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wanted []sdn.Forward) ([]sdn.Forward, error) {
 	out := make([]sdn.Forward, len(wanted))
 	var missing []int
@@ -208,7 +210,7 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 	made, err := p.makeForwards(ctx, floatingIP, wanted, out, missing)
 	if err != nil {
 		if errBack := p.DeleteForwards(context.WithoutCancel(ctx), floatingIP, made); errBack != nil {
-			p.log.Warn("port forwardings that were made could not be taken back", "floating_ip", floatingIP, "error", errBack)
+			p.log.Warn("port forwardings that were made could not be taken back", "floating_ip", floatingIP, "err", errBack)
 		}
 		return nil, err
 	}
@@ -225,7 +227,7 @@ func (p *Provider) addForwards(ctx context.Context, floatingIP sdn.ID, have, wan
 // makeForwards makes the missing of the wanted into out, and returns what it made, also with an
 // error. The first of a protocol is made alone: it chooses the router of the floating IP, and with
 // OVN two of Neutron's processes would each make the load balancer of that protocol, of which one
-// stays for good. After a failure no request is begun, and those in flight end.
+// stays permanently. After a failure no request is begun, and those in flight end.
 func (p *Provider) makeForwards(
 	ctx context.Context, floatingIP sdn.ID, wanted, out []sdn.Forward, missing []int,
 ) (made []sdn.ID, err error) {
@@ -281,7 +283,8 @@ func oneOfEach[T any](items []T, protocol func(T) sdn.Protocol) (one, others []T
 	return one, others
 }
 
-// among gives the one that is like f, none (the zero one), or the conflict with the one that has its outer ports.
+// among returns the forwarding that is like f, the zero one if there is none, or the
+// conflict with one at its outer ports.
 func among(have []sdn.Forward, f sdn.Forward, position int) (sdn.Forward, error) {
 	for _, h := range have {
 		same := h
@@ -297,8 +300,9 @@ func among(have []sdn.Forward, f sdn.Forward, position int) (sdn.Forward, error)
 	return sdn.Forward{}, nil
 }
 
-// forwardAfter gives the forwarding that is there after all: its answer was lost, or another call was making the same. Else it gives what the
-// refusal means, for which Neutron has but 400.
+// forwardAfter returns the forwarding that exists in spite of the refusal: the answer was
+// lost, or another call made the same. Otherwise it returns the meaning of the refusal,
+// for which Neutron has only 400.
 func (p *Provider) forwardAfter(ctx context.Context, floatingIP sdn.ID, f sdn.Forward, position int, refusal error) (sdn.Forward, error) {
 	have, err := p.forwards(context.WithoutCancel(ctx), floatingIP, nil)
 	if err != nil {
@@ -327,7 +331,7 @@ func (p *Provider) forwardAfter(ctx context.Context, floatingIP sdn.ID, f sdn.Fo
 	return sdn.Forward{}, inField(refusal, field+"target")
 }
 
-// forwards lists those of a floating IP, those to one of the ports where some are given.
+// forwards lists those of a floating IP; with ports, those to one of the ports.
 func (p *Provider) forwards(ctx context.Context, floatingIP sdn.ID, ports []sdn.ID) ([]sdn.Forward, error) {
 	var out []sdn.Forward
 	q := url.Values{}
@@ -341,8 +345,9 @@ func (p *Provider) forwards(ctx context.Context, floatingIP sdn.ID, ports []sdn.
 	return out, nil
 }
 
-// FindForwards streams port forwardings. Neutron lists them by floating IP only: by ports alone the project's floating IPs are read first, which tell what they forward
-// to where Neutron has expose-port-forwarding-in-fip.
+// FindForwards streams port forwardings. Neutron lists them by floating IP only: for
+// ports alone, the project's floating IPs are read first. With the extension
+// expose-port-forwarding-in-fip they tell what they forward to.
 func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Seq2[sdn.Forward, error] {
 	return func(yield func(sdn.Forward, error) bool) {
 		if err := p.needForwards(ctx); err != nil {
@@ -374,7 +379,8 @@ func (p *Provider) FindForwards(ctx context.Context, q sdn.ForwardQuery) iter.Se
 	}
 }
 
-// forwarding gives the floating IPs that may forward to one of the ports: those that lead nowhere else but have a router.
+// forwarding returns the floating IPs that may forward to one of the ports: those without
+// a port that have a router.
 func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, error) {
 	exposed := p.extensions.has("expose-port-forwarding-in-fip")
 	wanted := map[string]bool{}
@@ -399,7 +405,7 @@ func (p *Provider) forwarding(ctx context.Context, ports []sdn.ID) ([]sdn.ID, er
 
 // DeleteForwards deletes forwardings of a floating IP. A Neutron that has no such thing has none of
 // them. The last of a protocol is deleted alone: with OVN, two of Neutron's processes that delete
-// the last two leave the load balancer of that protocol for good, as each still sees the other's.
+// the last two leave the load balancer of that protocol permanently, as each still sees the other's.
 func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []sdn.ID) error {
 	if floatingIP == "" {
 		return nil

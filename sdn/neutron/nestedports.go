@@ -112,7 +112,7 @@ func (p *Nested) update(ctx context.Context, id sdn.ID, change sdn.PortPatch) (s
 	case change.Host != nil && p.isHere(now):
 		return p.unbind(ctx, now, change)
 	}
-	if err := p.hush(ctx, now, change); err != nil {
+	if err := p.removePairs(ctx, now, change); err != nil {
 		return sdn.Port{}, err
 	}
 	port, err := p.Provider.UpdatePort(ctx, id, change)
@@ -164,7 +164,7 @@ func (p *Nested) bind(
 	if p.mode == NestedVLAN { // no port with a device can be attached
 		change.DeviceID, change.DeviceOwner = nil, nil
 	}
-	if err := p.hush(ctx, now, change); err != nil {
+	if err := p.removePairs(ctx, now, change); err != nil {
 		return sdn.Port{}, err
 	}
 	port, err := p.Provider.UpdatePort(ctx, now.ID, change)
@@ -175,9 +175,9 @@ func (p *Nested) bind(
 	return p.enter(ctx, port, device)
 }
 
-// hush removes a port's pairs from the machine's port before what it sends as changes: after that
+// removePairs removes a port's pairs from the machine's port before what it sends as changes: after that
 // the old pairs would be unknown.
-func (p *Nested) hush(ctx context.Context, now sdn.Port, change sdn.PortPatch) error {
+func (p *Nested) removePairs(ctx context.Context, now sdn.Port, change sdn.PortPatch) error {
 	if p.mode != NestedMacvlan || !sends(change) || !p.isHere(now) {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (p *Nested) join(ctx context.Context, port sdn.Port, device string) (held, 
 
 func taken(port sdn.Port) error {
 	return sdn.Conflict(sdn.Stale, "port", "device_id",
-		"port %s is another's meanwhile, with device %q", port.ID, port.DeviceID)
+		"port %s is another's now, with device %q", port.ID, port.DeviceID)
 }
 
 // unbind detaches a port of this host, and then changes it. If the change has no tags, the tag

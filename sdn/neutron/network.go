@@ -97,13 +97,15 @@ func (p *Provider) checkNetwork(spec sdn.NetworkSpec) error {
 	return nil
 }
 
-// Network gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+// Network returns what was read or written less than cacheAge ago, or asks; see
+// cacheFresh.
 func (p *Provider) Network(ctx context.Context, id sdn.ID) (sdn.Network, error) {
 	w, err := cached(ctx, p, p.cache.networks, networks, id)
 	return decoded(p.owner, w, err)
 }
 
-// FindNetworks asks Neutron, except for networks of given Keys or ids that are all in the cache.
+// FindNetworks asks Neutron, unless the networks of the given Keys or ids are all in the
+// cache.
 func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
 	filter := p.query(q.Match)
 	if q.External != nil {
@@ -186,7 +188,7 @@ func (p *Provider) createNetwork(
 	return w, subnets, nil
 }
 
-// finishNetwork makes of a network that is there what the spec asks for.
+// finishNetwork changes an existing network to what the spec says.
 func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.NetworkSpec) (*networkWire, error) {
 	now, c := w.decode(p.owner), networkPatch(spec)
 	segment := spec.Segment
@@ -236,7 +238,8 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 	return networks.read(ctx, p, id) // for its revision and subnets
 }
 
-// UpdateNetwork sends one request, two where the Key or the description is to be changed, up to three where several tags are.
+// UpdateNetwork sends one request, two for a change of the Key or the description, up to
+// three for several tags.
 func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (sdn.Network, error) {
 	if change.MTU != nil {
 		if err := checkMTU(*change.MTU); err != nil {
@@ -251,7 +254,8 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 	return decoded(p.owner, w, err)
 }
 
-// DeleteNetwork is one request: Neutron deletes the subnets with the network, or, where there are ports, nothing.
+// DeleteNetwork is one request: Neutron deletes the subnets with the network, and nothing
+// if there are ports.
 func (p *Provider) DeleteNetwork(ctx context.Context, id sdn.ID) error {
 	p.cache.forgetNetwork(id)
 	err := networks.erase(ctx, p, id, 0)

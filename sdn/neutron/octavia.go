@@ -28,7 +28,7 @@ type octavia struct {
 	usual      usualTimeouts
 
 	lookup
-	asked    bool     // what follows is of an Octavia, of now or of before it was away
+	asked    bool     // what follows is of an Octavia, of now or of before it was unavailable
 	minor    int      // of the API's version 2
 	backends []string // its providers; nil where it does not tell (before 2.6)
 }
@@ -76,6 +76,7 @@ func newOctavia(
 // Octavia.
 func (o *octavia) learn(ctx context.Context) error { return o.lookup.learn(ctx, o.ask) }
 
+// ask reads versions and providers, each by one request: gophercloud's calls read pages.
 func (o *octavia) ask(ctx context.Context) error {
 	var versions struct {
 		Versions []struct {

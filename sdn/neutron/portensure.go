@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	bulksAtOnce = 2 // requests for many ports that one call has under way
-	// roomy is how many times as many free addresses as ports a network must have for a
+	bulksAtOnce = 2 // concurrent requests for many ports of one call
+	// headroom is how many times as many free addresses as ports a network must have for a
 	// bulk request: Neutron before 20.5, 21.2, 22.1 and 23.1 loses the addresses of a
 	// bulk that fails half way.
-	roomy = 2
+	headroom = 2
 )
 
 // EnsurePorts looks for all Keys by one request and makes what is missing. It makes many
@@ -98,7 +98,7 @@ func (b *portBatch) run(ctx context.Context) {
 	for n := 1; len(b.todo) > 0; n++ {
 		made, tried := make([]*portWire, len(b.specs)), b.todo
 		b.make(ctx, made)
-		b.settle(ctx, made)
+		b.judge(ctx, made)
 		if b.again(ctx, n, tried) {
 			continue
 		}
@@ -210,7 +210,7 @@ func (b *portBatch) make(ctx context.Context, made []*portWire) {
 	}
 	var jobs [][]int
 	for network, at := range perNetwork {
-		if len(at) == 1 || !b.p.roomFor(ctx, network, roomy*len(at)) {
+		if len(at) == 1 || !b.p.roomFor(ctx, network, headroom*len(at)) {
 			single = append(single, at...)
 			continue
 		}
@@ -249,7 +249,7 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 			w, err = ports.create(ctx, b.p, bodies[0])
 		}
 		answer = []*portWire{w}
-	} else if answer, err = ports.createBulk(ctx, b.p.client.patient(len(bodies)), bodies); err == nil && len(answer) != len(at) {
+	} else if answer, err = ports.createBulk(ctx, b.p.client.extended(len(bodies)), bodies); err == nil && len(answer) != len(at) {
 		err = sdn.Unavailable(nil, "Neutron", "it answers with %d ports to a request for %d", len(answer), len(at))
 	}
 	b.p.posting.give()
@@ -279,11 +279,11 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 	}
 }
 
-// settle judges the requests that were just sent. It deletes a port that could not be
+// judge looks at the requests that were just sent. It deletes a port that could not be
 // bound. It looks for one that was refused, whose answer was lost, or that Neutron was
 // too busy for. Of two that processes made concurrently for one Key, it deletes the
 // younger. What must still be made stays in todo.
-func (b *portBatch) settle(ctx context.Context, made []*portWire) {
+func (b *portBatch) judge(ctx context.Context, made []*portWire) {
 	tried := b.todo
 	b.todo = nil
 	b.unbindable(ctx, tried, made)
@@ -329,7 +329,7 @@ func (b *portBatch) settle(ctx context.Context, made []*portWire) {
 
 // again takes up what Neutron was too busy for, after the wait that Neutron asked for and
 // another look. Without a Key it cannot tell if the port was made. It reports whether
-// anything is to be made again.
+// anything must be made again.
 func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 	var at []int
 	var longest error
@@ -353,7 +353,7 @@ func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 	return true
 }
 
-// isYounger reports whether a port that was just made has a twin that is not younger, by
+// isYounger reports whether a port that was just made has a duplicate that is not younger, by
 // Neutron's clock of seconds. Two of the same second that see each other both go; then
 // both calls look again.
 func isYounger(mine *portWire, twins []*portWire) bool {
@@ -491,9 +491,9 @@ func (p *pace) lost(n int, timeout time.Duration) {
 	p.each = max(p.each, timeout/bulkShare/time.Duration(max(n/2, 1)))
 }
 
-// patient returns the client with the deadline of a request for n ports. If Kuryr gave up earlier,
+// extended returns the client with the deadline of a request for n ports. If Kuryr gave up earlier,
 // Neutron would create ports that no caller gets.
-func (c *client) patient(n int) *client {
+func (c *client) extended(n int) *client {
 	p := *c
 	p.timeout = max(c.timeout, c.timeout*time.Duration(min(n, bulkSize))/portsATime)
 	return &p

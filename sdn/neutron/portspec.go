@@ -15,7 +15,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// checkSpec refuses what Neutron would take though it means nothing, and what it would refuse without naming the field.
+// checkSpec refuses what Neutron would accept without a meaning, and what it would refuse
+// without a field.
 func checkSpec(spec sdn.PortSpec) error {
 	if err := valid.Base("port", spec.Base); err != nil {
 		return err
@@ -76,8 +77,8 @@ func checkMAC(field string, mac net.HardwareAddr) error {
 	return nil
 }
 
-// checkAddresses refuses an address that is not in the subnet it is to be of. As a rule that one is in the cache, for the caller has just looked at it. All
-// else Neutron checks.
+// checkAddresses refuses an address outside of its subnet, which is mostly in the cache.
+// Neutron checks the rest.
 func (p *Provider) checkAddresses(ctx context.Context, asked []sdn.Address) error {
 	for i, a := range asked {
 		if a.Subnet == "" || !a.Addr.IsValid() {
@@ -94,7 +95,7 @@ func (p *Provider) checkAddresses(ctx context.Context, asked []sdn.Address) erro
 	return nil
 }
 
-// subnetsOf gives the subnets of a network, out of the cache where all are there.
+// subnetsOf returns the subnets of a network, from the cache if all are there.
 func (p *Provider) subnetsOf(ctx context.Context, network sdn.ID) ([]sdn.Subnet, error) {
 	q := sdn.SubnetQuery{Networks: []sdn.ID{network}}
 	if w, ok := p.cache.networks.get(network); ok {
@@ -108,12 +109,12 @@ func (p *Provider) subnetsOf(ctx context.Context, network sdn.ID) ([]sdn.Subnet,
 	return sdn.All(p.FindSubnets(ctx, q))
 }
 
-// chooses tells whether some of the addresses are chosen, not just their subnets.
+// chooses reports whether the caller chooses addresses, not only their subnets.
 func chooses(asked []sdn.Address) bool {
 	return slices.ContainsFunc(asked, func(a sdn.Address) bool { return a.Addr.IsValid() })
 }
 
-// specPatch is what a spec says of a port apart from what all objects have, as a change of a port of which nothing is known.
+// specPatch returns what a spec says of a port, as a patch.
 func specPatch(spec sdn.PortSpec) sdn.PortPatch {
 	c := sdn.PortPatch{MAC: spec.MAC, NoPortSecurity: spec.NoPortSecurity}
 	if spec.WithoutAddresses {
@@ -137,7 +138,8 @@ func specPatch(spec sdn.PortSpec) sdn.PortPatch {
 	return c
 }
 
-// difference is what has to be changed for a port to be what a spec says, and whether that is anything.
+// difference returns the patch that makes a port what a spec says, and whether it changes
+// anything.
 func difference(port sdn.Port, spec sdn.PortSpec) (c sdn.PortPatch, differs bool, err error) {
 	id := string(port.ID)
 	switch {
@@ -178,8 +180,9 @@ func samePairs(a, b []sdn.AllowedPair) bool {
 	return slices.EqualFunc(a, b, func(x, y sdn.AllowedPair) bool { return x.Prefix == y.Prefix && slices.Equal(x.MAC, y.MAC) })
 }
 
-// keep is what a port is to have of addresses so that it has those asked for and keeps of them what it has, and whether that is what it has
-// already. Addresses that Neutron makes of the MAC by itself do not count.
+// keep returns the addresses that a port must have so that it has those asked for and
+// keeps of them what it has. same is true if nothing differs. Addresses that Neutron
+// makes of the MAC do not count.
 func keep(port sdn.Port, asked []sdn.Address) (whole []sdn.Address, same bool) {
 	left := slices.Clone(port.Addresses)
 	take := func(fits func(sdn.Address) bool) (a sdn.Address, ok bool) {
@@ -215,7 +218,7 @@ func keep(port sdn.Port, asked []sdn.Address) (whole []sdn.Address, same bool) {
 	return whole, same && len(left) == 0
 }
 
-// ofMAC tells whether an address is the one that SLAAC makes of a MAC (RFC 4291, modified EUI-64).
+// ofMAC reports whether SLAAC makes an address of a MAC (RFC 4291, modified EUI-64).
 func ofMAC(addr netip.Addr, mac net.HardwareAddr) bool {
 	if !addr.Is6() || len(mac) != 6 {
 		return false
@@ -224,7 +227,7 @@ func ofMAC(addr netip.Addr, mac net.HardwareAddr) bool {
 	return binary.BigEndian.Uint64(b[8:]) == binary.BigEndian.Uint64([]byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }
 
-// asAsked puts the addresses that were asked for first, in the order asked.
+// asAsked puts the addresses that were asked for first, in that order.
 func asAsked(port sdn.Port, asked []sdn.Address) sdn.Port {
 	if len(asked) < 2 {
 		return port
@@ -243,7 +246,7 @@ func asAsked(port sdn.Port, asked []sdn.Address) sdn.Port {
 	return port
 }
 
-// portError makes what Neutron said of a port's request name the field that is meant.
+// portError names the contract's field in an error of a port's request.
 func portError(err error, c sdn.PortPatch) error {
 	var e *sdn.Error
 	if !errors.As(err, &e) {
@@ -263,8 +266,8 @@ func portError(err error, c sdn.PortPatch) error {
 	return err
 }
 
-// restricted are the attributes of a port that Neutron's policy keeps from a plain member, most of them on networks of another project only: the
-// most restricted first.
+// restricted are the attributes of a port that Neutron's policy forbids a plain member,
+// most of them only on networks of another project. The most restricted are first.
 var restricted = []struct{ attribute, field string }{
 	{"binding:host_id", "host"},
 	{"binding:profile", "profile"},
@@ -276,8 +279,9 @@ var restricted = []struct{ attribute, field string }{
 	{"fixed_ips", "addresses"},
 }
 
-// forbidden is the field that a refusal by policy is most probably about. Neutron names all the rules that the request had to meet
-// ("(rule:create_port and rule:create_port:mac_address) is disallowed by policy"), not the one it failed.
+// forbidden returns the field that a refusal by policy is most probably about. Neutron
+// names all the rules that the request had to meet ("(rule:create_port and
+// rule:create_port:mac_address) is disallowed by policy"), not the one it failed.
 func forbidden(detail string, c sdn.PortPatch) string {
 	for _, r := range restricted {
 		if !strings.Contains(detail, "_port:"+r.attribute) {

@@ -25,8 +25,8 @@ type Provider struct {
 	http       http.Client
 }
 
-// Open checks the configuration, credentials' form and certificate files included; the error IsInvalid and names the field. It asks neither Keystone nor Neutron,
-// which may be away.
+// Open checks the configuration, with the form of credentials and the certificate files.
+// The error IsInvalid and names the field. Open asks neither Keystone nor Neutron.
 func Open(c Config, log *slog.Logger) (*Provider, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func Open(c Config, log *slog.Logger) (*Provider, error) {
 		return nil, err
 	}
 	if resolved.tls.InsecureSkipVerify {
-		log.Warn("the certificates of Keystone and Neutron are not verified: insecure is set")
+		log.Warn("certificates of Keystone and Neutron are not verified")
 	}
 	if resolved.none {
 		c.Project = c.unasked()
@@ -74,24 +74,24 @@ func (p *Provider) Installation() string { return p.config.Installation }
 // Host is Config.Host.
 func (p *Provider) Host() string { return p.config.Host }
 
-// Ping asks for one network's id, which every role that can use Kuryr may read. It also has Octavia asked, where there is one and until that has answered once, what
-// it can do: whether it answers is nothing that Ping tells.
+// Ping asks for one network's id, which every role that can use Kuryr may read. Until
+// Octavia has answered once, Ping also asks it what it can do, and ignores the result.
 func (p *Provider) Ping(ctx context.Context) error {
 	err := p.client.get(ctx, "/networks", url.Values{"limit": {"1"}, "fields": {"id"}}, nil)
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, askedBeside)
 		defer cancel()
 		if err := p.octavia.learn(limited); err != nil && !sdn.IsUnsupported(err) {
-			p.log.Debug("Octavia does not tell what it can do; there are no load balancers until it does", "error", err)
+			p.log.Debug("no load balancers until Octavia answers", "err", err)
 		}
 	}
 	return err
 }
 
-// askedBeside is how long Ping waits for Octavia, which it is not about.
+// askedBeside is how long Ping waits for Octavia.
 const askedBeside = 3 * time.Second
 
-// Close lets go of the idle connections. Calls under way go on.
+// Close closes the idle connections. Calls in flight continue.
 func (p *Provider) Close() error {
 	p.http.CloseIdleConnections()
 	return nil

@@ -20,7 +20,7 @@ type policyWire struct {
 	Rules  []policyRule `json:"rules"`
 }
 
-// policyRule is a rule of any type; those of other types than the contract has are left as they are.
+// policyRule is a rule of any type. Types that the contract does not have are left alone.
 type policyRule struct {
 	ID        string        `json:"id"`
 	Type      string        `json:"type"`
@@ -88,7 +88,8 @@ func (p *Provider) checkLimits(l sdn.Limits) error {
 	return nil
 }
 
-// ApplyQoSPolicy makes a policy be this value. By Neutron's own policy only administrators may: IsDenied.
+// ApplyQoSPolicy makes a policy have this value. By Neutron's default policy only
+// administrators may: IsDenied.
 func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (sdn.QoSPolicy, error) {
 	none := sdn.QoSPolicy{}
 	p.owner.note(spec.Project)
@@ -129,8 +130,8 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 	return decoded(p.owner, w, err)
 }
 
-// applyLimits makes a policy's rules what the limits say. Another that does the same at the same time is seen by a rule that is there already, or gone: then
-// the policy is read again.
+// applyLimits makes a policy's rules those of the limits. If a rule exists already or is
+// gone, another process does the same: then the policy is read again.
 func (p *Provider) applyLimits(ctx context.Context, w *policyWire, want sdn.Limits) (*policyWire, error) {
 	for n := 1; ; n++ {
 		if w.decode(nil).Limits == want {
@@ -153,7 +154,7 @@ func (p *Provider) applyLimits(ctx context.Context, w *policyWire, want sdn.Limi
 	}
 }
 
-// changeLimits makes, changes or deletes the rule of each limit that is not as wanted.
+// changeLimits makes, changes or deletes the rule of each limit that differs.
 func (p *Provider) changeLimits(ctx context.Context, w *policyWire, want sdn.Limits) error {
 	var ingress, egress, mark *policyRule
 	for i := range w.Rules {

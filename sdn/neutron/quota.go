@@ -8,12 +8,13 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// quotaNouns are the nouns that Neutron counts; each is by its name in Neutron's quotas. Load balancers are Octavia's.
+// quotaNouns are the nouns that Neutron counts, by their names in its quotas. Octavia
+// counts load balancers.
 var quotaNouns = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk, sdn.NounRouter, sdn.NounFloatingIP, sdn.NounSecurityGroup, sdn.NounRule,
 }
 
-// quotaPath is where the quota of a project is, or that of the provider's own.
+// quotaPath returns the path of a project's quota, or of the provider's own.
 func (p *Provider) quotaPath(ctx context.Context, project string) (string, error) {
 	const path = "/quotas/"
 	if project = cmp.Or(project, p.config.Project); project != "" {
@@ -32,7 +33,9 @@ func (p *Provider) quotaPath(ctx context.Context, project string) (string, error
 	return path + url.PathEscape(answer.Tenant.ID), nil
 }
 
-// Usage tells what a project may have and has. What Neutron reserves for requests under way counts as used.
+// Usage returns what a project may have and has. What Neutron reserves for requests in
+// flight counts as used. gophercloud's QuotaDetailSet has a field for each noun; a map is
+// one loop.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {
 	path, err := p.quotaPath(ctx, project)
 	if err != nil {
@@ -57,7 +60,7 @@ func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.
 	return out, nil
 }
 
-// SetQuota sets limits. By Neutron's own policy only administrators may: IsDenied.
+// SetQuota sets limits. By Neutron's default policy only administrators may: IsDenied.
 func (p *Provider) SetQuota(ctx context.Context, project string, limits map[sdn.Noun]int64) error {
 	body := map[string]int64{}
 	for noun, limit := range limits {

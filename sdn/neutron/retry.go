@@ -15,14 +15,15 @@ import (
 
 const (
 	maxAttempts = 4  // of one request
-	maxBudget   = 20 // retries that may be under way or just done, of all requests together
+	maxBudget   = 20 // retries in flight or just done, of all requests
 	budgetGain  = .1 // of a retry, that each success gives back
 )
 
-// retryBackoff is between the attempts of one request.
+// retryBackoff is the pause between attempts of one request.
 var retryBackoff = backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 
-// A budget bounds what retries add to the load of a Neutron in trouble: each takes one away, each success gives a tenth back.
+// A budget limits the load of retries on a Neutron in trouble: each takes one, each
+// success returns a tenth.
 type budget struct {
 	mu   sync.Mutex
 	left float64
@@ -46,7 +47,7 @@ func (b *budget) gain() {
 	b.left = min(b.left+budgetGain, maxBudget)
 }
 
-// once marks a PUT as an action, which is repeated as little as a POST.
+// once marks a PUT as an action, which is not repeated, as a POST is not.
 func once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
 type onceKey struct{}
@@ -87,23 +88,25 @@ type unsent struct{ error }
 
 func (e unsent) Unwrap() []error { return []error{e.error, errNotSent} }
 
-// busy marks the errors of requests that were answered 429 or 503: whoever answered so, be it a proxy, asks to come back.
+// busy marks the error of a request that was answered 429 or 503, by Neutron or a proxy.
 type busy struct{ error }
 
 func (b busy) Unwrap() error { return b.error }
 
-// isBusy tells of such an error. One that is joined to another failure does not count.
+// isBusy reports such an error. One that is joined to another failure does not count.
 func isBusy(err error) bool { return errors.As(err, &busy{}) && retryable(err) }
 
-// makeAgain waits until something that attempt n, counting from 1, could not make may be asked for again, and tells whether it may: where the answer was
-// 429 or 503, and there are attempts, a retry in the budget and time left. Neutron may have made it all the same, so look by its Key then, before it is asked for,
-// and for a twin after it was made.
+// makeAgain waits until the creation that attempt n, counting from 1, could not do may be
+// requested again. It is false if the answer was neither 429 nor 503, or if attempts,
+// budget or time are used up. Neutron may have made the object: look by its Key before
+// the next request, and for a duplicate after it.
 func (c *client) makeAgain(ctx context.Context, n int, err error) bool {
 	return isBusy(err) && n < maxAttempts && c.budget.take() && c.backoff(ctx, n, err)
 }
 
-// pause is how long to wait before attempt n+1, n counting from 1: what Neutron asked for, else a random time that doubles its bound. So those that
-// failed together do not come back together.
+// pause returns how long to wait before attempt n+1, n counting from 1: what Neutron
+// asked for, or a random time with a bound that doubles. So requests that failed together
+// are not repeated together.
 func pause(n int, err error) time.Duration {
 	if asked := sdn.RetryAfterOf(err); asked > 0 {
 		return asked + rand.N(retryBackoff.Min)
@@ -120,17 +123,18 @@ func awaitRetry(ctx context.Context, n int, err error) bool {
 	return backoff.Sleep(ctx, wait) == nil
 }
 
-// maxRetryAfter is the longest a call waits because Neutron asked it to; beyond, the caller is told instead.
+// maxRetryAfter is the longest pause that Neutron can ask for; after a longer one the
+// call fails.
 const maxRetryAfter = 15 * time.Second
 
 const (
 	breakerFailures = 5               // in a row that open the breaker
-	breakerPause    = 5 * time.Second // until one request may look whether the endpoint is back
+	breakerPause    = 5 * time.Second // until one request may look for the endpoint
 )
 
-// A breaker makes requests to an endpoint that does not answer fail at once, so that nobody waits in vain for what another has
-// just waited for in vain. After breakerFailures in a row it is open; every breakerPause one request goes through, and the first
-// that is answered closes it.
+// A breaker makes requests fail without a wait while an endpoint does not answer. After
+// breakerFailures in a row it is open. Every breakerPause it lets one request through,
+// and the first answer closes it.
 type breaker struct {
 	what   string // in the error: "Neutron", "Keystone"
 	now    func() time.Time
@@ -143,8 +147,8 @@ type breaker struct {
 	last     string    // what the last failure was
 }
 
-// allow refuses a request while the breaker is open. An allowed request is followed by a call of done, unless its caller gave it up: that must
-// neither open the breaker nor close it.
+// allow refuses a request while the breaker is open. Call done after an allowed request,
+// unless its caller gave it up: that neither opens nor closes the breaker.
 func (b *breaker) allow() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +166,8 @@ func (b *breaker) allow() error {
 	return nil
 }
 
-// done tells how a request ended: failed where the endpoint did not answer or could not, not where it refused.
+// done notes the end of a request: failed if the endpoint did not answer, not if it
+// refused.
 func (b *breaker) done(failed bool, err error) {
 	b.mu.Lock()
 	back := false

@@ -54,7 +54,7 @@ func (w *routerWire) decode(o *owner) sdn.Router {
 	return r
 }
 
-// snat is on where Neutron cannot switch it.
+// snat is true if Neutron cannot switch it off.
 func (w *gatewayWire) snat() bool { return w.SNAT == nil || *w.SNAT }
 
 // Router gets a router, and asks for its interfaces concurrently.
@@ -144,7 +144,8 @@ func (p *Provider) FindRouters(
 	}
 }
 
-// checkRouterRoutes refuses what a router cannot have. Whether a next hop is on one of its subnets is Neutron's to say.
+// checkRouterRoutes refuses what no router can have. Neutron checks that a next hop is on
+// one of its subnets.
 func checkRouterRoutes(routes []sdn.HostRoute) error {
 	for i, r := range routes {
 		if r.Connected() {
@@ -176,13 +177,14 @@ func (p *Provider) checkGateway(gw *sdn.ExternalGateway) error {
 	return nil
 }
 
-// isNoGateway tells whether gw is the zero one, which takes a gateway away.
+// isNoGateway reports whether gw is the zero one, which removes a gateway.
 func isNoGateway(gw sdn.ExternalGateway) bool {
 	return gw.Network == "" && !gw.SNAT && gw.Addresses == nil
 }
 
-// gatewayChange gives the body that makes a router's gateway what is wanted, and false where it is so already. What is the same as Neutron's
-// default, or there already, is left out of it: to say it, even so, is for administrators only (enable_snat, external_fixed_ips).
+// gatewayChange returns the body that changes a router's gateway, and false if nothing
+// differs. It leaves out Neutron's defaults and what exists already: only administrators
+// may write them (enable_snat, external_fixed_ips).
 func gatewayChange(have *gatewayWire, want sdn.ExternalGateway) (any, bool) {
 	if isNoGateway(want) {
 		return map[string]any{}, have != nil
@@ -258,8 +260,8 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (sdn.R
 	return p.withInterfaces(ctx, w)
 }
 
-// settleGateway makes a router's gateway what is wanted. It may take two changes: whether what leaves is translated unless that is said is a setting
-// of the Neutron, seen only when it has been done.
+// settleGateway changes a router's gateway to the wanted one. It may take two changes:
+// the default of enable_snat is a setting of the Neutron, which shows only afterwards.
 func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.ExternalGateway) (*routerWire, error) {
 	for range 2 {
 		body, change := gatewayChange(w.Gateway, want)
@@ -274,7 +276,8 @@ func (p *Provider) settleGateway(ctx context.Context, w *routerWire, want sdn.Ex
 	return w, nil
 }
 
-// UpdateRouter changes a router. For another gateway it reads the router first: what it has decides what may be said.
+// UpdateRouter changes a router. For another gateway it reads the router first, as
+// gatewayChange needs.
 func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (sdn.Router, error) {
 	body := map[string]any{}
 	setNot(body, "admin_state_up", change.Disabled)

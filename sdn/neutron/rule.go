@@ -28,8 +28,9 @@ type ruleWire struct {
 
 func (w *ruleWire) common() *meta { return &meta{ID: w.ID} }
 
-// ruleKey is what a rule says in its normal form: rules are the same if their keys are equal. Neutron's own comparison is poorer, it
-// takes 10.0.0.0/8 and 10.1.2.3/8 for two rules, so what is sent is normal already.
+// ruleKey is the normal form of a rule: rules are the same if their keys are equal.
+// Neutron takes 10.0.0.0/8 and 10.1.2.3/8 for two rules, so what is sent is normal
+// already.
 type ruleKey struct {
 	direction   sdn.Direction
 	ipv6        bool
@@ -41,7 +42,8 @@ type ruleKey struct {
 
 const anything = -1
 
-// keyOf gives a rule's normal form, or an error that IsInvalid and names the field below field.
+// keyOf returns a rule's normal form, or an error that IsInvalid and names the field
+// below field.
 func keyOf(r sdn.Rule, field string) (ruleKey, error) {
 	if err := valid.Rule(field, r); err != nil {
 		return ruleKey{}, err
@@ -63,12 +65,12 @@ func keyOf(r sdn.Rule, field string) (ruleKey, error) {
 	return k.normal(), nil
 }
 
-// hasPorts tells whether the protocol has any.
+// hasPorts reports whether the protocol has ports.
 func (k ruleKey) hasPorts() bool {
 	return k.protocol != anything && ipproto.HasPorts(sdn.Protocol(k.protocol))
 }
 
-// normal removes what selects nothing, as Neutron does.
+// normal removes conditions that are always met, as Neutron does.
 func (k ruleKey) normal() ruleKey {
 	if k.prefix.IsValid() {
 		k.prefix = k.prefix.Masked()
@@ -82,8 +84,9 @@ func (k ruleKey) normal() ruleKey {
 	return k
 }
 
-// key gives the normal form of a rule that Neutron has. It reports false for one that the contract cannot say, such as a protocol by a name of
-// tomorrow or hop-by-hop options: that one is not shown, and never what is wanted.
+// key returns the normal form of a rule of Neutron's. It is false for one that the
+// contract does not have, such as a protocol of an unknown name: that one is not shown,
+// and never wanted.
 func (w *ruleWire) key() (ruleKey, bool) {
 	k := ruleKey{direction: sdn.Direction(w.Direction), ipv6: w.EtherType == "IPv6", protocol: anything, first: anything, last: anything,
 		group: sdn.ID(text(w.RemoteGroup)), set: sdn.ID(text(w.RemoteSet))}
@@ -113,7 +116,7 @@ func (w *ruleWire) key() (ruleKey, bool) {
 	return k.normal(), true
 }
 
-// decode gives the rule as the contract has it, if the contract has such rules.
+// decode returns the rule as the contract has it, if it has such rules.
 func (w *ruleWire) decode() (sdn.Rule, bool) {
 	k, ok := w.key()
 	if !ok {
@@ -134,7 +137,7 @@ func (w *ruleWire) decode() (sdn.Rule, bool) {
 	return r, true
 }
 
-// body is what makes this rule, which was said so.
+// body returns the request for this rule, which the caller wrote as said.
 func (k ruleKey) body(group sdn.ID, project string, said sdn.Rule) ruleWire {
 	w := ruleWire{Group: string(group), Project: project, Description: said.Description, Direction: string(k.direction), EtherType: "IPv4",
 		Min: limitOf(k.first), Max: limitOf(k.last), RemoteGroup: nonZero(string(k.group)), RemoteSet: nonZero(string(k.set))}

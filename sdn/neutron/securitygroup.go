@@ -25,7 +25,7 @@ var (
 
 const (
 	maxRuleBulk  = 100 // rules in one request
-	ruleDeletes  = 4   // requests under way at once: Neutron deletes rules one by one
+	ruleDeletes  = 4   // concurrent requests: Neutron deletes rules one by one
 	defaultGroup = "default"
 )
 
@@ -90,7 +90,8 @@ func (p *Provider) groupsOf(ctx context.Context, ids []sdn.ID) (groups []string,
 	return asSet(groups), nil
 }
 
-// wantedRules are the rules of a value by their normal form, each with its position among them. In several forms a rule is one.
+// wantedRules are the rules of a value by their normal form, with their position. A rule
+// in several forms is one.
 type wantedRules map[ruleKey]int
 
 func (p *Provider) wanted(ctx context.Context, spec sdn.SecurityGroupSpec) (wantedRules, error) {
@@ -116,7 +117,8 @@ func (p *Provider) wanted(ctx context.Context, spec sdn.SecurityGroupSpec) (want
 	return want, nil
 }
 
-// ApplySecurityGroup makes a group be this value. Of what a new group needs only the group itself is made in one step; a repeat finishes the rest.
+// ApplySecurityGroup makes a group have this value. A new group and its rules take
+// several requests: a repeat finishes them.
 func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGroupSpec) (sdn.SecurityGroup, error) {
 	none := sdn.SecurityGroup{}
 	p.owner.note(spec.Project)
@@ -144,7 +146,7 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 	if err != nil {
 		if made && !sdn.IsUnavailable(err) {
 			if errBack := securityGroups.erase(context.WithoutCancel(ctx), p, sdn.ID(w.ID), 0); errBack != nil {
-				p.log.Warn("a security group whose rules were refused could not be taken back", "security_group", w.ID, "error", errBack)
+				p.log.Warn("security group without rules could not be deleted", "security_group", w.ID, "err", errBack)
 			}
 		}
 		return none, err
@@ -152,7 +154,8 @@ func (p *Provider) ApplySecurityGroup(ctx context.Context, spec sdn.SecurityGrou
 	return w.decode(p.owner), nil
 }
 
-// baseOfGroup gives the group that is to be the value, made or changed in all but its rules and tags.
+// baseOfGroup returns the group of the value, made or changed in all but its rules and
+// tags.
 func (p *Provider) baseOfGroup(
 	ctx context.Context, spec sdn.SecurityGroupSpec, want wantedRules,
 ) (w *securityGroupWire, made bool, err error) {
@@ -179,8 +182,8 @@ func (p *Provider) baseOfGroup(
 	return applied(ctx, p, securityGroups, spec.ID, spec.Base, spec.IfRevision, create, change)
 }
 
-// checkRemotes wants the groups and address groups to be there that rules yet to be added refer to, so that nothing is begun that cannot
-// be ended.
+// checkRemotes refuses new rules that refer to groups and address groups that do not
+// exist, before anything is changed.
 func (p *Provider) checkRemotes(ctx context.Context, have []*ruleWire, want wantedRules) error {
 	known := map[sdn.ID]bool{}
 	for _, r := range have {
@@ -198,7 +201,7 @@ func (p *Provider) checkRemotes(ctx context.Context, have []*ruleWire, want want
 	return errors.Join(allThere(ctx, p, securityGroups, groups), allThere(ctx, p, addressGroups, sets))
 }
 
-// allThere wants every object to be there whose id the query names.
+// allThere refuses ids of the query that no object has.
 func allThere[W wire](ctx context.Context, p *Provider, k collection[W], q url.Values) error {
 	ids := valid.TagSet(q["id"])
 	if len(ids) == 0 {
@@ -216,8 +219,10 @@ func allThere[W wire](ctx context.Context, p *Provider, k collection[W], q url.V
 	return nil
 }
 
-// applyRules makes a group's rules the wanted ones: those that lack are added before others go, so that nothing that is allowed before and after is
-// forbidden between. Where another does the same at the same time Neutron refuses the whole request: then the group is read again.
+// applyRules makes the rules of a group those of the value. It adds rules before it
+// deletes others, so what is allowed before and after is never forbidden between. If
+// another process does the same, Neutron refuses the whole request; then the group is
+// read again.
 func (p *Provider) applyRules(ctx context.Context, w *securityGroupWire, said []sdn.Rule, want wantedRules) (*securityGroupWire, error) {
 	for n := 1; ; n++ {
 		add, drop := ruleDifference(w, said, want)
@@ -242,7 +247,7 @@ func (p *Provider) applyRules(ctx context.Context, w *securityGroupWire, said []
 	}
 }
 
-// ruleDifference gives the rules to be made and the ids of those to go.
+// ruleDifference returns the rules to add and the ids of those to delete.
 func ruleDifference(w *securityGroupWire, said []sdn.Rule, want wantedRules) (add []ruleWire, drop []sdn.ID) {
 	have := map[ruleKey]bool{}
 	for _, r := range w.Rules {
@@ -266,7 +271,8 @@ func ruleDifference(w *securityGroupWire, said []sdn.Rule, want wantedRules) (ad
 	return add, drop
 }
 
-// addRules makes rules, as many in a request as Neutron does well. Each request is whole or nothing.
+// addRules adds rules, as many by a request as Neutron handles well. Each request is
+// whole or nothing.
 func (p *Provider) addRules(ctx context.Context, add []ruleWire) error {
 	for some := range slices.Chunk(add, maxRuleBulk) {
 		var bodies []any

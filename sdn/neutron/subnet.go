@@ -39,7 +39,7 @@ type (
 	routeWire = gc.HostRoute
 )
 
-// subnet decodes. What is no address or prefix, which Neutron does not say, is left out.
+// decode leaves out what is no address or prefix.
 func (w *subnetWire) decode(o *owner) sdn.Subnet {
 	s := sdn.Subnet{
 		Meta: w.meta.decode(o), Network: sdn.ID(w.Network), CIDR: w.cidr(), Pool: sdn.ID(w.Pool),
@@ -84,8 +84,8 @@ func (w *subnetWire) ranges() []sdn.AddressRange {
 	return out
 }
 
-// subnetBody says all of a subnet. The gateway is said even where it is the first address, for Neutron's own choice for IPv6 is the network's
-// (the routers' anycast address).
+// subnetBody says all of a subnet, also a gateway at the first address: for IPv6
+// Neutron's own choice is the network's address (the routers' anycast address).
 func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]any {
 	body := p.body(spec.Base)
 	body["network_id"] = string(network)
@@ -149,7 +149,7 @@ func (p *Provider) checkServiceTypes(types []string) error {
 		Detail: "this Neutron lacks the extension " + serviceTypes}
 }
 
-// noDHCP: Neutron serves no DHCP in ranges of one or two addresses.
+// noDHCP is true also for ranges of one or two addresses, where Neutron serves no DHCP.
 func noDHCP(spec sdn.SubnetSpec) bool {
 	return spec.NoDHCP || spec.CIDR.IsValid() && spec.CIDR.Bits() >= spec.CIDR.Addr().BitLen()-1
 }
@@ -187,13 +187,15 @@ func rangeBodies(ranges []sdn.AddressRange) []rangeWire {
 	return out
 }
 
-// Subnet gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+// Subnet returns what was read or written less than cacheAge ago, or asks; see
+// cacheFresh.
 func (p *Provider) Subnet(ctx context.Context, id sdn.ID) (sdn.Subnet, error) {
 	w, err := cached(ctx, p, p.cache.subnets, subnets, id)
 	return decoded(p.owner, w, err)
 }
 
-// FindSubnets asks Neutron, except for subnets of given Keys or ids, or of one network, that are all in the cache.
+// FindSubnets asks Neutron, unless the subnets of the given Keys, ids or network are all
+// in the cache.
 func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[sdn.Subnet, error] {
 	filter := p.query(q.Match)
 	addIDs(filter, "network_id", q.Networks)
@@ -212,8 +214,9 @@ func (p *Provider) FindSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2
 	return matchingCached(ctx, p, p.cache.subnets, subnets, filter, m, q.Matches)
 }
 
-// EnsureSubnet looks by Key, makes, and looks at the network's subnets again; within this process one network's subnets are made one call after
-// another. Neutron by itself lets ranges overlap that are asked for at the same time.
+// EnsureSubnet looks by Key, makes, and looks at the network's subnets again, as Neutron
+// lets ranges overlap that are made concurrently. Calls of this process for one network
+// come one after another.
 func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.Subnet, error) {
 	p.owner.note(spec.Project)
 	if err := checkSubnet(spec); err != nil {
@@ -237,8 +240,8 @@ func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.S
 	return made[0].decode(p.owner), nil
 }
 
-// UpdateSubnet sends one request; two where the gateway, the ranges or the reserved addresses change, for Neutron keeps all three in
-// its allocation pools.
+// UpdateSubnet sends one request; two if the gateway, the ranges or the reserved
+// addresses change: Neutron keeps all three in its allocation pools.
 func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch) (sdn.Subnet, error) {
 	body := map[string]any{}
 	if change.Nameservers != nil {
@@ -270,7 +273,7 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 	return decoded(p.owner, w, err)
 }
 
-// changeSubnet is UpdateSubnet with the body of what needs no look at what there is.
+// changeSubnet is UpdateSubnet; body has what needs no look.
 func (p *Provider) changeSubnet(ctx context.Context, id sdn.ID, change sdn.SubnetPatch, body map[string]any) (*subnetWire, error) {
 	for n := 1; ; n++ {
 		asked := change.Patch
@@ -293,7 +296,7 @@ func (p *Provider) changeSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 		}
 		w, err := patch(ctx, p, subnets, id, asked, body)
 		if sdn.ReasonOf(err) != sdn.Stale || change.IfRevision != 0 || n == maxRaces {
-			return w, err // else it was the provider's own condition: look again
+			return w, err // with the provider's own condition: look again
 		}
 	}
 }
@@ -315,8 +318,10 @@ func (p *Provider) DeleteSubnet(ctx context.Context, id sdn.ID) error {
 	return err
 }
 
-// SubnetUsage of a subnet of the project that the credentials are for, and of any where they are for none, counts the addresses of its ports. For others it asks for the availability of the
-// network, which Neutron's policy keeps for administrators unless it was changed, and which counts addresses outside of the ranges too.
+// SubnetUsage counts the addresses of ports, for a subnet of the credentials' project,
+// and for any if they have none. For others it asks for the availability of the network:
+// Neutron's policy keeps that for administrators unless it was changed, and it counts
+// addresses outside of the ranges too.
 func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage, error) {
 	w, err := subnets.read(ctx, p, id)
 	if err != nil {
@@ -345,7 +350,7 @@ func (p *Provider) SubnetUsage(ctx context.Context, id sdn.ID) (sdn.SubnetUsage,
 	return usage(count(ranges), big.NewInt(used)), nil
 }
 
-// count is how many addresses ranges have.
+// count returns the number of addresses in ranges.
 func count(ranges []sdn.AddressRange) *big.Int {
 	sum := new(big.Int)
 	for _, r := range ranges {
@@ -355,6 +360,8 @@ func count(ranges []sdn.AddressRange) *big.Int {
 	return sum
 }
 
+// availability returns what Neutron tells administrators. gophercloud's call reads totals
+// as floating-point numbers, which are not exact for IPv6.
 func (p *Provider) availability(ctx context.Context, w *subnetWire) (sdn.SubnetUsage, error) {
 	answer := envelope[struct {
 		Subnets []struct {

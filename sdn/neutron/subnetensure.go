@@ -14,7 +14,7 @@ import (
 	"go4.org/netipx"
 )
 
-// checkSubnet refuses what makes no sense whatever the network.
+// checkSubnet refuses what no network can have.
 func checkSubnet(spec sdn.SubnetSpec) error {
 	if err := valid.Base("subnet", spec.Base); err != nil {
 		return err
@@ -67,15 +67,16 @@ func checkSubnet(spec sdn.SubnetSpec) error {
 func checkGateway(cidr netip.Prefix, g sdn.Gateway) error {
 	switch {
 	case g.None && g.Addr.IsValid():
-		return sdn.Invalid("subnet", "gateway", "is %v and none at once", g.Addr)
+		return sdn.Invalid("subnet", "gateway", "is %v and none", g.Addr)
 	case g.Addr.IsValid() && !cidr.Contains(g.Addr):
 		return sdn.Invalid("subnet", "gateway", "%v is not inside %v", g.Addr, cidr)
 	}
 	return nil
 }
 
-// ensureSubnets makes, finishes or adopts the subnets of a network, all that are missing in one request, and gives them in the order of the
-// specs. fresh says that the network was made by this very call, so that there is nothing to look for beforehand and the caller looks afterwards.
+// ensureSubnets makes, finishes or adopts the subnets of a network, in the order of the
+// specs. It makes all that are missing by one request. fresh says that this very call
+// made the network: then there is nothing to find, and the caller looks afterwards.
 func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, fresh bool) ([]*subnetWire, error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -117,10 +118,10 @@ func (p *Provider) ensureSubnets(ctx context.Context, network sdn.ID, specs []sd
 	}
 }
 
-// keyless tells of a subnet that cannot be looked for.
+// keyless reports whether a subnet cannot be searched for.
 func keyless(s sdn.SubnetSpec) bool { return s.Key.IsZero() }
 
-// missing takes up what is there and tells whether something is not.
+// missing adopts what exists and reports whether something does not.
 func (p *Provider) missing(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) (bool, error) {
 	clear(out)
 	if err := p.adoptSubnets(ctx, network, specs, out); err != nil {
@@ -129,7 +130,7 @@ func (p *Provider) missing(ctx context.Context, network sdn.ID, specs []sdn.Subn
 	return slices.Contains(out, nil), nil
 }
 
-// adoptSubnets fills in the subnets that are there by their Keys, and finishes them.
+// adoptSubnets finds existing subnets by their Keys, and finishes them.
 func (p *Provider) adoptSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) error {
 	keys := url.Values{}
 	for i, s := range specs {
@@ -157,7 +158,7 @@ func (p *Provider) adoptSubnets(ctx context.Context, network sdn.ID, specs []sdn
 	return nil
 }
 
-// makeSubnets makes those that are not there yet, in one request, all or none.
+// makeSubnets makes those that are missing by one request, all or none.
 func (p *Provider) makeSubnets(ctx context.Context, network sdn.ID, specs []sdn.SubnetSpec, out []*subnetWire) (made []*subnetWire, err error) {
 	var bodies []map[string]any
 	var at []int
@@ -194,7 +195,8 @@ func (p *Provider) makeSubnets(ctx context.Context, network sdn.ID, specs []sdn.
 	return made, nil
 }
 
-// completeSubnetBody adds the family of a subnet whose range its pool is to choose, which Neutron wants to be told.
+// completeSubnetBody adds the family of a subnet whose range its pool chooses, which
+// Neutron requires.
 func (p *Provider) completeSubnetBody(ctx context.Context, network sdn.ID, spec sdn.SubnetSpec) (map[string]any, error) {
 	body := p.subnetBody(network, spec)
 	if spec.CIDR.IsValid() {
@@ -208,7 +210,8 @@ func (p *Provider) completeSubnetBody(ctx context.Context, network sdn.ID, spec 
 	return body, nil
 }
 
-// A raceError says that a subnet was taken back because another of its range was made at the same time.
+// A raceError says that a subnet was deleted because another one of its range was made
+// concurrently.
 type raceError struct{ error }
 
 func (e raceError) Unwrap() error { return e.error }
@@ -218,8 +221,9 @@ func isRace(err error) bool {
 	return errors.As(err, &race)
 }
 
-// settleSubnets looks whether the subnets just made overlap others of the network, which Neutron does not keep from being made at the same time. It
-// decides as settle does; the error of one that was taken back is a race.
+// settleSubnets looks if the subnets just made overlap others of the network, which
+// Neutron allows to concurrent requests. It decides as keepOldest does. The error after it
+// has deleted one is a race.
 func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*subnetWire) error {
 	for n := 1; ; n++ {
 		all, err := sdn.All(subnets.find(ctx, p, url.Values{"network_id": {string(network)}}))
@@ -254,7 +258,7 @@ func (p *Provider) settleSubnets(ctx context.Context, network sdn.ID, made []*su
 	}
 }
 
-// finishSubnet makes of a subnet that is there what the spec asks for. Tags come later.
+// finishSubnet changes an existing subnet to what the spec says. Tags come later.
 func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.ID, spec sdn.SubnetSpec) (*subnetWire, error) {
 	now := w.decode(p.owner)
 	for _, f := range []struct {
@@ -313,7 +317,7 @@ func (p *Provider) finishSubnet(ctx context.Context, w *subnetWire, network sdn.
 	return p.cache.subnets.changing(now.ID, func() (*subnetWire, error) { return subnets.update(ctx, p, now.ID, 0, body) })
 }
 
-// Neutron keeps no order of routes.
+// sortedRoutes orders routes: Neutron keeps no order.
 func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
 	return sortslice.Sorted(routes, func(a, b sdn.HostRoute) int {
 		if c := a.Destination.Addr().Compare(b.Destination.Addr()); c != 0 {
@@ -326,8 +330,9 @@ func sortedRoutes(routes []sdn.HostRoute) []sdn.HostRoute {
 	})
 }
 
-// repool puts into body what a change of gateway, ranges or reserved addresses means for the allocation pools. Reserved addresses are holes
-// in them, of which Neutron does not remember why: they stay holes until the ranges are said anew.
+// repool puts into body what a change of gateway, ranges or reserved addresses means for
+// the allocation pools. Reserved addresses are holes in them. Neutron does not know why:
+// they stay holes until the ranges are written again.
 func (p *Provider) repool(ctx context.Context, w *subnetWire, change sdn.SubnetPatch, body map[string]any) error {
 	now := w.decode(p.owner)
 	gateway := now.Gateway
@@ -398,7 +403,7 @@ func (p *Provider) freeForGateway(ctx context.Context, s sdn.Subnet, a netip.Add
 	return nil
 }
 
-// tagSubnets writes the tags that a spec asks for.
+// tagSubnets writes the tags that specs have.
 func (p *Provider) tagSubnets(ctx context.Context, specs []sdn.SubnetSpec, out []*subnetWire) error {
 	for i, s := range specs {
 		if _, err := writeTags(ctx, p, p.cache.subnets, subnets, out[i], s.Tags); err != nil {
@@ -408,7 +413,7 @@ func (p *Provider) tagSubnets(ctx context.Context, specs []sdn.SubnetSpec, out [
 	return nil
 }
 
-// subnetError makes the contract's errors of those that only the spec lets understand.
+// subnetError returns the contract's error for one that only the spec explains.
 func (p *Provider) subnetError(ctx context.Context, spec sdn.SubnetSpec, err error) error {
 	if sdn.ReasonOf(err) != sdn.NoPrefixes || !spec.CIDR.IsValid() || spec.Pool == "" {
 		return err
@@ -427,8 +432,9 @@ func (p *Provider) subnetError(ctx context.Context, spec sdn.SubnetSpec, err err
 	return sdn.Conflict(sdn.Exists, "subnet", "cidr", "%v overlaps a subnet that was cut from the pool before", spec.CIDR)
 }
 
-// whole is what of a subnet can be given out at all, as Neutron has it: of IPv4 neither the network's address nor the broadcast address, of
-// IPv6 not the routers' anycast address; of two addresses or one all.
+// whole returns the addresses of a subnet that Neutron can allocate: of IPv4 neither the
+// network's nor the broadcast address, of IPv6 not the routers' anycast address, and all
+// of a range of one or two.
 func whole(cidr netip.Prefix) sdn.AddressRange {
 	r := sdn.AddressRange{First: cidr.Addr(), Last: netipx.PrefixLastIP(cidr)}
 	if cidr.Bits() >= cidr.Addr().BitLen()-1 {
@@ -472,7 +478,8 @@ func inRanges(ranges []sdn.AddressRange, a netip.Addr) bool {
 	})
 }
 
-// touches tells whether an address lies right before or after a range: it was left out of it, as the gateway is.
+// touches reports whether an address lies right before or after a range, as a gateway
+// that was left out does.
 func touches(ranges []sdn.AddressRange, a netip.Addr) bool {
 	return inRanges(ranges, a.Next()) || inRanges(ranges, a.Prev())
 }

@@ -49,14 +49,15 @@ func number(n json.Number) int {
 	return i
 }
 
-// SubnetPool gives what was read or written less than cacheAge ago, else asks; see cacheFresh.
+// SubnetPool returns what was read or written less than cacheAge ago, or asks; see
+// cacheFresh.
 func (p *Provider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetPool, error) {
 	w, err := cached(ctx, p, p.cache.pools, subnetPools, id)
 	return decoded(p.owner, w, err)
 }
 
-// FindSubnetPools asks Neutron, except for pools of given Keys or ids that are all in the cache. Neutron cannot be asked for overlaps: all pools are
-// read for them.
+// FindSubnetPools asks Neutron, unless the pools of the given Keys or ids are all in the
+// cache. Neutron has no filter by overlaps: for them it reads all pools.
 func (p *Provider) FindSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
 	return matchingCached(
 		ctx, p, p.cache.pools, subnetPools, p.query(q.Match), q.Match, q.Matches,
@@ -147,8 +148,8 @@ func shortest(prefixes []netip.Prefix) int {
 	return bits
 }
 
-// EnsureSubnetPool takes three requests for a new pool: a look, the pool, and a look for a twin. One that is New takes one. What tags there are to be
-// written comes on top.
+// EnsureSubnetPool takes three requests for a new pool: a look, the pool, and a look for
+// a duplicate. One that is New takes one. Tags are on top.
 func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec) (sdn.SubnetPool, error) {
 	p.owner.note(spec.Project)
 	if err := valid.Base("subnet pool", spec.Base); err != nil {
@@ -177,7 +178,7 @@ func (p *Provider) EnsureSubnetPool(ctx context.Context, spec sdn.SubnetPoolSpec
 	return decoded(p.owner, w, err)
 }
 
-// finishSubnetPool makes of a pool that is there what the spec asks for.
+// finishSubnetPool changes an existing pool to what the spec says.
 func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec sdn.SubnetPoolSpec) (*subnetPoolWire, error) {
 	now := w.decode(p.owner)
 	if spec.Shared && !now.Shared {
@@ -207,7 +208,8 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) { return subnetPools.update(ctx, p, now.ID, 0, body) })
 }
 
-// covers tells whether every one of parts lies in one of the prefixes. Neutron joins prefixes that make up a larger one.
+// covers reports whether every part lies in one of the prefixes. Neutron joins prefixes
+// that make up a larger one.
 func covers(prefixes, parts []netip.Prefix) bool {
 	for _, part := range parts {
 		if !slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() <= part.Bits() && p.Contains(part.Addr()) }) {
@@ -217,7 +219,8 @@ func covers(prefixes, parts []netip.Prefix) bool {
 	return true
 }
 
-// UpdateSubnetPool sends one request, two where the Key, the description or the tags are to be changed.
+// UpdateSubnetPool sends one request, two for a change of the Key, the description or
+// tags.
 func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.SubnetPoolPatch) (sdn.SubnetPool, error) {
 	if change.Prefixes != nil {
 		if err := checkPool(*change.Prefixes); err != nil {

@@ -95,7 +95,7 @@ func (k collection[W]) addTags(
 	return missing, nil
 }
 
-// retag is setTags that returns the object as it is then, with its revision.
+// retag is setTags that returns the object after that, with its revision.
 func (k collection[W]) retag(
 	ctx context.Context, p *Provider, w W, tags []string,
 ) (W, error) {

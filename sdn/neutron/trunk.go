@@ -31,7 +31,7 @@ func vlanSubport(port sdn.ID, vlan int) subportWire {
 
 var trunks = collection[*trunkWire]{title: "trunk", item: "trunk", items: "trunks", path: "/trunks"}
 
-const vlanRaces = 10 // how often a VLAN is chosen anew because another process was faster
+const vlanRaces = 10 // how often a VLAN is chosen again because another process was faster
 
 func (w *trunkWire) decode(o *owner) sdn.Trunk {
 	t := sdn.Trunk{Meta: w.meta.decode(o), Parent: w.Parent, Disabled: !w.AdminUp}
@@ -105,7 +105,7 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 	return decoded(p.owner, w, err)
 }
 
-// DeleteTrunk deletes a trunk; one that is disabled Neutron deletes only after it is not any more.
+// DeleteTrunk deletes a trunk. Neutron deletes a disabled one only after it is enabled.
 func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
 	if err := p.needTrunks(ctx); err != nil {
 		return err
@@ -128,8 +128,9 @@ func (p *Provider) DeleteTrunk(ctx context.Context, id sdn.ID) error {
 	return trunks.erase(ctx, p, id, 0)
 }
 
-// keepTrunk stores a trunk as Neutron answers; another answer drops what is known of it. It saves the
-// read before a change: Neutron refuses one that does not fit what is there, and then it is read.
+// keepTrunk stores a trunk that Neutron answers with, and drops what is known for any
+// other answer. That saves the read before a change: Neutron refuses one that does not
+// fit, and then the trunk is read.
 func (p *Provider) keepTrunk(id sdn.ID, w *trunkWire) {
 	if w == nil || sdn.ID(w.ID) != id {
 		p.cache.trunks.drop(id)
@@ -152,10 +153,15 @@ func (p *Provider) keepSubports(id sdn.ID, r gc.UpdateSubportsResult) error {
 	return err
 }
 
-// AttachSubports adds the ports that are missing in one request, which Neutron does wholly or not at all. It chooses VLANs at random among those
-// that are free as far as is known, so that processes that attach to one trunk at the same time seldom choose the same; where they do, Neutron refuses the later one
-// (DuplicateSubPort), which looks and chooses again. That a port is attached, or no VLAN free, is never said without a look. Neutron demands that a port has no device
-// id when it is attached (conflict, InUse): give it one afterwards. It keeps the port's description, and so its Key.
+// AttachSubports adds the ports that are missing by one request, which Neutron does
+// wholly or not at all. It chooses VLANs at random among those known to be free, so that
+// processes which change one trunk concurrently seldom choose the same. If they do,
+// Neutron refuses the later one (DuplicateSubPort), which reads the trunk and chooses
+// again. It reads the trunk before it reports that a port is attached or that no VLAN is
+// free.
+//
+// Neutron refuses a port with a device id (conflict, InUse): write that afterwards. It
+// keeps the port's description, and so its Key.
 func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []sdn.Subport) ([]sdn.Subport, error) {
 	if err := valid.Subports(subports); err != nil {
 		return nil, err
@@ -209,7 +215,8 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 	}
 }
 
-// moved tells whether what was refused may be otherwise now: one of the ports is attached, or one of the VLANs is another's.
+// moved reports whether the cause of a refusal may be another change: one of the ports is
+// attached, or one of the VLANs is another's.
 func moved(before, now *trunkWire, missing []subportWire) bool {
 	return slices.ContainsFunc(now.Subports, func(s subportWire) bool {
 		return !slices.Contains(before.Subports, s) &&
@@ -219,7 +226,8 @@ func moved(before, now *trunkWire, missing []subportWire) bool {
 	})
 }
 
-// chooseVLANs gives every subport its VLAN: the one it has, the one it wants or a free one. missing are those to be attached.
+// chooseVLANs gives every subport its VLAN: the one it has, the one it wants or a free
+// one. missing are those to attach.
 func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missing []subportWire, err error) {
 	has := map[sdn.ID]int{}
 	owner := map[int]sdn.ID{}
@@ -262,8 +270,8 @@ func chooseVLANs(w *trunkWire, subports []sdn.Subport) (all []sdn.Subport, missi
 	return all, missing, nil
 }
 
-// DetachSubports sends one request where all the ports are attached. Neutron removes none when one is not there: then the trunk is read, and
-// those that are there are removed.
+// DetachSubports sends one request if all ports are attached. If one is not, Neutron
+// removes none: then the trunk is read, and those that are attached are removed.
 func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.ID) error {
 	if err := p.needTrunks(ctx); err != nil {
 		return err
