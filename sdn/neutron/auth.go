@@ -342,7 +342,8 @@ func credentials(auth gophercloud.AuthOptions) string {
 	case auth.TokenID != "":
 		return "the token that was given"
 	case auth.ApplicationCredentialSecret != "":
-		return fmt.Sprintf("the application credential %q", cmp.Or(auth.ApplicationCredentialID, auth.ApplicationCredentialName))
+		name := cmp.Or(auth.ApplicationCredentialID, auth.ApplicationCredentialName)
+		return fmt.Sprintf("the application credential %q", name)
 	}
 	return fmt.Sprintf("the password of user %q", cmp.Or(auth.Username, auth.UserID))
 }

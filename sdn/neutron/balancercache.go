@@ -174,7 +174,9 @@ func (p *Provider) readBelow(ctx context.Context, w *balancerWire) (*tree, error
 				continue
 			}
 		}
-		if pool.members, err = sdn.All(list[*memberWire](ctx, p.octavia.client, pools.at(sdn.ID(pool.ID), "members"), nil)); err != nil {
+		members := pools.at(sdn.ID(pool.ID), "members")
+		pool.members, err = sdn.All(list[*memberWire](ctx, p.octavia.client, members, nil))
+		if err != nil {
 			return nil, err
 		}
 		if pool.Monitor != "" {

@@ -146,7 +146,8 @@ func (m balancerMaker) listenerChange(l sdn.Listener, have *listenerWire) map[st
 	if l.Name != "" && l.Name != have.Name {
 		body["name"] = l.Name
 	}
-	if description := cmp.Or(l.Description, m.owner.String()); description != have.Description && (description != "" || have.ID != "") {
+	description := cmp.Or(l.Description, m.owner.String())
+	if description != have.Description && (description != "" || have.ID != "") {
 		body["description"] = description
 	}
 	has := have.timeouts()
@@ -211,7 +212,10 @@ func ceil(d time.Duration) int { return int((d + time.Second - 1) / time.Second)
 
 // pool returns the body that makes a listener's pool, without members and health monitor.
 func (m balancerMaker) pool(l sdn.Listener) map[string]any {
-	body := map[string]any{"name": cmp.Or(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l), "lb_algorithm": m.algorithm(l.Pool)}
+	body := map[string]any{
+		"name": cmp.Or(l.Pool.Name, l.Name, place(l)), "protocol": poolProtocol(l),
+		"lb_algorithm": m.algorithm(l.Pool),
+	}
 	if l.Pool.Description != "" {
 		body["description"] = l.Pool.Description
 	}
@@ -223,21 +227,28 @@ func (m balancerMaker) pool(l sdn.Listener) map[string]any {
 
 // poolChange returns what of a pool differs.
 func (m balancerMaker) poolChange(l sdn.Listener, have *poolWire) map[string]any {
-	body := map[string]any{}
-	if want := m.algorithm(l.Pool); want != have.Algorithm {
-		body["lb_algorithm"] = want
-	}
-	if l.Pool.Name != "" && l.Pool.Name != have.Name {
-		body["name"] = l.Pool.Name
-	}
-	if l.Pool.Description != "" && l.Pool.Description != have.Description {
-		body["description"] = l.Pool.Description
+	body := differing(m.pool(l), map[string]any{
+		"name": have.Name, "description": have.Description, "lb_algorithm": have.Algorithm,
+	})
+	if l.Pool.Name == "" {
+		delete(body, "name")
 	}
 	switch want := m.persistence(l); {
 	case want == nil && have.Persistence != nil:
 		body["session_persistence"] = nil
-	case want != nil && (have.Persistence == nil || *want != *have.Persistence): // without a timeout Octavia's own is back
-		body["session_persistence"] = want
+	case want != nil && (have.Persistence == nil || *want != *have.Persistence):
+		body["session_persistence"] = want // without a timeout Octavia's own is back
+	}
+	return body
+}
+
+// differing returns the attributes of want that has has with another value.
+func differing(want, has map[string]any) map[string]any {
+	body := map[string]any{}
+	for attribute, old := range has {
+		if value, ok := want[attribute]; ok && value != old {
+			body[attribute] = value
+		}
 	}
 	return body
 }
@@ -314,14 +325,10 @@ func (m balancerMaker) monitorChange(l sdn.Listener, have *monitorWire) (body ma
 	if want["type"] != have.Type {
 		return nil, true
 	}
-	has := map[string]any{"type": have.Type, "delay": have.Delay, "timeout": have.Wait, "max_retries": have.Rise, "max_retries_down": have.Fall, "name": have.Name, "url_path": have.Path}
-	body = map[string]any{}
-	for field, value := range want {
-		if value != has[field] {
-			body[field] = value
-		}
-	}
-	return body, false
+	return differing(want, map[string]any{
+		"delay": have.Delay, "timeout": have.Wait, "max_retries": have.Rise,
+		"max_retries_down": have.Fall, "name": have.Name, "url_path": have.Path,
+	}), false
 }
 
 // A listener without a timeout in the spec has Octavia's own. The operator chooses that in section

@@ -112,7 +112,9 @@ func (m balancerMaker) mine(l *listenerWire) bool {
 // free refuses a listener at the port of another's.
 func (m balancerMaker) free(l sdn.Listener, t *tree) error {
 	if have := t.at(l.Protocol, l.Port); have != nil && !m.mine(have) {
-		return sdn.Conflict(sdn.Exists, "load balancer", "listeners", "%s is a listener of another that shares the load balancer (%s)", place(l), cmp.Or(have.Description, have.Name, have.ID))
+		return sdn.Conflict(sdn.Exists, "load balancer", "listeners",
+			"%s is a listener of another that shares the load balancer (%s)",
+			place(l), cmp.Or(have.Description, have.Name, have.ID))
 	}
 	return nil
 }

@@ -82,7 +82,11 @@ func (c Config) parse(name string, entries, secure []byte) (cloud, error) {
 		return cloud{}, sdn.Invalid("configuration", "cloud", "clouds.yaml has no cloud %q", name)
 	}
 	authType := cmp.Or(c.Auth.Type, entry.AuthType)
-	out := cloud{none: authType == "none" || authType == "noauth", endpoint: cmp.Or(c.Endpoint, entry.NetworkEndpoint), octavia: cmp.Or(c.OctaviaEndpoint, entry.OctaviaEndpoint)}
+	out := cloud{
+		none:     authType == "none" || authType == "noauth",
+		endpoint: cmp.Or(c.Endpoint, entry.NetworkEndpoint),
+		octavia:  cmp.Or(c.OctaviaEndpoint, entry.OctaviaEndpoint),
+	}
 	if entry.Auth == nil {
 		if !out.none && !bytes.Contains(secure, []byte("auth:")) {
 			return cloud{}, sdn.Invalid("configuration", "cloud", "cloud %q of clouds.yaml has no auth section", name)

@@ -123,9 +123,15 @@ func (k collection[W]) create(
 
 // createBulk makes several objects in one request, all or none, in the order of the bodies. The client
 // has the deadline for so many.
-func (k collection[W]) createBulk(ctx context.Context, c *client, bodies []map[string]any) ([]W, error) {
+func (k collection[W]) createBulk(
+	ctx context.Context, c *client, bodies []map[string]any,
+) ([]W, error) {
 	answer := envelope[[]W]{name: k.items}
 	err := c.post(ctx, k.path, map[string]any{k.items: bodies}, &answer)
+	if n := len(answer.value); err == nil && n != len(bodies) {
+		err = sdn.Unavailable(nil, c.who(), "it answers with %d %s to a request for %d",
+			n, k.items, len(bodies))
+	}
 	return answer.value, err
 }
 

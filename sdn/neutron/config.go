@@ -48,7 +48,8 @@ type Config struct {
 	// Insecure switches the verification of certificates off.
 	Insecure bool
 
-	// Uncached says that other hosts change the same networks, subnet pools and ports that nothing is bound to, as those of a Docker swarm do: they are read for each use.
+	// Uncached says that other hosts change the same networks, subnet pools and unbound ports, as those
+	// of a Docker swarm do: they are read for each use.
 	Uncached bool
 
 	// Timeout bounds one request, retries not counted; 0 is DefaultTimeout. A request that makes more than portsATime ports has as many times more.

@@ -29,6 +29,11 @@ type vm struct {
 	mode neutron.NestedMode
 }
 
+// macs is NestedConfig.MACs of a machine with one interface.
+func macs(mac net.HardwareAddr) func() ([]net.HardwareAddr, error) {
+	return func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{mac}, nil }
+}
+
 // newVM makes a virtual machine's port in the store of a folder, or finds it there.
 func newVM(t *testing.T, folder string, mode neutron.NestedMode) *vm {
 	t.Helper()
@@ -52,7 +57,7 @@ func newVM(t *testing.T, folder string, mode neutron.NestedMode) *vm {
 // process is a Kuryr of the machine that has just started.
 func (v *vm) process() *neutron.Nested {
 	v.Helper()
-	p, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+	p, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: macs(vmMAC)})
 	must(v.T, err)
 	return p
 }

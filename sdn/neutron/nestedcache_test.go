@@ -3,7 +3,6 @@ package neutron_test
 import (
 	"context"
 	"iter"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -46,7 +45,7 @@ func byDevice(t *testing.T, p sdn.Provider, device string) (sdn.Port, bool) {
 func TestNestedStopAsksNothing(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		counted := &asked{Provider: v.sdn}
-		p, err := neutron.NewNested(counted, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+		p, err := neutron.NewNested(counted, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: macs(vmMAC)})
 		must(v.T, err)
 		a := v.bound(p, v.parked(p, "a"), "device-a")
 		v.wantAttached(1)
@@ -169,7 +168,7 @@ func TestNestedPortGoneBehind(t *testing.T) {
 func TestNestedChangedBehind(t *testing.T) {
 	inBothModes(t, func(v *vm) {
 		p := v.process()
-		uncached, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, Uncached: true, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+		uncached, err := neutron.NewNested(v.sdn, neutron.NestedConfig{Mode: v.mode, Host: vmHost, Uncached: true, MACs: macs(vmMAC)})
 		must(v.T, err)
 		port := v.bound(p, v.parked(p, "a"), "device-a")
 		port = v.bound(uncached, port, "device-a")

@@ -3,7 +3,6 @@ package neutron_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -52,7 +51,7 @@ func (f *failing) DetachSubports(ctx context.Context, trunk sdn.ID, ports []sdn.
 // on is a Kuryr of the machine, on an SDN that fails.
 func (v *vm) on(f *failing) *neutron.Nested {
 	v.Helper()
-	p, err := neutron.NewNested(f, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{vmMAC}, nil }})
+	p, err := neutron.NewNested(f, neutron.NestedConfig{Mode: v.mode, Host: vmHost, MACs: macs(vmMAC)})
 	must(v.T, err)
 	return p
 }

@@ -130,7 +130,9 @@ func (v *vm) recover(op string, again bool) {
 		v.do(p, op, left[0])
 		want := map[string]int{"make": 1, "bind": 1, "move": 1}[op]
 		v.wantAttached(want)
-		if port, ok := byDevice(v.T, p, "device-a"); ok != (want == 1) || ok && (port.Host != vmHost || (port.VIF.Details[sdn.DetailVLAN] != "") != (v.mode == neutron.NestedVLAN)) {
+		port, ok := byDevice(v.T, p, "device-a")
+		hasVLAN := port.VIF.Details[sdn.DetailVLAN] != ""
+		if ok != (want == 1) || ok && (port.Host != vmHost || hasVLAN != (v.mode == neutron.NestedVLAN)) {
 			v.Errorf("the port of the device is %+v", port)
 		}
 	}

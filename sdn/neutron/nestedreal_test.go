@@ -81,7 +81,7 @@ func TestNestedOnNeutron(t *testing.T) {
 	for _, mode := range []neutron.NestedMode{neutron.NestedMacvlan, neutron.NestedVLAN} {
 		t.Run(string(mode), func(t *testing.T) {
 			const host = "vm.example"
-			p, err := neutron.NewNested(inner, neutron.NestedConfig{Mode: mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			p, err := neutron.NewNested(inner, neutron.NestedConfig{Mode: mode, Host: host, MACs: macs(own.MAC)})
 			must(t, err)
 			ctx := t.Context()
 			attached := func() int {
@@ -193,7 +193,7 @@ func TestNestedProcessesOnNeutron(t *testing.T) {
 			}
 			var by [processes]*neutron.Nested
 			for i := range by {
-				p, err := neutron.NewNested(openNeutron(t, proxy, inner.Installation()), neutron.NestedConfig{Mode: mode, Host: "vm.example", MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+				p, err := neutron.NewNested(openNeutron(t, proxy, inner.Installation()), neutron.NestedConfig{Mode: mode, Host: "vm.example", MACs: macs(own.MAC)})
 				must(t, err)
 				by[i] = p
 			}
@@ -255,7 +255,7 @@ func TestNestedCallsOnNeutron(t *testing.T) {
 		t.Run(string(c.mode), func(t *testing.T) {
 			const host = "vm.example"
 			now := &aged{inner}
-			p, err := neutron.NewNested(now, neutron.NestedConfig{Mode: c.mode, Host: host, MACs: func() ([]net.HardwareAddr, error) { return []net.HardwareAddr{own.MAC}, nil }})
+			p, err := neutron.NewNested(now, neutron.NestedConfig{Mode: c.mode, Host: host, MACs: macs(own.MAC)})
 			must(t, err)
 			ctx := t.Context()
 			for round := range 2 { // the first finds the machine's own port, and its trunk
@@ -281,7 +281,9 @@ func TestNestedCallsOnNeutron(t *testing.T) {
 				}
 				proxy.Reset()
 				port, found, err := sdn.First(p.FindPorts(ctx, sdn.PortQuery{Devices: []string{device}}))
-				if must(t, err); !found || port.Host != host || (port.VIF.Details[sdn.DetailVLAN] != "") != (c.mode == neutron.NestedVLAN) {
+				must(t, err)
+				hasVLAN := port.VIF.Details[sdn.DetailVLAN] != ""
+				if !found || port.Host != host || hasVLAN != (c.mode == neutron.NestedVLAN) {
 					t.Fatalf("the port of the device is %+v", port)
 				}
 				free, err := p.UpdatePort(ctx, port.ID, sdn.PortPatch{Patch: sdn.Patch{Name: &name}, Host: &none, DeviceID: &none})

@@ -58,12 +58,16 @@ func newOctavia(
 		made.budget = newBudget()
 		made.before = func(context.Context) error { return nil }
 		made.hasTags = func() bool { return true }
-		made.of = &service{name: "Octavia", root: root, typed: "/v2/", judge: judgeOctavia, endpoint: func(s *session) (string, error) {
+		endpoint := func(s *session) (string, error) {
 			if s.octavia == "" {
-				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has no load-balancer service, and load_balancer_endpoint does not say where one is")
+				return "", sdn.Unsupported("load balancer", "there is no Octavia: Keystone's catalogue has "+
+					"no load-balancer service, and load_balancer_endpoint does not say where one is")
 			}
 			return s.octavia + root, nil
-		}}
+		}
+		made.of = &service{
+			name: "Octavia", root: root, typed: "/v2/", judge: judgeOctavia, endpoint: endpoint,
+		}
 		return &made
 	}
 	o.client, o.root = make(octaviaPath), make("")

@@ -249,8 +249,8 @@ func (b *portBatch) post(ctx context.Context, at []int, made []*portWire) {
 			w, err = ports.create(ctx, b.p, bodies[0])
 		}
 		answer = []*portWire{w}
-	} else if answer, err = ports.createBulk(ctx, b.p.client.extended(len(bodies)), bodies); err == nil && len(answer) != len(at) {
-		err = sdn.Unavailable(nil, "Neutron", "it answers with %d ports to a request for %d", len(answer), len(at))
+	} else {
+		answer, err = ports.createBulk(ctx, b.p.client.extended(len(bodies)), bodies)
 	}
 	b.p.posting.give()
 	if err == nil {
@@ -357,7 +357,9 @@ func (b *portBatch) again(ctx context.Context, n int, tried []int) bool {
 // Neutron's clock of seconds. Two of the same second that see each other both go; then
 // both calls look again.
 func isYounger(mine *portWire, twins []*portWire) bool {
-	return slices.ContainsFunc(twins, func(other *portWire) bool { return other.ID != mine.ID && !mine.Created.Before(other.Created.Time) })
+	return slices.ContainsFunc(twins, func(other *portWire) bool {
+		return other.ID != mine.ID && !mine.Created.Before(other.Created.Time)
+	})
 }
 
 // unbindable deletes the ports that Neutron made and cannot bind to their host.
@@ -400,7 +402,8 @@ func (t turns) take(ctx context.Context) error {
 	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return notSent(sdn.Unavailable(context.Cause(ctx), "Neutron", "too many ports are being made to begin this one before the deadline"))
+		return notSent(sdn.Unavailable(context.Cause(ctx), "Neutron",
+			"too many ports are being made to begin this one before the deadline"))
 	}
 }
 

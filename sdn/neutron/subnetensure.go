@@ -175,18 +175,14 @@ func (p *Provider) makeSubnets(ctx context.Context, network sdn.ID, specs []sdn.
 	case 0:
 		return nil, nil
 	case 1:
-		w, err := subnets.create(ctx, p, bodies[0])
-		if err != nil {
-			return nil, p.subnetError(ctx, specs[at[0]], err)
-		}
+		var w *subnetWire
+		w, err = subnets.create(ctx, p, bodies[0])
 		made = []*subnetWire{w}
 	default:
-		if made, err = subnets.createBulk(ctx, p.client, bodies); err != nil {
-			return nil, p.subnetError(ctx, specs[at[0]], err)
-		}
-		if len(made) != len(bodies) {
-			return nil, sdn.Unavailable(nil, "Neutron", "it answers %d subnets to %d asked for", len(made), len(bodies))
-		}
+		made, err = subnets.createBulk(ctx, p.client, bodies)
+	}
+	if err != nil {
+		return nil, p.subnetError(ctx, specs[at[0]], err)
 	}
 	for i, w := range made {
 		out[at[i]] = w

@@ -205,7 +205,9 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 	if len(body) == 0 {
 		return w, nil
 	}
-	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) { return subnetPools.update(ctx, p, now.ID, 0, body) })
+	return p.cache.pools.changing(now.ID, func() (*subnetPoolWire, error) {
+		return subnetPools.update(ctx, p, now.ID, 0, body)
+	})
 }
 
 // covers reports whether every part lies in one of the prefixes. Neutron joins prefixes
