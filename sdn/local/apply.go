@@ -8,7 +8,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
@@ -109,6 +108,7 @@ func (a *applier) shape() error {
 		return nil
 	}
 	a.begin()
+	came := map[partKey]bool{}
 	if d == nil {
 		if err := a.p.datapath.DeleteRouter(a.ctx, string(a.id)); err != nil {
 			return err
@@ -120,7 +120,6 @@ func (a *applier) shape() error {
 		a.noteShape(a.target, a.want)
 		a.noteUnreached(a.ctx, a.target, nil)
 	} else {
-		came := map[partKey]bool{}
 		a.inherit(came)
 		result, err := a.p.datapath.ApplyShape(a.ctx, *d)
 		if err != nil {
@@ -130,16 +129,13 @@ func (a *applier) shape() error {
 		a.inherit(came) // what was added before the networks came
 		a.noteShape(a.target, a.want)
 		a.noteUnreached(a.ctx, a.target, result.Unreached)
-		if err := a.readMore(came); err != nil {
-			return err
-		}
 	}
 	for _, p := range reachOf(was) {
 		if !slices.Contains(reachOf(d), p) {
 			*a.freed = append(*a.freed, p)
 		}
 	}
-	return nil
+	return a.readMore(came)
 }
 
 // begin notes that the shape is about to change. Networks may leave, and come from other domains, which are
@@ -154,7 +150,7 @@ func (a *applier) begin() {
 			if other != a.target {
 				other.doubt(func(n sdn.ID) bool { return n == network })
 				other.failed[shapeKey] = true
-				other.attempts, other.due = 0, time.Time{} // it waits for this shape only
+				other.recovered() // it waits for this shape only
 				a.wake()
 			}
 		}
@@ -200,6 +196,9 @@ func (a *applier) inherit(keys map[partKey]bool) {
 
 // readMore adds ports to the wanted parts. They have failed until they are applied.
 func (a *applier) readMore(keys map[partKey]bool) error {
+	if len(keys) == 0 {
+		return nil
+	}
 	a.mu.Lock()
 	maps.Copy(a.target.failed, keys)
 	a.mu.Unlock()

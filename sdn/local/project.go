@@ -233,6 +233,7 @@ func (s *syncer) take(ctx context.Context, state router.State, report router.Rep
 		}
 		s.set(t, d, want)
 		clear(t.failed)
+		t.recovered()
 		t.again, t.assumed = false, false
 		whole = append(whole, t)
 	}
