@@ -56,7 +56,8 @@ The manifests are those of the Helm chart in deploy/kubernetes, with the same va
 	c.Flags().StringVar(&f.installation, "installation", "", "`name` that marks what this cluster makes in the SDN (default one of the cluster's own)")
 	c.Flags().StringSliceVar(&f.podCIDR, "pod-cidr", nil, "`range` that namespaces' subnets are cut from, one of a family (default as kuryr.yaml's controller.pod_ranges)")
 	c.Flags().StringSliceVar(&f.serviceCIDR, "service-cidr", nil, "`range` of ClusterIPs, one of a family (default as controller.service_ranges)")
-	c.Flags().StringVar(&f.apiServer, "api-server", "", "`host:port` of Kubernetes' API, where nothing serves its ClusterIP before Kuryr does")
+	c.Flags().StringVar(&f.apiServer, "api-server", "",
+		"`host:port` of the Kubernetes API for Kuryr's own pods (default the one that the cluster has)")
 	c.Flags().StringVar(&f.ravenConf, "raven-conf", "", "raven.conf or kuryr.conf of kuryr-kubernetes that Raven is to read: a `file`")
 	c.Flags().StringVar(&f.values, "values", "", "values of the chart: a YAML `file`")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "one value of the chart, `key=value`; may be given several times and goes over the other flags")

@@ -14,8 +14,6 @@ import (
 	"github.com/kuryr/kuryr/internal/config"
 	"github.com/kuryr/kuryr/kube/install"
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,7 +44,7 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 	if err != nil {
 		return err
 	}
-	release.Lookup = lookupIn(ctx, api)
+	release.Lookup = install.LookupIn(ctx, api)
 	manifests, err := f.render(release)
 	if err != nil {
 		return err
@@ -67,20 +65,6 @@ func (f kubernetesFlags) valueError(err error) error {
 		return usageError{err}
 	}
 	return err
-}
-
-// lookupIn finds objects of a cluster for templates.
-func lookupIn(ctx context.Context, api client.Client) install.Lookup {
-	return func(apiVersion, kind, namespace, name string) (map[string]any, error) {
-		object := &unstructured.Unstructured{}
-		object.SetAPIVersion(apiVersion)
-		object.SetKind(kind)
-		err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return object.Object, err
-	}
 }
 
 // chartValues are the chart's with what the flags say: the file of values first, then the flags of their own, then --set.

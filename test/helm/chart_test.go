@@ -124,6 +124,12 @@ func load(t *testing.T) *chart.Chart {
 // byHelm is what helm installs.
 func byHelm(t *testing.T, v values) (objects, error) {
 	t.Helper()
+	return byEngine(t, engine.Engine{Strict: true}, v)
+}
+
+// byEngine is what helm installs where its engine has a cluster, or none.
+func byEngine(t *testing.T, e engine.Engine, v values) (objects, error) {
+	t.Helper()
 	c := load(t)
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(v.file), &given); err != nil {
@@ -138,7 +144,7 @@ func byHelm(t *testing.T, v values) (objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, all)
+	files, err := e.RenderWithContext(t.Context(), c, all)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,164 @@
+package install
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// cluster has objects by kind, namespace and name, as YAML.
+type cluster map[string]string
+
+func (c cluster) lookup(t *testing.T) Lookup {
+	return func(_, kind, namespace, name string) (map[string]any, error) {
+		text, exists := c[fmt.Sprintf("%s %s/%s", kind, namespace, name)]
+		if !exists {
+			return nil, nil
+		}
+		object := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatalf("%s %s: %v", kind, name, err)
+		}
+		return object, nil
+	}
+}
+
+// with returns the objects of c and others.
+func (c cluster) with(more cluster) cluster {
+	all := cluster{}
+	for _, objects := range []cluster{c, more} {
+		for key, text := range objects {
+			all[key] = text
+		}
+	}
+	return all
+}
+
+// renderIn renders the chart with values, as YAML, in a cluster.
+func renderIn(t *testing.T, values string, c cluster) ([]Manifest, error) {
+	t.Helper()
+	v, err := Defaults()
+	if err == nil {
+		err = v.Merge([]byte(values))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Render(Release{Namespace: "kuryr-system", Values: v, Lookup: c.lookup(t)})
+}
+
+// read converts the manifest of a kind and name into object.
+func read(t *testing.T, manifests []Manifest, kind, name string, object any) {
+	t.Helper()
+	for _, m := range manifests {
+		if m.Object.GetKind() == kind && m.Object.GetName() == name {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m.Object.Object, object); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("%s %s is not rendered", kind, name)
+}
+
+// clusterInfo is what kubeadm leaves in the namespace kube-public.
+func clusterInfo(server string) cluster {
+	kubeconfig := "apiVersion: v1\nclusters:\n- cluster: {certificate-authority-data: QQ==, server: '" + server +
+		"'}\n  name: ''\nkind: Config\nusers: null\n"
+	data, err := yaml.Marshal(map[string]any{"data": map[string]any{"kubeconfig": kubeconfig}})
+	if err != nil {
+		panic(err)
+	}
+	return cluster{"ConfigMap kube-public/cluster-info": string(data)}
+}
+
+// TestAPIServer checks where Kuryr's pods find the API server.
+func TestAPIServer(t *testing.T) {
+	t.Parallel()
+	slice := func(addresses ...string) cluster {
+		text := "ports: [{name: https, port: 6444, protocol: TCP}]\nendpoints:\n"
+		for _, a := range addresses {
+			text += "- {addresses: ['" + a + "'], conditions: {ready: true}}\n"
+		}
+		return cluster{"EndpointSlice default/kubernetes": text}
+	}
+	deployment := func(env string) cluster {
+		return cluster{"Deployment kuryr-system/kuryr-controller": "spec: {template: {spec: {containers: [{name: controller" +
+			env + "}]}}}"}
+	}
+	const name = "{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}"
+	const address = "{name: KUBERNETES_SERVICE_HOST, value: old}, {name: KUBERNETES_SERVICE_PORT, value: '1'}"
+	info := clusterInfo("https://192.0.2.1:6443")
+	for _, row := range []struct {
+		name, values string
+		has          cluster
+		host, port   string
+	}{
+		{name: "nothing is known"},
+		{name: "value", values: "apiServer: {host: a, port: '1'}", has: info, host: "a", port: "1"},
+		{name: "value without port", values: "apiServer: {host: a}", has: info, host: "a"},
+		{
+			name: "value in an upgrade", values: "apiServer: {host: a, port: '2'}",
+			has: deployment(", env: [" + address + "]"), host: "a", port: "2",
+		},
+		{name: "kubeadm", has: info.with(slice("192.0.2.2")), host: "192.0.2.1", port: "6443"},
+		{
+			name: "kubeadm with a name for several servers",
+			has:  clusterInfo("https://api.example.org:8443").with(slice("192.0.2.2", "192.0.2.3")),
+			host: "api.example.org", port: "8443",
+		},
+		{
+			name: "kubeadm without a port", has: clusterInfo("https://api.example.org/"),
+			host: "api.example.org", port: "443",
+		},
+		{name: "kubeadm with IPv6", has: clusterInfo("https://[2001:db8::1]:6443"), host: "2001:db8::1", port: "6443"},
+		{
+			name: "a server with a path", has: clusterInfo("https://a/b").with(slice("192.0.2.2")),
+			host: "192.0.2.2", port: "6444",
+		},
+		{name: "no server", has: clusterInfo("").with(slice("192.0.2.2")), host: "192.0.2.2", port: "6444"},
+		{
+			name: "another cluster-info",
+			has:  cluster{"ConfigMap kube-public/cluster-info": "data: {kubeconfig: '[a'}"}.with(slice("192.0.2.2")),
+			host: "192.0.2.2", port: "6444",
+		},
+		{name: "one API server", has: slice("192.0.2.2"), host: "192.0.2.2", port: "6444"},
+		{name: "one API server with IPv6", has: slice("2001:db8::2"), host: "2001:db8::2", port: "6444"},
+		{name: "several API servers", has: slice("192.0.2.2", "192.0.2.3")},
+		{name: "no API server is ready", has: cluster{"EndpointSlice default/kubernetes": "ports: null\nendpoints: null"}},
+		{
+			name: "upgrade", has: deployment(", env: [" + name + ", " + address + "]").with(info),
+			host: "old", port: "1",
+		},
+		{name: "upgrade of a cluster with the ClusterIP", has: deployment(", env: [" + name + "]").with(info)},
+		{name: "upgrade of a Deployment without variables", has: deployment("").with(info)},
+	} {
+		manifests, err := renderIn(t, row.values, row.has)
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		var raven appsv1.Deployment
+		var nodes appsv1.DaemonSet
+		read(t, manifests, "Deployment", "kuryr-controller", &raven)
+		read(t, manifests, "DaemonSet", "kuryr-node", &nodes)
+		for _, pod := range []appsv1.DeploymentSpec{raven.Spec, {Template: nodes.Spec.Template}} {
+			var host, port string
+			for _, e := range pod.Template.Spec.Containers[0].Env {
+				switch e.Name {
+				case "KUBERNETES_SERVICE_HOST":
+					host = e.Value
+				case "KUBERNETES_SERVICE_PORT":
+					port = e.Value
+				}
+			}
+			if host != row.host || port != row.port {
+				t.Errorf("%s: %s gets %q and %q, want %q and %q", row.name,
+					pod.Template.Spec.Containers[0].Name, host, port, row.host, row.port)
+			}
+		}
+	}
+}
