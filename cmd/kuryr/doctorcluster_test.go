@@ -135,3 +135,34 @@ func TestKubernetesUninstallPrints(t *testing.T) {
 		t.Errorf("exit %d, %s\n%s", code, complaint, out)
 	}
 }
+
+// TestChoosesNodes checks that the label of a node is missed only where the SDN may run on no node
+// without it.
+func TestChoosesNodes(t *testing.T) {
+	t.Parallel()
+	label := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: install.LabelSDN, Operator: corev1.NodeSelectorOpExists},
+	}}
+	name := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}},
+	}}
+	for _, row := range []struct {
+		terms []corev1.NodeSelectorTerm
+		want  bool
+	}{
+		{[]corev1.NodeSelectorTerm{label}, true},
+		{[]corev1.NodeSelectorTerm{label, name}, false},
+		{[]corev1.NodeSelectorTerm{name}, false},
+		{nil, false},
+	} {
+		a := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: row.terms},
+		}}
+		if got := choosesNodes(a, install.LabelSDN); got != row.want {
+			t.Errorf("%v: %t", row.terms, got)
+		}
+	}
+	if choosesNodes(nil, install.LabelSDN) {
+		t.Error("pods without an affinity choose nodes")
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/kuryr/kuryr/internal/config"
@@ -25,9 +24,12 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := values.Check(); err != nil {
+		return f.valueError(err)
+	}
 	release := install.Release{Namespace: f.namespace, Version: imageTag(version), Values: values}
 	if !f.apply && !f.dryRun {
-		manifests, err := f.render(release)
+		manifests, err := install.Render(release)
 		if err != nil {
 			return err
 		}
@@ -45,21 +47,12 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 		return err
 	}
 	release.Lookup = install.LookupIn(ctx, api)
-	manifests, err := f.render(release)
-	if err != nil {
-		return err
-	}
-	return a.applyTo(ctx, api, f, manifests)
+	return a.applyTo(ctx, api, f, values["provider"] == install.Embedded, func() ([]install.Manifest, error) {
+		return install.Render(release)
+	})
 }
 
-// render renders the manifests. A wrong value is the command line's, unless a file has values too.
-func (f kubernetesFlags) render(r install.Release) ([]install.Manifest, error) {
-	if err := r.Values.Check(); err != nil {
-		return nil, f.valueError(err)
-	}
-	return install.Render(r)
-}
-
+// valueError makes a wrong value an error of the command line, unless a file has values too.
 func (f kubernetesFlags) valueError(err error) error {
 	if f.values == "" {
 		return usageError{err}
@@ -163,15 +156,20 @@ func clusterClient(kubeconfig, context string, scheme *runtime.Scheme, clock *se
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
-func (a *app) applyTo(ctx context.Context, api client.Client, f kubernetesFlags, manifests []install.Manifest) error {
+// applyTo applies what render returns. It labels the embedded SDN's node first: the templates
+// read the label, and an SDN of a release without the label ends when the manifests are applied,
+// and with it the only sign of where it ran.
+func (a *app) applyTo(
+	ctx context.Context, api client.Client, f kubernetesFlags, embedded bool,
+	render func() ([]install.Manifest, error),
+) error {
 	counts := map[string]int{}
 	applier := install.Applier{API: api, DryRun: f.dryRun, Said: func(what, kind, name string) {
 		counts[what]++
 		_, _ = fmt.Fprintf(a.out, "%-10s %s %s\n", what, kind, name)
 	}}
 	homeless := false
-	if slices.ContainsFunc(manifests, func(m install.Manifest) bool { return m.Object.GetName() == "kuryr-sdn" }) {
-		// Before it is applied: an SDN of a release that knew no label ends then, and nothing tells any more where it ran.
+	if embedded {
 		node, changed, err := applier.Home(ctx, f.namespace)
 		if err != nil {
 			return err
@@ -180,6 +178,10 @@ func (a *app) applyTo(ctx context.Context, api client.Client, f kubernetesFlags,
 			applier.Said(install.Changed, "Node", node)
 		}
 		homeless = node == ""
+	}
+	manifests, err := render()
+	if err != nil {
+		return err
 	}
 	if err := applier.Apply(ctx, manifests); err != nil {
 		return err
@@ -191,7 +193,7 @@ func (a *app) applyTo(ctx context.Context, api client.Client, f kubernetesFlags,
 	if f.dryRun {
 		end = "; nothing was, this was a dry run"
 	}
-	_, err := fmt.Fprintf(a.out, "%d created, %d changed, %d unchanged%s\n", counts[install.Created], counts[install.Changed], counts[install.Unchanged], end)
+	_, err = fmt.Fprintf(a.out, "%d created, %d changed, %d unchanged%s\n", counts[install.Created], counts[install.Changed], counts[install.Unchanged], end)
 	return err
 }
 

@@ -151,7 +151,10 @@ func TestKubernetesHomeFirst(t *testing.T) {
 		return m.Object.GetKind() != "Deployment" || m.Object.GetName() != "kuryr-sdn"
 	})
 	var out buffer
-	if err := (&app{out: &out}).applyTo(t.Context(), api, kubernetesFlags{namespace: "blue"}, sdn); err != nil {
+	err = (&app{out: &out}).applyTo(t.Context(), api, kubernetesFlags{namespace: "blue"}, true, func() ([]install.Manifest, error) {
+		return sdn, nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	var b corev1.Node

@@ -2,9 +2,12 @@ package install
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -159,6 +162,101 @@ func TestAPIServer(t *testing.T) {
 				t.Errorf("%s: %s gets %q and %q, want %q and %q", row.name,
 					pod.Template.Spec.Containers[0].Name, host, port, row.host, row.port)
 			}
+		}
+	}
+}
+
+// nodes is the list of nodes, each with its labels.
+func nodes(all ...string) cluster {
+	text := "items:\n"
+	for _, node := range all {
+		name, label, _ := strings.Cut(node, " ")
+		text += "- metadata: {name: " + name + ", labels: {kubernetes.io/os: linux" + label + "}}\n"
+	}
+	return cluster{"Node /": text}
+}
+
+// TestSDNNode checks which nodes may run the embedded SDN: those with the label, and the only
+// node of a new cluster. An upgrade adds no node and keeps those that there are.
+func TestSDNNode(t *testing.T) {
+	t.Parallel()
+	const label = " , openstack.org/kuryr-sdn: ''"
+	deployment := func(affinity string) cluster {
+		return cluster{
+			"Deployment kuryr-system/kuryr-sdn": "spec: {template: {spec: {containers: [{name: sdn}]" + affinity + "}}}",
+			"ConfigMap kuryr-system/kuryr":      "data: {kuryr.yaml: 'controller.services: true'}",
+		}
+	}
+	required := func(terms string) cluster {
+		return deployment(", affinity: {nodeAffinity: " +
+			"{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [" + terms + "]}}}")
+	}
+	const byLabel = "{matchExpressions: [{key: openstack.org/kuryr-sdn, operator: Exists}]}"
+	const byName = ", {matchFields: [{key: metadata.name, operator: In, values: [a]}]}"
+	for _, row := range []struct {
+		name string
+		has  cluster
+		want string
+	}{
+		{name: "no cluster", has: cluster{}},
+		{name: "no node yet", has: nodes()},
+		{name: "one node", has: nodes("a"), want: "a"},
+		{name: "one node with the label", has: nodes("a" + label)},
+		{name: "upgrade by the label", has: required(byLabel).with(nodes("a" + label))},
+		{name: "upgrade by the label, which no node has", has: required(byLabel).with(nodes("a"))},
+		{name: "upgrade by the name", has: required(byLabel + byName).with(nodes("a")), want: "a"},
+		{name: "another node has joined", has: required(byLabel + byName).with(nodes("a", "b")), want: "a"},
+		{name: "only another node is left", has: required(byLabel + byName).with(nodes("b")), want: "a"},
+		{name: "another node has the label", has: required(byLabel + byName).with(nodes("a", "b"+label))},
+		{name: "upgrade from a release without the label", has: deployment("").with(nodes("a"))},
+		{name: "another affinity", has: deployment(", affinity: {podAffinity: {}}").with(nodes("a"))},
+	} {
+		manifests, err := renderIn(t, "", row.has)
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		var sdn appsv1.Deployment
+		read(t, manifests, "Deployment", sdnName, &sdn)
+		affinity := sdn.Spec.Template.Spec.Affinity.NodeAffinity
+		terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		wantTerms := 1
+		if row.want != "" {
+			wantTerms = 2
+		}
+		if len(terms) != wantTerms || len(terms[0].MatchExpressions) != 1 || terms[0].MatchExpressions[0].Key != LabelSDN {
+			t.Errorf("%s: it may run on %+v", row.name, terms)
+			continue
+		}
+		for _, term := range terms[1:] {
+			if f := term.MatchFields; len(term.MatchExpressions) != 0 || len(f) != 1 || f[0].Key != "metadata.name" ||
+				f[0].Operator != corev1.NodeSelectorOpIn || !slices.Equal(f[0].Values, []string{row.want}) {
+				t.Errorf("%s: it may also run on %+v, want %s", row.name, term, row.want)
+			}
+		}
+	}
+}
+
+// TestSeveralNodes checks that the embedded SDN is refused in a new cluster of several nodes, and
+// that a cluster that has Kuryr is upgraded.
+func TestSeveralNodes(t *testing.T) {
+	t.Parallel()
+	const refused = "value provider: embedded serves one node, and the cluster has 3; use neutron"
+	there := cluster{"ConfigMap kuryr-system/kuryr": "data: {}"}
+	for _, row := range []struct {
+		name, values, want string
+		has                cluster
+	}{
+		{name: "none", has: nodes()},
+		{name: "one", has: nodes("a")},
+		{name: "three", has: nodes("a", "b", "c"), want: refused},
+		{name: "three, one with the label", has: nodes("a", "b , openstack.org/kuryr-sdn: ''", "c"), want: refused},
+		{name: "three with Neutron", values: "provider: neutron", has: nodes("a", "b", "c")},
+		{name: "three that have Kuryr", has: nodes("a", "b", "c").with(there)},
+	} {
+		_, err := renderIn(t, row.values, row.has)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || err.Error() != row.want) {
+			t.Errorf("%s: error %v, want %q", row.name, err, row.want)
 		}
 	}
 }

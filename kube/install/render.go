@@ -3,7 +3,7 @@
 //
 // It owns which part of Helm's templates they may use: the actions and functions of
 // internal/template, quote, default, toYaml, fromYaml, nindent, sha256sum, hasKey,
-// regexReplaceAll, include and lookup with the meaning that helm gives them, .Values,
+// regexReplaceAll, fail, include and lookup with the meaning that helm gives them, .Values,
 // .Release.Name, .Release.Namespace and .Chart.AppVersion. A template that uses more does not
 // render, and its test fails.
 //
@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -72,7 +73,13 @@ var order = []string{
 	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ConfigMap",
 }
 
-// Render makes the manifests in the order in which they are applied. An error names the template, or what of the release is wrong.
+// refusal is the message of a template that refuses the values.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// Render makes the manifests in the order in which they are applied. An error names the
+// template, or what of the release is wrong. The templates refuse what helm must refuse too.
 func Render(r Release) ([]Manifest, error) {
 	if bad := validation.IsDNS1123Label(r.Namespace); bad != nil {
 		return nil, fmt.Errorf("namespace %q: %s", r.Namespace, strings.Join(bad, ", "))
@@ -81,6 +88,10 @@ func Render(r Release) ([]Manifest, error) {
 		return nil, err
 	}
 	texts, err := renderTemplates(r)
+	var refused refusal
+	if errors.As(err, &refused) {
+		return nil, refused // without the place in the template
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +217,7 @@ func (r Release) functions(all template.Template) template.Funcs {
 
 // plain are the functions that need nothing but their arguments.
 var plain = template.Funcs{
+	"fail":   func(message string) (string, error) { return "", refusal(message) },
 	"hasKey": func(m map[string]any, key string) bool { _, has := m[key]; return has },
 	"quote": func(v any) string {
 		if v == nil {

@@ -278,3 +278,72 @@ func TestAPIServerAddress(t *testing.T) {
 		})
 	}
 }
+
+// TestNodes checks in both installers that the embedded SDN may run on the only node, that an
+// upgrade keeps the nodes that it may run on, and that it is refused in a new cluster of several.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	node := func(name string) string {
+		return "{apiVersion: v1, kind: Node, metadata: {name: " + name + ", labels: {kubernetes.io/os: linux}}}"
+	}
+	const there = `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: kuryr-system, name: kuryr},
+data: {kuryr.yaml: "a: 1"}}`
+	const sdn = `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kuryr-system, name: kuryr-sdn},
+spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+{matchFields: [{key: metadata.name, operator: In, values: [node1]}]}]}}}}}}}`
+	v := values{set: []string{"createNamespace=true"}}
+	nodes := func(all objects) any {
+		place := any(all["Deployment kuryr-sdn"])
+		for _, key := range []string{
+			"spec", "template", "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+			"nodeSelectorTerms",
+		} {
+			below, isMap := place.(map[string]any)
+			if !isMap {
+				t.Fatalf("the SDN has no %s", key)
+			}
+			place = below[key]
+		}
+		return place
+	}
+	label := map[string]any{"matchExpressions": []any{
+		map[string]any{"key": "openstack.org/kuryr-sdn", "operator": "Exists"},
+	}}
+	name := map[string]any{"matchFields": []any{
+		map[string]any{"key": "metadata.name", "operator": "In", "values": []any{"node1"}},
+	}}
+	for _, row := range []struct {
+		name         string
+		cluster      []string
+		ours, theirs []any // where the SDN may run
+	}{
+		// Kuryr sets the label, which helm cannot do.
+		{"one node", []string{node("node1")}, []any{label}, []any{label, name}},
+		{"upgrade", []string{node("node1"), node("node2"), there, sdn}, []any{label, name}, []any{label, name}},
+		{"several nodes", []string{node("node1"), node("node2")}, nil, nil},
+		{"several nodes that have Kuryr", []string{node("node1"), node("node2"), there}, []any{label}, []any{label}},
+	} {
+		theirs, theirErr := serve(t, row.cluster...).renderedByHelm(t, v)
+		ours, ourErr := serve(t, row.cluster...).appliedByKuryr(t, v)
+		if row.ours == nil {
+			if len(ours) > 0 || ourErr == nil {
+				t.Errorf("%s: kuryr applies %d objects", row.name, len(ours))
+			}
+			const refused = "value provider: embedded serves one node, and the cluster has 2; use neutron"
+			if theirErr == nil || !strings.Contains(theirErr.Error(), refused) {
+				t.Errorf("%s: helm says %v", row.name, theirErr)
+			}
+			continue
+		}
+		if ourErr != nil || theirErr != nil {
+			t.Errorf("%s: kuryr says %v, helm %v", row.name, ourErr, theirErr)
+			continue
+		}
+		if diff := gocmp.Diff(row.ours, nodes(ours)); diff != "" {
+			t.Errorf("%s: nodes with kuryr, want (-) and got (+):\n%s", row.name, diff)
+		}
+		if diff := gocmp.Diff(row.theirs, nodes(theirs)); diff != "" {
+			t.Errorf("%s: nodes with helm, want (-) and got (+):\n%s", row.name, diff)
+		}
+	}
+}

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,18 +59,9 @@ func TestDeployed(t *testing.T) {
 	const tag = "kuryr/kuryr:e2e"
 	r.image(n.Node, tag)
 	begin := time.Now()
-	r.until(func(ctx context.Context) error { // as soon as its kubelet has made it known
-		_, err := r.Client.CoreV1().Nodes().Patch(
-			ctx, n.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"labels":{"openstack.org/kuryr-sdn":""}}}`), metav1.PatchOptions{},
-		)
-		return err
-	})
-	// The node has the machine's /usr, and nothing that serves ClusterIPs.
-	r.install(
-		false, "image.tag=e2e", "node.specDir=", "apiServer.host="+kubelab.Nodes.Addr().String(),
-		fmt.Sprint("apiServer.port=", kubelab.Port),
-	)
+	// The node has the machine's /usr, and nothing that serves ClusterIPs. As with helm it has no
+	// label, and the templates find the API server.
+	r.must(r.installHelm("image.tag=e2e", "node.specDir="))
 	r.must(r.WaitReady(r.ctx))
 	t.Logf("the node is ready %s after the manifests were applied", time.Since(begin).Round(10*time.Millisecond))
 	parts := r.running(system, "", 3)

@@ -48,14 +48,31 @@ func (r *rig) api(who *rest.Config) client.Client {
 // install applies Kuryr's manifests as "kuryr install kubernetes --apply" does, and counts what was done.
 func (r *rig) install(dryRun bool, set ...string) map[string]int {
 	r.Helper()
+	counts, err := r.apply(dryRun, nil, set...)
+	r.must(err)
+	return counts
+}
+
+// installHelm is install as "helm install" and "helm upgrade" do it: the templates read the
+// cluster, and no node gets a label.
+func (r *rig) installHelm(set ...string) error {
+	r.Helper()
+	_, err := r.apply(false, install.LookupIn(r.ctx, r.api(nil)), set...)
+	return err
+}
+
+func (r *rig) apply(dryRun bool, lookup install.Lookup, set ...string) (map[string]int, error) {
+	r.Helper()
 	v, err := install.Defaults()
 	r.must(err)
 	for _, s := range append([]string{"createNamespace=true"}, set...) {
 		key, value, _ := strings.Cut(s, "=")
 		r.must(v.Set(key, value))
 	}
-	manifests, err := install.Render(install.Release{Namespace: system, Values: v})
-	r.must(err)
+	manifests, err := install.Render(install.Release{Namespace: system, Values: v, Lookup: lookup})
+	if err != nil {
+		return nil, err
+	}
 	counts := map[string]int{}
 	r.must(install.Applier{API: r.api(nil), DryRun: dryRun, Said: func(what, kind, name string) {
 		counts[what]++
@@ -63,7 +80,7 @@ func (r *rig) install(dryRun bool, set ...string) map[string]int {
 			r.Logf("%s %s %s", what, kind, name)
 		}
 	}}.Apply(r.ctx, manifests))
-	return counts
+	return counts, nil
 }
 
 // until asks again until there is no complaint; policies and definitions take a moment to be in force.
