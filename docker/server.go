@@ -347,8 +347,11 @@ func (d *Driver) readBody(
 ) (body []byte, done func(), err error) {
 	limited := http.MaxBytesReader(w, r.Body, maxBody)
 	head, err := io.ReadAll(io.LimitReader(limited, smallBody+1))
-	if err != nil || len(head) <= smallBody {
-		return head, func() {}, bodyError(err)
+	if err != nil {
+		return nil, nil, bodyError(err)
+	}
+	if len(head) <= smallBody {
+		return head, func() {}, nil
 	}
 	room := r.ContentLength
 	if room < 0 || room > maxBody {
@@ -372,12 +375,10 @@ func (d *Driver) readBody(
 	return body, func() { d.large.Release(size) }, nil
 }
 
-// bodyError is the answer to a body that could not be read, nil for nil.
+// bodyError is the answer to a body that could not be read.
 func bodyError(err error) error {
 	tooBig := (*http.MaxBytesError)(nil)
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &tooBig):
 		text := fmt.Sprintf("the body is longer than %d bytes", maxBody)
 		return &api.Error{Status: http.StatusRequestEntityTooLarge, Text: text}

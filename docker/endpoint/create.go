@@ -37,15 +37,17 @@ func (s *Service) Create(ctx context.Context, r *api.CreateEndpointRequest) (api
 	if err != nil {
 		return none, err
 	}
-	if spec.Floating, err = s.checkFloating(ctx, ports, r.Options); err != nil {
-		return none, err
+	if spec.Floating != "" {
+		if spec.Floating, err = s.checkFloating(ctx, ports, spec.Floating); err != nil {
+			return none, err
+		}
 	}
 	port, err := s.choose(ctx, ports, r)
 	if err != nil {
 		return none, err
 	}
 	last, err := s.set(ctx, n, r, spec, port)
-	for range 2 { // a MAC, and a port of this endpoint
+	for i := 0; err != nil && i < 2; i++ { // a MAC, and a port of this endpoint
 		freed, failed := s.makeRoom(ctx, n, r, port, sdn.ReasonOf(err))
 		if failed != nil {
 			return none, failed
@@ -193,7 +195,8 @@ func (s *Service) set(
 		}
 	}
 	q.Spec = spec
-	last, err := s.endpoints.Set(withPort(ctx, port.Port), q)
+	// The target need not read the port. The revision in it guards the change.
+	last, err := s.endpoints.Set(context.WithValue(ctx, known{}, port.Port), q)
 	switch {
 	case !reconcile.IsConflict(err) && !reconcile.IsOwnerGone(err):
 		return last, err

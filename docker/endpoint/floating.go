@@ -178,11 +178,7 @@ func (t floatTarget) deleteUnknown(ctx context.Context, o reconcile.Object, port
 
 // checkFloating refuses a floating IP that the endpoint cannot have, before anything is made. It
 // returns the option, or "" if the floating IP leads to the port already: then it is left alone.
-func (s *Service) checkFloating(ctx context.Context, ports []ipam.Held, o api.EndpointOptions) (string, error) {
-	asked := o.FloatingIP
-	if asked == "" {
-		return "", nil
-	}
+func (s *Service) checkFloating(ctx context.Context, ports []ipam.Held, asked string) (string, error) {
 	if can := s.SDN.Capabilities(); !can.FloatingIPs || !can.Routers {
 		return "", api.Refuse("option %s: this SDN has no floating IPs", api.OptFloatingIP)
 	}

@@ -39,7 +39,7 @@ type Spec struct {
 	Guarded   *bool             `json:",omitempty"` // port security; nil: as of the network
 	Allowed   []sdn.AllowedPair `json:",omitempty"`
 	Balancer  bool              `json:",omitempty"` // Allowed is of a swarm's balancer
-	Groups    []sdn.ID          `json:",omitempty"` // nil: unspecified
+	Groups    []sdn.ID          `json:",omitempty"` // nil: left to the SDN
 	NoGroups  bool              `json:",omitempty"`
 	Policy    sdn.ID            `json:",omitempty"`
 	Floating  string            `json:",omitempty"` // api.OptFloatingIP
@@ -67,14 +67,6 @@ func (e Spec) options() api.EndpointOptions {
 	return o
 }
 
-// wantedGroups are the security groups of the port; nil leaves them to the SDN.
-func (e Spec) wantedGroups() []sdn.ID {
-	if e.NoGroups {
-		return []sdn.ID{}
-	}
-	return e.Groups
-}
-
 func (e Spec) mac() net.HardwareAddr {
 	mac, _ := net.ParseMAC(e.MAC) // Create formatted it
 	return mac
@@ -82,11 +74,6 @@ func (e Spec) mac() net.HardwareAddr {
 
 // known is the key of a context's value: the port as the caller has just read it.
 type known struct{}
-
-// withPort saves a target the read of a port. The revision in it guards the change.
-func withPort(ctx context.Context, p sdn.Port) context.Context {
-	return context.WithValue(ctx, known{}, p)
-}
 
 type endpointTarget struct{ *Service }
 
@@ -166,7 +153,10 @@ func (t endpointTarget) create(ctx context.Context, o reconcile.Object, e Spec) 
 
 // patch is what binds a port of ours, or of kuryr-libnetwork, to the endpoint.
 func (t endpointTarget) patch(id string, e Spec, port sdn.Port) (patch sdn.PortPatch, changes bool) {
-	mac, groups, tags := e.mac(), e.wantedGroups(), t.tags(id, e)
+	mac, groups, tags := e.mac(), e.Groups, t.tags(id, e)
+	if e.NoGroups {
+		groups = []sdn.ID{}
+	}
 	sameMAC := mac == nil || bytes.Equal(mac, port.MAC)
 	sameAllowed := samePairs(e.Allowed, port.AllowedPairs)
 	if port.DeviceID == id && port.Host == t.Host && sameMAC && identity.HasAll(port.Tags, tags) &&

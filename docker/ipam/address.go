@@ -338,16 +338,10 @@ func (s *Service) rowFor(
 	if !ok || row.Phase != reconcile.Wanted {
 		return row, false, nil
 	}
-	row, err = s.remade(ctx, row)
-	return row, row.Last.Existing, err
-}
-
-// remade returns a row with its port. Of a row of an earlier process the answer may have been lost.
-func (s *Service) remade(ctx context.Context, row addressRow) (addressRow, error) {
-	if row.Last.Port.ID != "" {
-		return row, nil
+	if row.Last.Port.ID == "" {
+		row, err = identity.Again(ctx, s.addresses, row)
 	}
-	return identity.Again(ctx, s.addresses, row)
+	return row, row.Last.Existing, err
 }
 
 // owners returns the rows that outlive that of a port.
@@ -452,7 +446,10 @@ func (s *Service) HeldAt(ctx context.Context, subnet sdn.ID, addr netip.Addr) (h
 	if !ok || row.Phase != reconcile.Wanted {
 		return h, false, nil
 	}
-	if row, err = s.remade(ctx, row); err == nil {
+	if row.Last.Port.ID == "" {
+		row, err = identity.Again(ctx, s.addresses, row)
+	}
+	if err == nil {
 		h, err = s.held(ctx, row)
 	}
 	return h, err == nil, err
