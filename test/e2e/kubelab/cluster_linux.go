@@ -39,6 +39,8 @@ type Options struct {
 	Images []Image
 	// DNS has the nodes have CoreDNS's image, for DeployDNS.
 	DNS bool
+	// Kubeadm leaves in the API what kubeadm leaves there: kube-public/cluster-info.
+	Kubeadm bool
 
 	// Booted runs when a node starts and at each Reboot, before its containerd does: it
 	// brings the CNI plugins and their configuration.

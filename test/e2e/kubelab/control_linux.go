@@ -118,8 +118,16 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	if err := c.StartEtcd(ctx); err != nil {
 		return err
 	}
-	if err := c.StartAPIServer(ctx); err != nil || c.opts.APIOnly {
+	if err := c.StartAPIServer(ctx); err != nil {
 		return err
+	}
+	if c.opts.Kubeadm {
+		if err := c.publishInfo(ctx); err != nil {
+			return fmt.Errorf("publish cluster-info: %w", err)
+		}
+	}
+	if c.opts.APIOnly {
+		return nil
 	}
 	if err := c.StartScheduler(ctx); err != nil {
 		return err
