@@ -285,6 +285,29 @@ func TestForwards(t *testing.T) {
 	}
 }
 
+// A floating address, and a port of one, lead to the router's own address on a network.
+func TestForwardsToTheRouter(t *testing.T) {
+	w := newWorld(t)
+	d, _ := twoRouters()
+	some, whole := netip.MustParseAddr("198.51.100.30"), netip.MustParseAddr("198.51.100.31")
+	own := netip.MustParseAddr("10.0.0.1")
+	d.Uplink.Floating = []Floating{{External: some}, {External: whole, Internal: own}}
+	w.apply(d)
+	forwards := []Forward{{some, unix.IPPROTO_TCP, 443, netip.AddrPortFrom(own, 80), 0}}
+	must(t, w.f.UpdateForwards(t.Context(), d.ID, nil, forwards))
+	w.serve(w.router(d.ID), 80)
+	inside := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
+	for _, addr := range []string{"198.51.100.30:443", "198.51.100.31:80"} {
+		if got := w.call(w.neighbour, "tcp", addr); got != neighbourAddr4 {
+			t.Errorf("%s sees the neighbour as %q", addr, got)
+		}
+		if got := w.call(inside.ns, "tcp", addr); got != "10.0.0.5" {
+			t.Errorf("%s sees the container as %q", addr, got)
+		}
+	}
+	w.reaches(w.neighbour, whole.String(), true)
+}
+
 // TestForwardMoves has clients that call from one UDP socket all the time while the port
 // is published, and given to another container.
 func TestForwardMoves(t *testing.T) {

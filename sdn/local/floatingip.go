@@ -184,7 +184,7 @@ func (t *tx) resolve(target sdn.Target, external netip.Addr) (sdn.Target, sdn.ID
 	if err != nil {
 		return none, "", nil, err
 	}
-	if port.Own && port.balancer() == "" {
+	if port.Own && port.balancer() == "" && port.DeviceOwner != sdn.OwnerRouterInterface {
 		return none, "", nil, sdn.Invalid("floating IP", "target.port", "%s is the SDN's own", port.ID)
 	}
 	i := slices.IndexFunc(port.Addresses, func(a sdn.Address) bool {

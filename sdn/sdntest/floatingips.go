@@ -75,6 +75,24 @@ var floatingIPTests = []test{
 		_, err := s.p.UpdateFloatingIP(s.ctx, absent, sdn.FloatingIPPatch{})
 		s.notFound(err)
 	}},
+	{"to a router's interface", func(s *suite) {
+		n, r := s.routed("10.8.0.0/24")
+		leg := must(s.p.Router(s.ctx, r.ID))(s).Interfaces[0]
+		f := s.floating(sdn.FloatingIPSpec{Target: sdn.Target{Port: leg.Port}})
+		equal(s, "target", f.Target, sdn.Target{Port: leg.Port, Addr: leg.Addr})
+		equal(s, "router", f.Router, r.ID)
+		s.conflict(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]), sdn.InUse)
+		must(s.lead(f.ID, sdn.Target{}, 0))(s)
+		if s.can.Forwards {
+			made := must(s.p.EnsureForwards(s.ctx, f.ID, []sdn.Forward{{
+				Protocol: sdn.TCP, External: sdn.PortRange{First: 8080}, Internal: sdn.PortRange{First: 80},
+				Target: sdn.Target{Port: leg.Port},
+			}}))(s)
+			equal(s, "target of the forwarding", made[0].Target, sdn.Target{Port: leg.Port, Addr: leg.Addr})
+			s.ok(s.p.DeleteForwards(s.ctx, f.ID, []sdn.ID{made[0].ID}))
+		}
+		s.ok(s.p.DetachSubnet(s.ctx, r.ID, n.Subnets[0]))
+	}},
 	{"to what no router connects", func(s *suite) {
 		n := s.network("10.8.0.0/24")
 		p := s.port(sdn.PortSpec{Network: n.ID})
