@@ -41,25 +41,26 @@ func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err 
 	return f, err == nil, err
 }
 
-// Delete implements reconcile.Target.
+// Delete implements reconcile.Target. It deletes the tags of an existing network that have no row, as
+// of one that was listed and not asked for since.
 func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
-	if !spec.Unknown {
-		return (&work{l.Service, o, spec, last}).delete(ctx)
+	_, tagged := l.tags.Get(o.Key)
+	if spec.Unknown {
+		f, ok, err := l.byID(ctx, o.Key)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return reconcile.ErrAbsent
+		}
+		o, spec, last, tagged = f.Object, f.Spec, f.Last, false
 	}
-	f, ok, err := l.byID(ctx, o.Key)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		return reconcile.ErrAbsent
-	}
-	if f.Spec.Existing != "" {
-		err := tagTarget{l.Service}.Delete(ctx, o, tagsOf(f.Spec, f.Last), struct{}{})
-		if err != nil {
+	if spec.Existing != "" && !tagged {
+		if err := (tagTarget{l.Service}).Delete(ctx, o, tagsOf(spec, last), struct{}{}); err != nil {
 			return err
 		}
 	}
-	return (&work{l.Service, f.Object, f.Spec, f.Last}).delete(ctx)
+	return (&work{l.Service, o, spec, last}).delete(ctx)
 }
 
 // lookUp makes the row of a network that a call names, of what the SDN has. It reports
