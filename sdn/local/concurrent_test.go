@@ -199,11 +199,16 @@ func TestNetworkLeavesBeforeItsPort(t *testing.T) {
 		})
 		// The network's own domain takes it for the sake of another change, which does not name the port.
 		other := []*claim{{target: p.sync.domains[n.ID], keys: []partKey{shapeKey}}}
+		p.sync.mu.Lock()
 		next := other[0].target.take()
 		other[0].busy(1)
+		p.sync.mu.Unlock()
 		p.sync.join(other)
 		ok(t, p.settle(t.Context(), other))
+		synctest.Wait() // its goroutine has ended
+		p.sync.mu.Lock()
 		other[0].target.next = next
+		p.sync.mu.Unlock()
 		close(proceed)
 		ok(t, <-answered)
 		if own := kernel.state[string(n.ID)]; own == nil || len(own.ports) != 1 {

@@ -294,7 +294,9 @@ func (s *syncer) quiesce() {
 func (s *syncer) pursue(ctx context.Context, keys keySet) error {
 	var claims []*claim
 	err := s.p.view(func(b engine.Tx) (err error) {
-		claims, err = s.expect(b, keys)
+		if err = keys.follow(b); err == nil {
+			claims, err = s.expect(b, keys)
+		}
 		return err
 	})
 	if err != nil {
@@ -302,6 +304,30 @@ func (s *syncer) pursue(ctx context.Context, keys keySet) error {
 	}
 	s.join(claims)
 	return s.wait(ctx, claims)
+}
+
+// follow adds the domains that ports are in now. They may have moved again.
+func (s keySet) follow(b engine.Tx) error {
+	for _, parts := range maps.Clone(s) {
+		for k := range parts {
+			if k.part != portPart {
+				continue
+			}
+			r, err := ports.get(b, k.id)
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				continue
+			}
+			domain, err := domainOf(b, r.Network)
+			if err != nil {
+				return err
+			}
+			s.add(domain, k, false)
+		}
+	}
+	return nil
 }
 
 // repeat puts a claim into a further round. Its domain may have been pruned and made again since.
@@ -576,9 +602,9 @@ func (s *syncer) noteShape(t *target, want *wanted) {
 
 // networksOf returns the networks that a domain has, or may have, in the data path. The caller runs its round.
 func (s *syncer) networksOf(t *target) map[sdn.ID]bool {
-	networks := networksIn(t.applied.shape)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	networks := networksIn(t.applied.shape)
 	maps.Copy(networks, t.networks)
 	return networks
 }
