@@ -47,9 +47,18 @@ func (a *app) installKubernetes(c *cobra.Command, f kubernetesFlags) error {
 		return err
 	}
 	release.Lookup = install.LookupIn(ctx, api)
-	return a.applyTo(ctx, api, f, values["provider"] == install.Embedded, func() ([]install.Manifest, error) {
-		return install.Render(release)
+	notes := ""
+	err = a.applyTo(ctx, api, f, values["provider"] == install.Embedded, func() ([]install.Manifest, error) {
+		manifests, err := install.Render(release)
+		if err == nil {
+			notes, err = install.Notes(release)
+		}
+		return manifests, err
 	})
+	if err == nil && !f.dryRun {
+		_, err = fmt.Fprint(a.out, "\n", notes)
+	}
+	return err
 }
 
 // valueError makes a wrong value an error of the command line, unless a file has values too.

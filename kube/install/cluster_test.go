@@ -260,3 +260,53 @@ func TestSeveralNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestNotes checks what both installers print after an installation.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	const (
+		ready  = "Check the installation with \"kuryr doctor cluster\".\n"
+		byIP   = "If nothing serves ClusterIPs"
+		first  = "To remove it, first set\napiServer.host and apiServer.port, and wait until"
+		remove = "kubectl -n kube-system delete daemonset/kube-proxy configmap/kube-proxy"
+		warns  = "the embedded SDN serves one node, and the cluster has 2"
+	)
+	proxy := cluster{"DaemonSet kube-system/kube-proxy": "metadata: {name: kube-proxy}"}
+	there := cluster{"ConfigMap kuryr-system/kuryr": "data: {kuryr.yaml: ''}"}
+	for _, row := range []struct {
+		name, values string
+		has          cluster
+		want         []string
+	}{
+		{name: "nothing is known", has: cluster{}, want: []string{byIP}},
+		{name: "kubeadm", has: clusterInfo("https://192.0.2.1:6443"), want: []string{"at 192.0.2.1, port 6443."}},
+		{name: "a host alone", values: "apiServer: {host: a}", want: []string{"at a, port 443."}},
+		{name: "kube-proxy", has: proxy, want: []string{byIP, first, remove}},
+		{
+			name: "kube-proxy and an address", values: "apiServer: {host: a}", has: proxy,
+			want: []string{"at a, port 443.", remove},
+		},
+		{name: "kube-proxy alone", values: "services: false", has: proxy, want: []string{byIP}},
+		{name: "kube-proxy alone, kept by an upgrade", has: proxy.with(there), want: []string{byIP}},
+		{name: "two nodes that have Kuryr", has: nodes("a", "b").with(there), want: []string{byIP, warns}},
+		{name: "two nodes of Neutron", values: "provider: neutron", has: nodes("a", "b"), want: []string{byIP}},
+	} {
+		v, err := Defaults()
+		if err == nil {
+			err = v.Merge([]byte(row.values))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := Notes(Release{Namespace: "kuryr-system", Values: v, Lookup: row.has.lookup(t)})
+		if err != nil || !strings.HasPrefix(notes, "Kuryr is installed in the namespace kuryr-system, ") ||
+			!strings.HasSuffix(notes, ready) {
+			t.Errorf("%s: %v\n%s", row.name, err, notes)
+		}
+		for _, part := range []string{"at 192.0.2.1, port 6443.", "at a, port 443.", byIP, first, remove, warns} {
+			if strings.Contains(notes, part) != slices.Contains(row.want, part) {
+				t.Errorf("%s: %q is in the notes: %t\n%s", row.name, part, !slices.Contains(row.want, part), notes)
+			}
+		}
+	}
+}

@@ -87,7 +87,7 @@ func Render(r Release) ([]Manifest, error) {
 	if err := r.Values.Check(); err != nil {
 		return nil, err
 	}
-	texts, err := renderTemplates(r)
+	texts, err := renderTemplates(r, "templates/*.yaml")
 	var refused refusal
 	if errors.As(err, &refused) {
 		return nil, refused // without the place in the template
@@ -140,9 +140,19 @@ func Text(manifests []Manifest) string {
 	return b.String()
 }
 
+// Notes returns what helm prints after an installation, in lines.
+func Notes(r Release) (string, error) {
+	texts, err := renderTemplates(r, "templates/NOTES.txt")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(texts[0].text) + "\n", nil
+}
+
 type rendered struct{ name, text string }
 
-func renderTemplates(r Release) ([]rendered, error) {
+// renderTemplates renders the templates whose names match the pattern.
+func renderTemplates(r Release, pattern string) ([]rendered, error) {
 	all := template.Template{}
 	functions := r.functions(all)
 	files, err := fs.Glob(kubernetes.Files, "templates/*")
@@ -170,7 +180,7 @@ func renderTemplates(r Release) ([]rendered, error) {
 		"Chart":   map[string]any{"AppVersion": version},
 	}
 	var out []rendered
-	names, err := fs.Glob(kubernetes.Files, "templates/*.yaml")
+	names, err := fs.Glob(kubernetes.Files, pattern)
 	if err != nil {
 		return nil, err
 	}

@@ -130,6 +130,26 @@ func byHelm(t *testing.T, v values) (objects, error) {
 // byEngine is what helm installs where its engine has a cluster, or none.
 func byEngine(t *testing.T, e engine.Engine, v values) (objects, error) {
 	t.Helper()
+	files, err := renderFiles(t, e, v)
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(path, ".yaml") { // the others only define what these use
+			text.WriteString(files[path] + "\n---\n")
+		}
+	}
+	for _, crd := range load(t).CRDObjects() {
+		text.Write(crd.File.Data)
+		text.WriteString("\n---\n")
+	}
+	return read(t, text.String()), nil
+}
+
+// renderFiles renders the chart's templates, by their paths.
+func renderFiles(t *testing.T, e engine.Engine, v values) (map[string]string, error) {
+	t.Helper()
 	c := load(t)
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(v.file), &given); err != nil {
@@ -144,21 +164,7 @@ func byEngine(t *testing.T, e engine.Engine, v values) (objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := e.RenderWithContext(t.Context(), c, all)
-	if err != nil {
-		return nil, err
-	}
-	var text strings.Builder
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasSuffix(path, ".yaml") { // the others only define what these use
-			text.WriteString(files[path] + "\n---\n")
-		}
-	}
-	for _, crd := range c.CRDObjects() {
-		text.Write(crd.File.Data)
-		text.WriteString("\n---\n")
-	}
-	return read(t, text.String()), nil
+	return e.RenderWithContext(t.Context(), c, all)
 }
 
 // same has both install with these values and tells where they differ.

@@ -48,6 +48,7 @@ type apiServer struct {
 	sync.Mutex
 	objects map[string]map[string]any
 	applied objects
+	notes   string // the end of what kuryr printed
 }
 
 // serve starts an API server with objects in YAML.
@@ -186,7 +187,8 @@ contexts: [{name: c, context: {cluster: c, user: c}}]}`), 0o600); err != nil {
 	for _, set := range v.set {
 		args = append(args, "--set", set)
 	}
-	_, err := program(t, args...)
+	out, err := program(t, args...)
+	_, s.notes, _ = strings.Cut(out, "\n\n")
 	s.Lock()
 	defer s.Unlock()
 	return maps.Clone(s.applied), err
@@ -196,6 +198,16 @@ contexts: [{name: c, context: {cluster: c, user: c}}]}`), 0o600); err != nil {
 func (s *apiServer) renderedByHelm(t *testing.T, v values) (objects, error) {
 	t.Helper()
 	return byEngine(t, engine.New(&rest.Config{Host: s.URL, QPS: -1}), v)
+}
+
+// notes returns what helm prints after it has installed the chart in the cluster.
+func notes(t *testing.T, s *apiServer, v values) string {
+	t.Helper()
+	files, err := renderFiles(t, engine.New(&rest.Config{Host: s.URL, QPS: -1}), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(files["kuryr/templates/NOTES.txt"]) + "\n"
 }
 
 // address returns the API server's address in the variables of a container.
@@ -263,12 +275,17 @@ func TestAPIServerAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ours, err := serve(t, row.cluster...).appliedByKuryr(t, v)
+			ourServer := serve(t, row.cluster...)
+			ours, err := ourServer.appliedByKuryr(t, v)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := gocmp.Diff(ours, theirs); diff != "" {
 				t.Errorf("kuryr (-) and helm (+) install different objects:\n%s", diff)
+			}
+			if ours, theirs := ourServer.notes, notes(t, serve(t, row.cluster...), v); ours != theirs ||
+				!strings.HasPrefix(ours, "Kuryr is installed") {
+				t.Errorf("kuryr prints the notes\n%shelm\n%s", ours, theirs)
 			}
 			for _, workload := range []string{"Deployment kuryr-controller", "DaemonSet kuryr-node"} {
 				if got := address(t, theirs[workload]); got != row.want {
