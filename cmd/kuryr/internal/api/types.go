@@ -181,8 +181,8 @@ type SecurityGroup struct {
 	Rules    []SecurityGroupRule `json:"security_group_rules"`
 }
 
-// SecurityGroupRule is a rule of a security group in Neutron's JSON. The port range of ICMP is its type and code. Its times are those of its group: a rule
-// is a part of the group's value.
+// SecurityGroupRule is a rule of a security group in Neutron's JSON. The port range of ICMP is its
+// type and code. Its times are those of its group: a rule is a part of the group's value.
 type SecurityGroupRule struct {
 	ID                   string   `json:"id"`
 	ProjectID            string   `json:"project_id"`
@@ -348,7 +348,7 @@ type GatewayInfo struct {
 	FixedIPs   []FixedIP `json:"external_fixed_ips"`
 }
 
-// Interface is a router's leg on a subnet.
+// Interface is a router's interface on a subnet.
 type Interface struct {
 	PortID    string `json:"port_id"`
 	SubnetID  string `json:"subnet_id"`
