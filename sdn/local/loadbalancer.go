@@ -55,18 +55,17 @@ func (p *Provider) showLoadBalancer(b engine.Tx, r *loadBalancerRow) (sdn.LoadBa
 	r.Status = sdn.LoadBalancerStatus{Ready: true}
 	for _, v := range r.VIPs {
 		router := routers.id(b, "subnet", string(v.Subnet))
-		switch {
-		case router == "":
+		if router == "" {
 			r.Status.Message = fmt.Sprintf("no router is on the subnet of %v: nobody reaches it", v.Addr)
-		default:
-			settled, err := p.vipSettled(b, router, r.ID, v)
-			if err != nil {
-				return r.LoadBalancer, err
-			}
-			if !settled {
-				r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
-				return r.LoadBalancer, nil
-			}
+			continue
+		}
+		settled, err := p.vipSettled(b, router, r.ID, v)
+		if err != nil {
+			return r.LoadBalancer, err
+		}
+		if !settled {
+			r.Status = sdn.LoadBalancerStatus{RetryAfter: firstPause, Message: "the kernel does not follow the store yet"}
+			return r.LoadBalancer, nil
 		}
 	}
 	return r.LoadBalancer, nil
