@@ -41,26 +41,25 @@ func (l lister) linkByID(ctx context.Context, id string) (f found, ok bool, err 
 	return f, err == nil, err
 }
 
-// Delete implements reconcile.Target. It deletes the tags of an existing network that have no row, as
-// of one that was listed and not asked for since.
+// Delete implements reconcile.Target.
 func (l lister) Delete(ctx context.Context, o reconcile.Object, spec Spec, last Last) error {
-	_, tagged := l.tags.Get(o.Key)
-	if spec.Unknown {
-		f, ok, err := l.byID(ctx, o.Key)
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return reconcile.ErrAbsent
-		}
-		o, spec, last, tagged = f.Object, f.Spec, f.Last, false
+	if !spec.Unknown {
+		return (&work{l.Service, o, spec, last}).delete(ctx)
 	}
-	if spec.Existing != "" && !tagged {
-		if err := (tagTarget{l.Service}).Delete(ctx, o, tagsOf(spec, last), struct{}{}); err != nil {
+	f, ok, err := l.byID(ctx, o.Key)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return reconcile.ErrAbsent
+	}
+	if f.Spec.Existing != "" {
+		err := tagTarget{l.Service}.Delete(ctx, o, tagsOf(f.Spec, f.Last), struct{}{})
+		if err != nil {
 			return err
 		}
 	}
-	return (&work{l.Service, o, spec, last}).delete(ctx)
+	return (&work{l.Service, f.Object, f.Spec, f.Last}).delete(ctx)
 }
 
 // lookUp makes the row of a network that a call names, of what the SDN has. It reports
@@ -110,7 +109,7 @@ func (s *Service) importBy(
 func (s *Service) imported(ctx context.Context, f found) error {
 	s.Log.InfoContext(ctx, "network imported", "network", f.Key, "id", f.Last.ID)
 	if f.deleted {
-		return s.networks.RemoveLater(ctx, f.Key)
+		return s.removeImported(ctx, f.Key)
 	}
 	if f.Spec.Existing == "" {
 		return nil
@@ -138,6 +137,16 @@ func (s *Service) ImportDelete(ctx context.Context, id string) error {
 	}})
 	if err != nil {
 		return err
+	}
+	return s.removeImported(ctx, id)
+}
+
+// removeImported removes a row that may be of an import. The tags of an existing network get a row
+// first, as they have none yet and go with their row.
+func (s *Service) removeImported(ctx context.Context, id string) error {
+	r, ok := s.networks.Get(id)
+	if _, tagged := s.tags.Get(id); ok && !tagged && r.Spec.Existing != "" {
+		s.setTags(ctx, id, r.Spec, r.Last)
 	}
 	return s.networks.RemoveLater(ctx, id)
 }
