@@ -423,7 +423,10 @@ func (p *Provider) DeleteForwards(ctx context.Context, floatingIP sdn.ID, ids []
 		for _, f := range have {
 			protocols[f.ID] = f.Protocol
 		}
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id sdn.ID) bool { return protocols[id] == 0 })
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id sdn.ID) bool {
+			_, there := protocols[id]
+			return !there
+		})
 		last, ids = oneOfEach(ids, func(id sdn.ID) sdn.Protocol { return protocols[id] })
 	}
 	for _, ids := range [][]sdn.ID{ids, last} {

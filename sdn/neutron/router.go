@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kuryr/kuryr/internal/sortslice"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
-	"golang.org/x/sync/errgroup"
 )
 
 // routers: with OVN a change of a router takes Neutron several steps, each of which counts its
@@ -64,10 +64,12 @@ func (p *Provider) Router(ctx context.Context, id sdn.ID) (sdn.Router, error) {
 	}
 	var w *routerWire
 	var all map[string][]sdn.RouterInterface
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() (err error) { w, err = routers.read(both, p, id); return err })
-	group.Go(func() (err error) { all, err = p.interfacesOf(both, string(id)); return err })
-	if err := group.Wait(); err != nil {
+	var errs [2]error
+	var both sync.WaitGroup // the failure of one does not end the other, which may be the breaker's probe
+	both.Go(func() { w, errs[0] = routers.read(ctx, p, id) })
+	both.Go(func() { all, errs[1] = p.interfacesOf(ctx, string(id)) })
+	both.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
 		return sdn.Router{}, err
 	}
 	r := w.decode(p.owner)

@@ -99,7 +99,7 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 	if spec.HostRoutes != nil {
 		body["host_routes"] = routeBodies(spec.HostRoutes)
 	}
-	if spec.ServiceTypes != nil {
+	if len(spec.ServiceTypes) > 0 {
 		body["service_types"] = spec.ServiceTypes
 	}
 	setNot(body, "enable_dhcp", nonZero(noDHCP(spec)))
@@ -141,7 +141,10 @@ func (p *Provider) subnetBody(network sdn.ID, spec sdn.SubnetSpec) map[string]an
 const serviceTypes = "subnet-service-types"
 
 // checkServiceTypes refuses service types where Neutron lacks them.
-func (p *Provider) checkServiceTypes(types []string) error {
+func (p *Provider) checkServiceTypes(ctx context.Context, types []string) error {
+	if err := p.extensions.learn(ctx, p.client); err != nil {
+		return err
+	}
 	if len(types) == 0 || p.extensions.has(serviceTypes) {
 		return nil
 	}
@@ -223,10 +226,7 @@ func (p *Provider) EnsureSubnet(ctx context.Context, spec sdn.SubnetSpec) (sdn.S
 		return sdn.Subnet{}, err
 	}
 	if len(spec.ServiceTypes) > 0 {
-		if err := p.extensions.learn(ctx, p.client); err != nil {
-			return sdn.Subnet{}, err
-		}
-		if err := p.checkServiceTypes(spec.ServiceTypes); err != nil {
+		if err := p.checkServiceTypes(ctx, spec.ServiceTypes); err != nil {
 			return sdn.Subnet{}, err
 		}
 	}
@@ -254,10 +254,12 @@ func (p *Provider) UpdateSubnet(ctx context.Context, id sdn.ID, change sdn.Subne
 		body["host_routes"] = routeBodies(*change.HostRoutes)
 	}
 	if change.ServiceTypes != nil {
-		if err := p.checkServiceTypes(*change.ServiceTypes); err != nil {
+		if err := p.checkServiceTypes(ctx, *change.ServiceTypes); err != nil {
 			return sdn.Subnet{}, err
 		}
-		body["service_types"] = append([]string{}, *change.ServiceTypes...)
+		if p.extensions.has(serviceTypes) {
+			body["service_types"] = append([]string{}, *change.ServiceTypes...)
+		}
 	}
 	setNot(body, "enable_dhcp", change.NoDHCP)
 	if change.WithoutRanges {
