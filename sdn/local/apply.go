@@ -16,17 +16,13 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// apply makes parts of a domain be what they are in the store. It adds to freed the ranges that the host
-// does not reach by the domain any more. It returns the parts as it has read them. The caller runs the round.
-func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) (*wanted, error) {
-	a := &applier{syncer: s, target: t, ctx: ctx, freed: freed}
-	if len(keys) > 0 && !slices.Contains(keys, shapeKey) && s.isNew(t) {
-		keys = append(slices.Clip(keys), shapeKey)
-	}
-	err := a.start(keys)
+// apply makes parts of a domain be what they are in the store. It returns the parts as it has read them. A
+// part that needs the shape applies it too, unless that was refused in this round. The caller runs the round.
+func (s *syncer) apply(ctx context.Context, t *target, r *round, keys []partKey) (*wanted, error) {
+	a := &applier{syncer: s, target: t, ctx: ctx, round: r}
+	err := a.start(keys, len(keys) > 0 && s.isNew(t))
 	if errors.Is(err, errNoBridge) {
-		keys = append(slices.Clip(keys), shapeKey)
-		err = a.start(keys)
+		err = a.start(keys, true)
 	}
 	if err != nil {
 		return nil, err
@@ -40,15 +36,20 @@ func (s *syncer) apply(ctx context.Context, t *target, keys []partKey, freed *[]
 	default:
 		return a.want, err
 	}
-	return s.apply(ctx, t, keys, freed)
+	return s.apply(ctx, t, r, keys)
 }
 
-// start reads the parts and applies the shape. It locks the networks of the domain: no other domain applies
-// a shape with one of them until then, so the shape is not stale.
-func (a *applier) start(keys []partKey) (err error) {
-	if !slices.Contains(keys, shapeKey) {
+// start reads the parts and applies the shape, if it is one of them or they need it. It locks the networks of
+// the domain: no other domain applies a shape with one of them until then, so the shape is not stale.
+func (a *applier) start(keys []partKey, needed bool) (err error) {
+	switch asked := slices.Contains(keys, shapeKey); {
+	case !asked && !needed:
 		a.want, err = a.read(a.target, keys)
 		return err
+	case !asked && a.round.refused != nil:
+		return a.round.refused
+	case !asked:
+		keys = append(slices.Clip(keys), shapeKey)
 	}
 	networks := a.networksOf(a.target)
 	for done := false; !done && err == nil; {
@@ -74,7 +75,8 @@ func (a *applier) startLocked(keys []partKey, networks map[sdn.ID]bool) (done bo
 	if maps.Copy(networks, networksIn(a.want.shape)); len(networks) > len(names) {
 		return false, nil
 	}
-	return true, a.shape()
+	a.round.refused = a.shape()
+	return true, a.round.refused
 }
 
 // applier applies parts of one domain.
@@ -83,7 +85,7 @@ type applier struct {
 	*target
 	ctx   context.Context //nolint:containedctx // it lives as long as one call
 	want  *wanted
-	freed *[]netip.Prefix
+	round *round
 }
 
 // parts changes what is in the domain, what ports need first.
@@ -132,7 +134,7 @@ func (a *applier) shape() error {
 	}
 	for _, p := range reachOf(was) {
 		if !slices.Contains(reachOf(d), p) {
-			*a.freed = append(*a.freed, p)
+			a.round.freed = append(a.round.freed, p)
 		}
 	}
 	return a.readMore(came)

@@ -174,6 +174,7 @@ func (p *Provider) expect(t *tx) ([]*claim, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.sync.assume(p.view, keys) // not what the transaction has
 	return p.sync.expect(t.Tx, keys)
 }
 

@@ -218,6 +218,33 @@ func TestNetworkFailsToComeBack(t *testing.T) {
 	checkSum(t, w.Provider)
 }
 
+// A refused shape is not applied again for each port that needs it.
+func TestPortsOfRefusedShape(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, router, network := t.Context(), w.routers[0], w.networks[2]
+	for range 20 {
+		w.port(t, portSpec(w, 2))
+	}
+	w.refuse = "ApplyShape"
+	if err := w.AttachSubnet(ctx, router, network.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	if _, err := w.EnsurePorts(ctx, []sdn.PortSpec{portSpec(w, 2)}); !sdn.IsUnavailable(err) {
+		t.Fatalf("got %v, want unavailable", err)
+	}
+	before := w.fake.calls
+	if err := w.sync.retry(ctx); err == nil {
+		t.Fatal("the shape was not refused")
+	}
+	if n := w.fake.calls - before; n >= 21 {
+		t.Errorf("one retry of 21 ports and a shape that is refused made %d calls", n)
+	}
+	w.refuse = ""
+	ok(t, w.sync.retry(ctx))
+	checkSum(t, w.Provider)
+}
+
 // A router that fails to take a network over has none of its ports, though the kernel lets it name them. What
 // filters them is changed where they are, or the caller is told.
 func TestPortsOfNetworkThatDoesNotCome(t *testing.T) {

@@ -221,6 +221,13 @@ func TestPortBecomesLeg(t *testing.T) {
 	both, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Addresses: []sdn.Address{{Addr: four}, {Addr: six}}}})
 	ok(t, err)
 	ok(t, p.AttachPort(ctx, r.ID, both[0].ID))
+	for _, hop := range []string{"10.0.0.0", "10.0.0.255"} {
+		refused := []sdn.HostRoute{{Destination: prefix("10.9.0.0/16"), NextHop: netip.MustParseAddr(hop)}}
+		_, err := p.UpdateRouter(ctx, r.ID, sdn.RouterPatch{Routes: &refused})
+		if !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes[0].next_hop" {
+			t.Errorf("a route by %s: %v", hop, err)
+		}
+	}
 	routes := []sdn.HostRoute{{Destination: prefix("fd01::/64"), NextHop: netip.MustParseAddr("fd00::7")}}
 	_, err = p.UpdateRouter(ctx, r.ID, sdn.RouterPatch{Routes: &routes})
 	ok(t, err)

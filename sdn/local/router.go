@@ -89,7 +89,13 @@ func (t *tx) checkNextHops(r *routerRow, routes []sdn.HostRoute) error {
 			if route.NextHop == leg.Addr {
 				return sdn.Invalid("router", field, "%v is the router itself", route.NextHop)
 			}
-			on = on || s.CIDR.Contains(route.NextHop)
+			if !s.CIDR.Contains(route.NextHop) {
+				continue
+			}
+			on = true
+			if !usable(s.CIDR).contains(route.NextHop) { // the kernel refuses such a route
+				return sdn.Invalid("router", field, "%v is the network or broadcast address of %v", route.NextHop, s.CIDR)
+			}
 		}
 		if !on {
 			return sdn.Invalid("router", field, "%v is on no subnet of the router", route.NextHop)

@@ -88,7 +88,9 @@ type round struct {
 	done   chan struct{}
 	// When the round is done, extended are the claims in other domains that it has led to.
 	extended []*claim
-	panicked any // a defect, for the callers
+	panicked any            // a defect, for the callers
+	freed    []netip.Prefix // what the host does not reach by the domain any more
+	refused  error          // why the shape was refused the last time; nil: it was not
 }
 
 // claim is what one caller waits for in a domain.
@@ -115,14 +117,14 @@ func (s *syncer) target(id sdn.ID) *target {
 
 // assume takes what is in the store of domains for what the data path has of them, unless that is known. A
 // process that has not compared everything yet changes the data path from there.
-func (s *syncer) assume(keys keySet) {
+func (s *syncer) assume(view func(func(engine.Tx) error) error, keys keySet) {
 	for id := range keys {
 		if s.isKnown(id) {
 			continue
 		}
 		var shape *router.Shape
 		var want *wanted
-		err := s.p.view(func(b engine.Tx) (err error) {
+		err := view(func(b engine.Tx) (err error) {
 			shape, want, err = s.p.projectStored(b, id)
 			return err
 		})
@@ -154,7 +156,6 @@ func (s *syncer) isKnown(domain sdn.ID) bool {
 // expect returns claims for the parts that a transaction is about to change. From then on they are not
 // settled. The caller joins or drops the claims.
 func (s *syncer) expect(b engine.Tx, keys keySet) (claims []*claim, err error) {
-	s.assume(keys)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, parts := range keys {
@@ -294,9 +295,11 @@ func (s *syncer) quiesce() {
 func (s *syncer) pursue(ctx context.Context, keys keySet) error {
 	var claims []*claim
 	err := s.p.view(func(b engine.Tx) (err error) {
-		if err = keys.follow(b); err == nil {
-			claims, err = s.expect(b, keys)
+		if err = keys.follow(b); err != nil {
+			return err
 		}
+		s.assume(func(read func(engine.Tx) error) error { return read(b) }, keys)
+		claims, err = s.expect(b, keys)
 		return err
 	})
 	if err != nil {
@@ -374,7 +377,7 @@ func (s *syncer) start(t *target) {
 	switch {
 	case t.working || t.next == nil:
 	case s.closing:
-		s.finish(t, t.take(), nil)
+		s.finish(t, t.take())
 	default:
 		t.working = true
 		s.work.Go(func() { s.rounds(t) })
@@ -409,7 +412,6 @@ func (s *syncer) pending(t *target) bool {
 // round runs the next round of a domain.
 func (s *syncer) round(t *target) {
 	ctx := context.Background() // a caller that gives up must not interrupt a change of the kernel
-	var freed []netip.Prefix
 	s.mu.Lock()
 	r := t.take()
 	defer func() {
@@ -418,7 +420,7 @@ func (s *syncer) round(t *target) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.finish(t, r, freed)
+		s.finish(t, r)
 	}()
 	if s.closing {
 		s.mu.Unlock()
@@ -434,21 +436,21 @@ func (s *syncer) round(t *target) {
 	for _, c := range claims {
 		keys = append(keys, c.keys...)
 	}
-	want, err := s.apply(ctx, t, keys, &freed)
+	want, err := s.apply(ctx, t, r, keys)
 	var refused error
 	switch retries := slices.ContainsFunc(claims, func(c *claim) bool { return c.retry }); {
 	case err == nil:
 		s.note(t, keys, want, nil)
 	case retries:
-		refused = s.redo(ctx, t, failed, &freed)
+		refused = s.redo(ctx, t, r, failed)
 	case len(failed) > 0:
-		before, failure := s.apply(ctx, t, failed, &freed)
+		before, failure := s.apply(ctx, t, r, failed)
 		s.note(t, failed, before, failure)
 	}
 	for _, c := range claims {
 		own, failure := want, err
 		if err != nil && (len(claims) > 1 || len(failed) > 0) { // what one caller did is not an error of the others
-			own, failure = s.apply(ctx, t, c.keys, &freed)
+			own, failure = s.apply(ctx, t, r, c.keys)
 		}
 		if c.retry && failure == nil {
 			failure = refused
@@ -463,20 +465,20 @@ func (s *syncer) round(t *target) {
 
 // redo applies parts that have failed before. What the data path refuses of them does not keep the others
 // from recovering. It returns one of the errors.
-func (s *syncer) redo(ctx context.Context, t *target, keys []partKey, freed *[]netip.Prefix) error {
-	want, err := s.apply(ctx, t, keys, freed)
+func (s *syncer) redo(ctx context.Context, t *target, r *round, keys []partKey) error {
+	want, err := s.apply(ctx, t, r, keys)
 	if s.note(t, keys, want, err); err == nil || len(keys) == 1 {
 		return err
 	}
 	if at := slices.Index(keys, shapeKey); at >= 0 {
-		err := s.redo(ctx, t, keys[at:at+1], freed)
+		err := s.redo(ctx, t, r, keys[at:at+1])
 		if err != nil && s.isNew(t) {
 			return err // there is no domain that could have the parts
 		}
-		return cmp.Or(err, s.redo(ctx, t, slices.Delete(keys, at, at+1), freed))
+		return cmp.Or(err, s.redo(ctx, t, r, slices.Delete(keys, at, at+1)))
 	}
 	half := len(keys) / 2
-	return cmp.Or(s.redo(ctx, t, keys[:half], freed), s.redo(ctx, t, keys[half:], freed))
+	return cmp.Or(s.redo(ctx, t, r, keys[:half]), s.redo(ctx, t, r, keys[half:]))
 }
 
 // follow notes the claim's parts among those that have moved.
@@ -511,8 +513,8 @@ func (s *syncer) note(t *target, keys []partKey, want *wanted, err error) {
 	}
 }
 
-// finish ends a round that has freed ranges of the host. The caller holds the mutex.
-func (s *syncer) finish(t *target, r *round, freed []netip.Prefix) {
+// finish ends a round. The caller holds the mutex.
+func (s *syncer) finish(t *target, r *round) {
 	for _, c := range r.claims {
 		c.busy(-1)
 		if errors.Is(c.err, errUnfinished) { // a panic, or no more work begins
@@ -527,7 +529,7 @@ func (s *syncer) finish(t *target, r *round, freed []netip.Prefix) {
 		t.recovered()
 	}
 	s.prune(t)
-	r.extended = s.extend(freed)
+	r.extended = s.extend(r.freed)
 	s.announce()
 	close(r.done)
 }
