@@ -87,6 +87,9 @@ func (s *server) limitRules(p sdn.QoSPolicy, kind string) tableOf[limitRule] {
 					return err
 				}
 				now.take(&spec.Limits)
+				if !r.turned { // another request may have turned it since this one was read
+					r.direction = now.direction
+				}
 				if r.swapped = now.swapped; r.direction != now.direction {
 					spec.Swapped = !spec.Swapped
 					r.swapped = spec.Swapped

@@ -26,6 +26,7 @@ type limitRule struct {
 	swapped     bool          // it has the id of a limit of the other direction, see sdn.QoSPolicy
 	kbps, burst int64
 	dscp        uint8
+	turned      bool // a request names the direction
 }
 
 // id is a UUID that is the same each time.
@@ -92,7 +93,7 @@ func limitFields(policy sdn.ID, kind string) []field {
 				show: via(func(r *R) any { return int(r.dscp) }), post: setMark, put: setMark},
 		}
 	}
-	setDirection := store(func(r *R, v any) { r.direction = sdn.Direction(v.(string)) })
+	setDirection := store(func(r *R, v any) { r.direction, r.turned = sdn.Direction(v.(string)), true })
 	setKbps, setBurst := set(func(r *R) *int64 { return &r.kbps }), set(func(r *R) *int64 { return &r.burst })
 	return []field{
 		id,
