@@ -107,6 +107,14 @@ func TestAPIServer(t *testing.T) {
 			name: "value in an upgrade", values: "apiServer: {host: a, port: '2'}",
 			has: deployment(", env: [" + address + "]"), host: "a", port: "2",
 		},
+		{
+			name: "new host in an upgrade", values: "apiServer: {host: a}",
+			has: deployment(", env: [" + address + "]"), host: "a", port: "1",
+		},
+		{
+			name: "new port in an upgrade", values: "apiServer: {port: '2'}",
+			has: deployment(", env: [" + address + "]"), host: "old", port: "2",
+		},
 		{name: "kubeadm", has: info.with(slice("192.0.2.2")), host: "192.0.2.1", port: "6443"},
 		{
 			name: "kubeadm with a name for several servers",
@@ -252,6 +260,7 @@ func TestSeveralNodes(t *testing.T) {
 		{name: "three", has: nodes("a", "b", "c"), want: refused},
 		{name: "three, one with the label", has: nodes("a", "b , openstack.org/kuryr-sdn: ''", "c"), want: refused},
 		{name: "three with Neutron", values: "provider: neutron", has: nodes("a", "b", "c")},
+		{name: "three, daemon on some", values: "node: {nodeSelector: {sdn: here}}", has: nodes("a", "b", "c")},
 		{name: "three that have Kuryr", has: nodes("a", "b", "c").with(there)},
 	} {
 		_, err := renderIn(t, row.values, row.has)

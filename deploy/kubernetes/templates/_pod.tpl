@@ -15,16 +15,16 @@ The first of these that exists counts:
 {{- define "kuryr.apiAddress" -}}
 {{- $host := .Values.apiServer.host -}}
 {{- $port := .Values.apiServer.port -}}
-{{- if not (or $host $port) -}}
+{{- if not (and $host $port) -}}
 {{- $deployment := lookup "apps/v1" "Deployment" .Release.Namespace "kuryr-controller" -}}
 {{- if $deployment -}}
 {{- range $deployment.spec.template.spec.containers -}}
 {{- range index . "env" -}}
-{{- if eq .name "KUBERNETES_SERVICE_HOST" }}{{ $host = .value }}{{ end -}}
-{{- if eq .name "KUBERNETES_SERVICE_PORT" }}{{ $port = .value }}{{ end -}}
+{{- if eq .name "KUBERNETES_SERVICE_HOST" }}{{ $host = $host | default .value }}{{ end -}}
+{{- if eq .name "KUBERNETES_SERVICE_PORT" }}{{ $port = $port | default .value }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- else -}}
+{{- else if not (or $host $port) -}}
 {{- $server := "" -}}
 {{- with index (lookup "v1" "ConfigMap" "kube-public" "cluster-info") "data" -}}
 {{- with index . "kubeconfig" -}}
