@@ -274,7 +274,7 @@ func (a *applier) forwards() error {
 func (a *applier) ports() error {
 	a.mu.Lock()
 	remove, add := a.applied.ports.differ(a.want.ports)
-	if len(remove)+len(add) > 0 { // they may go to another domain with their network meanwhile
+	if len(remove)+len(add) > 0 { // until then they may go to another domain with their network
 		a.applied.ports.note(a.want.ports, errUnfinished)
 	}
 	a.mu.Unlock()
@@ -299,8 +299,8 @@ func (a *applier) ports() error {
 	return nil
 }
 
-// balances changes frontends before their VIPs, so that nobody is refused at an address that has just
-// come.
+// balances changes frontends before their VIPs, so that no connection is refused at an address that has
+// just come.
 func (a *applier) balances() error {
 	gone, set, remove, add := a.applied.balanced(a.want.balances)
 	if len(gone)+len(set)+len(remove)+len(add) > 0 {

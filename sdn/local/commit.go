@@ -28,7 +28,7 @@ type proposal struct {
 	err    error
 }
 
-// proposals are those that wait, in their order. Whoever has the turn writes them.
+// proposals are those that wait, in their order. The caller that has the turn writes them.
 type proposals struct {
 	mu      sync.Mutex
 	waiting []*proposal
@@ -43,7 +43,7 @@ func (q *proposals) add(w *proposal) {
 	q.waiting = append(q.waiting, w)
 }
 
-// withdraw tells whether nobody has begun to write the proposal, and nobody will.
+// withdraw takes a proposal off the list, and reports whether it was there. Else it is being written.
 func (q *proposals) withdraw(w *proposal) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *Provider) write(list []*proposal) (answered int) {
 		p.sync.redefined(changes[i])
 		p.sync.join(own)
 		claims[i] = nil
-		w.finish(own, err) // whoever changed nothing too: what it saw may not last
+		w.finish(own, err) // also of a caller that changed nothing: what it saw may not last
 	}
 	if wrote && p.datapath == nil {
 		p.sync.changed()
