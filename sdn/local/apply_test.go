@@ -337,36 +337,38 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 // A caller that gives up while others are at work leaves the order of the kernel's calls whole.
 func TestGivingUpKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	p := open(t, Options{Datapath: fake})
-	ctx := context.Background()
-	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
-	ok(t, err)
-	inside, proceed := make(chan struct{}), make(chan struct{})
-	fake.fail = func(call, _ string) error {
-		if call == "UpdatePorts" {
-			close(inside)
-			<-proceed
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake()
+		p := open(t, Options{Datapath: fake})
+		ctx := context.Background()
+		n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
+		ok(t, err)
+		inside, proceed := make(chan struct{}), make(chan struct{})
+		fake.fail = func(call, _ string) error {
+			if call == "UpdatePorts" {
+				close(inside)
+				<-proceed
+			}
+			return nil
 		}
-		return nil
-	}
-	first := make(chan error, 1)
-	go func() {
-		_, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
-		first <- err
-	}()
-	<-inside
-	impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	ports, err := p.EnsurePorts(impatient, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
-	if !sdn.IsUnavailable(err) || len(ports) != 1 || ports[0].Status != sdn.PortDown {
-		t.Errorf("got %+v, %v, want a port that is down, and unavailable", ports, err)
-	}
-	fake.fail = nil
-	close(proceed)
-	ok(t, <-first)
-	ok(t, p.sync.retry(ctx)) // may come before the one that gave up was noted
-	_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
-	ok(t, err)
-	checkSum(t, p)
+		first := make(chan error, 1)
+		go func() {
+			_, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+			first <- err
+		}()
+		<-inside
+		impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		ports, err := p.EnsurePorts(impatient, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+		if !sdn.IsUnavailable(err) || len(ports) != 1 || ports[0].Status != sdn.PortDown {
+			t.Errorf("got %+v, %v, want a port that is down, and unavailable", ports, err)
+		}
+		fake.fail = nil
+		close(proceed)
+		ok(t, <-first)
+		ok(t, p.sync.retry(ctx)) // may come before the one that gave up was noted
+		_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
+		ok(t, err)
+		checkSum(t, p)
+	})
 }

@@ -133,7 +133,7 @@ func (s *panickingStore) View(f func(engine.Tx) error) error {
 func TestPanicsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	recovered := func(f func()) {
 		t.Helper()

@@ -492,7 +492,7 @@ func canFilter(t *testing.T) bool {
 // onlyDevices waits until the kernel has taken away what was in the namespaces that went, and says what stays.
 func onlyDevices() error {
 	var left []string
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		links, err := netlink.LinkList()
 		if err != nil {
 			return err

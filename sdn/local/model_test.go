@@ -305,7 +305,7 @@ func TestGrouped(t *testing.T) {
 		}
 		return 0
 	}
-	for deadline := time.Now().Add(10 * time.Second); waiting() < 63 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); waiting() < 63 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	close(proceed)

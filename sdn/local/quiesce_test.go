@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -13,50 +14,52 @@ import (
 // may be cleared then.
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	var calls, ended atomic.Int32
-	inside, proceed := make(chan struct{}, 9), make(chan struct{})
-	w.fake.fail = func(string, string) error {
-		calls.Add(1)
-		inside <- struct{}{}
-		<-proceed
-		ended.Add(1)
-		return nil
-	}
-	var first []error
-	done := make(chan struct{})
-	list := together(w.Provider, func(t *tx) error {
-		_, err := t.ensurePort(portSpec(w, 0))
-		return err
-	})
-	go func() {
-		defer close(done)
-		first = settleAll(t, w.Provider, list)
-	}()
-	<-inside
-	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := w.EnsurePorts(impatient, []sdn.PortSpec{portSpec(w, 0)}); !sdn.IsUnavailable(err) {
-		t.Errorf("a caller that gave up got %v, want unavailable", err)
-	}
-	go func() {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var calls, ended atomic.Int32
+		inside, proceed := make(chan struct{}, 9), make(chan struct{})
+		w.fake.fail = func(string, string) error {
+			calls.Add(1)
+			inside <- struct{}{}
+			<-proceed
+			ended.Add(1)
+			return nil
+		}
+		var first []error
+		done := make(chan struct{})
+		list := together(w.Provider, func(t *tx) error {
+			_, err := t.ensurePort(portSpec(w, 0))
+			return err
+		})
+		go func() {
+			defer close(done)
+			first = settleAll(t, w.Provider, list)
+		}()
+		<-inside
+		impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := w.EnsurePorts(impatient, []sdn.PortSpec{portSpec(w, 0)}); !sdn.IsUnavailable(err) {
+			t.Errorf("a caller that gave up got %v, want unavailable", err)
+		}
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			close(proceed)
+		}()
+		ok(t, w.Close())
+		if begun := calls.Load(); begun != ended.Load() {
+			t.Errorf("Close returned while %d of %d calls were under way", begun-ended.Load(), begun)
+		}
+		begun := calls.Load()
+		<-done
+		ok(t, first[0])
 		time.Sleep(20 * time.Millisecond)
-		close(proceed)
-	}()
-	ok(t, w.Close())
-	if begun := calls.Load(); begun != ended.Load() {
-		t.Errorf("Close returned while %d of %d calls were under way", begun-ended.Load(), begun)
-	}
-	begun := calls.Load()
-	<-done
-	ok(t, first[0])
-	time.Sleep(20 * time.Millisecond)
-	if n := calls.Load() - begun; n != 0 {
-		t.Errorf("%d calls began after Close", n)
-	}
-	if _, err := w.Reconcile(t.Context()); !sdn.IsUnavailable(err) {
-		t.Errorf("after Close Reconcile returned %v, want it unavailable", err)
-	}
+		if n := calls.Load() - begun; n != 0 {
+			t.Errorf("%d calls began after Close", n)
+		}
+		if _, err := w.Reconcile(t.Context()); !sdn.IsUnavailable(err) {
+			t.Errorf("after Close Reconcile returned %v, want it unavailable", err)
+		}
+	})
 }
 
 // After Quiesce the store still changes, and the caller is told that the kernel does not follow.

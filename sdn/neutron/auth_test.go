@@ -92,20 +92,25 @@ func TestTokenRenewedAhead(t *testing.T) {
 		d := withKeystone()
 		d.lifetime = c.life
 		p, proxy := onDouble(t, d, nil)
-		var passed atomic.Int64
-		p.client.auth.now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+		var at atomic.Pointer[time.Time] // nil: now
+		p.client.auth.now = func() time.Time {
+			if now := at.Load(); now != nil {
+				return *now
+			}
+			return time.Now()
+		}
 		first, err := p.client.auth.session(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		passed.Store(int64(c.life - c.near - 10*time.Second))
+		at.Store(new(first.expires.Add(-c.near - 10*time.Second)))
 		if now, err := p.client.auth.session(t.Context()); err != nil || now != first {
 			t.Errorf("of %v: another session long before the end: %v", c.life, err)
 		}
 		if n := proxy.Count(postTokens); n != 1 {
 			t.Errorf("of %v: %d authentications long before the end, want one", c.life, n)
 		}
-		passed.Store(int64(c.life - c.near + time.Second))
+		at.Store(new(first.expires.Add(-c.near + time.Second)))
 		if now, err := p.client.auth.session(t.Context()); err != nil || now != first {
 			t.Errorf("of %v: the call waits for another session: %v", c.life, err)
 		}

@@ -112,7 +112,7 @@ func TestRefusedCredentialsRest(t *testing.T) {
 			if err := p.Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			now = now.Add(d.lifetime - renewAhead + time.Second)
+			now = a.current.expires.Add(time.Millisecond - renewAhead)
 		}
 		proxy.Reset()
 		proxy.Say(postTokens, 1000, refusal)

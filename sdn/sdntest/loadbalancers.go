@@ -88,7 +88,7 @@ func vipGround(s *suite) sdn.Network {
 	spec.Subnets[0].Ranges = []sdn.AddressRange{{First: addr("10.7.0.100"), Last: addr("10.7.0.199")}}
 	n := must(s.p.EnsureNetwork(s.ctx, spec))(s)
 	s.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := s.p.DeleteNetwork(ctx, n.ID); err != nil {
 			s.Errorf("the network that the tests shared stays: %v", err)

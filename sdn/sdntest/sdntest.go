@@ -30,7 +30,7 @@ type Fixture struct {
 	// MonitorOwner is the device owner of a port that a network needs before its members can have
 	// health monitors. "" is for an SDN that needs none.
 	MonitorOwner string
-	// Timeout is for one subtest; 0 is a minute.
+	// Timeout is for one subtest; 0 is five minutes.
 	Timeout time.Duration
 }
 
@@ -117,7 +117,7 @@ type suite struct {
 func newSuite(t *testing.T, f Fixture) *suite {
 	timeout := f.Timeout
 	if timeout == 0 {
-		timeout = time.Minute
+		timeout = 5 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
@@ -134,7 +134,7 @@ func (s *suite) base(name string) sdn.Base {
 // cleanup runs f at the end with a context that still lives.
 func (s *suite) cleanup(what string, f func(context.Context) error) {
 	s.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := f(ctx); err != nil && !sdn.IsConflict(err) {
 			s.Errorf("cleaning up %s: %v", what, err)
