@@ -19,7 +19,7 @@ import (
 )
 
 // stopLimit is how long a program may take to end when it is asked to.
-const stopLimit = 30 * time.Second
+const stopLimit = time.Minute
 
 // The components of the control plane that are clients of its API server.
 const (

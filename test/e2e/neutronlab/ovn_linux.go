@@ -18,7 +18,7 @@ type ovnCentral struct{ north, south, northd *privatehost.Service }
 var southbound = "tcp:" + Management.Addr().String() + ":6642"
 
 // stopLimit is how long a daemon has to end.
-const stopLimit = 30 * time.Second
+const stopLimit = time.Minute
 
 // StartOVN starts OVN's two databases and northd, with what they held when they were stopped.
 func (l *Lab) StartOVN(ctx context.Context) error {

@@ -192,7 +192,7 @@ func (h *Host) KuryrWith(args, env []string) (undo func()) {
 func (h *Host) UseKuryr(program string) { h.opts.Kuryr = program }
 
 // KillKuryr sends sig to kuryr and waits for its end.
-func (h *Host) KillKuryr(sig syscall.Signal) error { return h.kuryr.stop(sig, 20*time.Second) }
+func (h *Host) KillKuryr(sig syscall.Signal) error { return h.kuryr.stop(sig, 60*time.Second) }
 
 // KuryrGone is closed when the kuryr that was started last has ended.
 func (h *Host) KuryrGone() <-chan struct{} { return h.kuryr.gone }

@@ -204,7 +204,7 @@ func (h *Host) link() error {
 // later: its carrier, its link-local address, and the routes of both. What a test sees of
 // the host then changes by what the test does only.
 func settled(handle *netlink.Handle, name string) error {
-	for range 250 {
+	for range 3000 {
 		link, err := handle.LinkByName(name)
 		if err != nil {
 			return err
@@ -354,7 +354,7 @@ func (h *Host) waitAll() {
 
 // removeDir retries, since the kernel gives the engine's mounts back a moment after the last process has gone.
 func (h *Host) removeDir() {
-	for range 50 {
+	for range 300 {
 		if err := os.RemoveAll(h.dir); err == nil {
 			return
 		}
@@ -444,7 +444,7 @@ func End(dir string) error {
 		}
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		for err = unix.EINTR; errors.Is(err, unix.EINTR); { // readable once the process has ended
-			_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+			_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
 		}
 		_ = unix.Close(fd)
 	}

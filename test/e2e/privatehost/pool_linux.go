@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// stateTimeout is how long the State of a returned host may differ from that after its
-// boot: engine and kernel finish some removals in the background.
-const stateTimeout = 20 * time.Second
+// leaseTime is how long a test may wait for a host: others may have all of them.
+const leaseTime = 10 * time.Minute
 
 // ErrPoolClosed is the error of a lease after Close.
 var ErrPoolClosed = errors.New("the pool of private hosts is closed")
@@ -22,6 +21,10 @@ var ErrPoolClosed = errors.New("the pool of private hosts is closed")
 // Pool leases hosts of one kind to tests, which share their boots. A lease is exclusive.
 // A host returns to the pool only if its State is what it was after its boot.
 type Pool struct {
+	// Patience is how long the State of a returned host may differ from that after its
+	// boot: engine and kernel finish some removals in the background. 0 is a minute.
+	Patience time.Duration
+
 	start func(context.Context) (*Host, error)
 	slots chan struct{} // an element for each leased host
 
@@ -98,14 +101,14 @@ func (h *Host) stableState(ctx context.Context) (Snapshot, error) {
 }
 
 // Return gives a leased host back. It fails, and the host stays leased, if its State does
-// not become what it was after the boot within stateTimeout. The error lists the
+// not become what it was after the boot within Patience. The error lists the
 // differences.
 func (p *Pool) Return(ctx context.Context, h *Host) error {
 	p.mu.Lock()
 	clean := p.clean[h]
 	p.mu.Unlock()
 	var differs error
-	for end := time.Now().Add(stateTimeout); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(cmp.Or(p.Patience, time.Minute)); ; time.Sleep(200 * time.Millisecond) {
 		now, err := h.State(ctx)
 		if err == nil {
 			diff := clean.Diff(now, sections(clean, now)...)
@@ -164,7 +167,7 @@ func (p *Pool) Close() {
 // before the check.
 func (p *Pool) For(t TB) *Host {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
 	defer cancel()
 	h, err := p.Lease(ctx)
 	if err != nil {

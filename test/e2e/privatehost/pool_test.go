@@ -34,7 +34,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 func lease(t *testing.T, p *privatehost.Pool) *privatehost.Host {
 	t.Helper()
-	h, err := p.Lease(within(t, time.Minute))
+	h, err := p.Lease(within(t, 5*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestPoolLeases(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "all 1 hosts are leased") {
 		t.Errorf("a second lease from a pool of one host: %v", err)
 	}
-	if err := p.Return(within(t, time.Minute), h); err != nil {
+	if err := p.Return(within(t, 5*time.Minute), h); err != nil {
 		p.Discard(h)
 		t.Fatal(err)
 	}
@@ -75,13 +75,13 @@ func TestPoolLeases(t *testing.T) {
 	if gone(other) {
 		t.Error("a leased host was closed with the pool")
 	}
-	if err := p.Return(within(t, time.Minute), other); err != nil {
+	if err := p.Return(within(t, 5*time.Minute), other); err != nil {
 		t.Error(err)
 	}
 	if !gone(other) {
 		t.Error("a host that was returned to a closed pool is not closed")
 	}
-	if _, err := p.Lease(within(t, time.Minute)); !errors.Is(err, privatehost.ErrPoolClosed) {
+	if _, err := p.Lease(within(t, 5*time.Minute)); !errors.Is(err, privatehost.ErrPoolClosed) {
 		t.Errorf("a lease from a closed pool: %v", err)
 	}
 }
@@ -125,14 +125,16 @@ func TestPoolFindsWhatIsLeft(t *testing.T) {
 		if neighbour {
 			run = h.Outside
 		}
-		if res := run(within(t, time.Minute), "sh", "-c", script); !res.OK() {
+		if res := run(within(t, 5*time.Minute), "sh", "-c", script); !res.OK() {
 			t.Fatal(res)
 		}
 	}
 	for _, row := range rows {
 		sh(row.neighbour, row.do)
 	}
-	err := p.Return(within(t, 5*time.Second), h)
+	p.Patience = time.Second
+	err := p.Return(within(t, 5*time.Minute), h)
+	p.Patience = 0
 	if returned = err == nil; returned {
 		t.Fatal("the pool took back a host with all of it")
 	}
@@ -146,7 +148,7 @@ func TestPoolFindsWhatIsLeft(t *testing.T) {
 		}
 		sh(row.neighbour, row.undo)
 	}
-	if err = p.Return(within(t, time.Minute), h); err != nil {
+	if err = p.Return(within(t, 5*time.Minute), h); err != nil {
 		t.Errorf("nothing is left: %v", err)
 	}
 	returned = err == nil
@@ -194,9 +196,10 @@ func TestPoolFailsTests(t *testing.T) {
 	if !gone(h) {
 		t.Error("the host of a failed test is not closed")
 	}
+	p.Patience = time.Second
 	leaving := &subject{}
 	h = p.For(leaving)
-	if res := h.Exec(within(t, time.Minute), "ip", "link", "add", "left0", "type", "bridge"); !res.OK() {
+	if res := h.Exec(within(t, 5*time.Minute), "ip", "link", "add", "left0", "type", "bridge"); !res.OK() {
 		t.Error(res)
 	}
 	leaving.end()
@@ -206,6 +209,7 @@ func TestPoolFailsTests(t *testing.T) {
 	if !gone(h) {
 		t.Error("a host with something left is not closed")
 	}
+	p.Patience = 0
 	last := &subject{}
 	if p.For(last) == h {
 		t.Error("a closed host was leased")

@@ -21,18 +21,43 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// trace is what the machine shows of private hosts in its own namespaces. Other tests run beside this one, so only what
-// bears this host's folder or the uplink's name counts.
-func trace(t *testing.T, dir string) []string {
+// links are those of the machine's own namespace that are named as those of private hosts.
+func links(t *testing.T) map[string]bool {
 	t.Helper()
-	var found []string
-	links, err := netlink.LinkList()
+	all, err := netlink.LinkList()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range links {
+	found := map[string]bool{}
+	for _, l := range all {
 		if n := l.Attrs().Name; n == privatehost.Uplink || strings.HasPrefix(n, "docker") || strings.HasPrefix(n, "veth") {
-			found = append(found, "link "+n)
+			found[n] = true
+		}
+	}
+	return found
+}
+
+// traces wants the machine to show nothing of a host that was closed. Other tests run beside this one, and their
+// links may be there for a moment.
+func traces(t *testing.T, dir string, before map[string]bool) {
+	t.Helper()
+	var left []string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if left = trace(t, dir, before); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
+}
+
+// trace is what the machine shows of a private host in its own namespaces: what bears the host's folder, and links
+// that were not there before.
+func trace(t *testing.T, dir string, before map[string]bool) []string {
+	t.Helper()
+	var found []string
+	for name := range links(t) {
+		if !before[name] {
+			found = append(found, "link "+name)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -63,8 +88,9 @@ func trace(t *testing.T, dir string) []string {
 }
 
 func TestPrivateHost(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	links := links(t)
 	h, err := privatehost.New(ctx, privatehost.Options{Docker: true})
 	if err != nil {
 		t.Fatal(err)
@@ -87,15 +113,15 @@ func TestPrivateHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := privatehost.NeighbourIPv4.Addr().String()
-	want(h.Exec(ctx, "ping", "-c1", "-W2", out))
-	want(h.Exec(ctx, "ping", "-c1", "-W2", privatehost.NeighbourIPv6.Addr().String()))
-	want(h.Outside(ctx, "ping", "-c1", "-W2", privatehost.HostIPv4.Addr().String()))
+	want(h.Exec(ctx, "ping", "-c1", "-W10", out))
+	want(h.Exec(ctx, "ping", "-c1", "-W10", privatehost.NeighbourIPv6.Addr().String()))
+	want(h.Outside(ctx, "ping", "-c1", "-W10", privatehost.HostIPv4.Addr().String()))
 	want(h.Docker(ctx, "network", "create", "own"))
 	want(h.Docker(
 		ctx, "run", "-d", "--init=false", "--network", "own", "--restart", "always", "--name",
 		"stays", "busybox", "sleep", "1000",
 	))
-	want(h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W2", out))
+	want(h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W10", out))
 	after, err := h.Snapshot(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +139,8 @@ func TestPrivateHost(t *testing.T) {
 	if err := h.Reboot(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		r := h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W2", out)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		r := h.Docker(ctx, "exec", "stays", "ping", "-c1", "-W10", out)
 		if r.OK() {
 			break
 		}
@@ -131,7 +157,7 @@ func TestPrivateHost(t *testing.T) {
 	want(h.Docker(ctx, "rm", "-f", "stays"))
 	// Orphans are reaped: no process of the host is left dead.
 	want(h.Exec(ctx, "sh", "-c", "(sleep 0.1 &)"))
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		r := h.Exec(ctx, "ps", "-eo", "stat,args")
 		if !strings.Contains(r.Stdout, "\nZ") {
 			break
@@ -143,9 +169,7 @@ func TestPrivateHost(t *testing.T) {
 	dir := h.Dir()
 	h.Close()
 	closed = true
-	if left := trace(t, dir); len(left) > 0 {
-		t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
-	}
+	traces(t, dir, links)
 }
 
 // TestEngineNumbers starts an engine whose predecessor was killed and whose numbers other processes have by now.
@@ -198,8 +222,9 @@ func TestOutsideNotStopped(t *testing.T) {
 }
 
 func TestKeptHost(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	links := links(t)
 	dir := filepath.Join(t.TempDir(), "kept")
 	h, err := privatehost.New(ctx, privatehost.Options{Dir: dir, Keep: true})
 	if err != nil {
@@ -218,9 +243,7 @@ func TestKeptHost(t *testing.T) {
 	if err := privatehost.End(dir); err != nil {
 		t.Fatal(err)
 	}
-	if left := trace(t, dir); len(left) > 0 {
-		t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
-	}
+	traces(t, dir, links)
 	if err := privatehost.End(dir); err == nil {
 		t.Error("a host that is not there was ended")
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // startTime is how long a test's host may take to start.
-const startTime = 2 * time.Minute
+const startTime = 5 * time.Minute
 
 // TB is the part of testing.TB that Start and Pool.For need.
 type TB interface {
