@@ -161,7 +161,7 @@ func TestMoving(t *testing.T) {
 				return ""
 			})
 			if got := r.docker(
-				t, "exec", "moves-web", "ping", "-c", "1", "-W", "2", "moves-db",
+				t, "exec", "moves-web", "ping", "-c", "1", "-W", "10", "moves-db",
 			); !strings.Contains(got, db.ip4.String()) {
 				t.Errorf("%s the name is not known:\n%s", when, got)
 			}

@@ -77,7 +77,7 @@ func TestCommands(t *testing.T) {
 		t.Cleanup(func() { r.sh("docker", "rm", "-f", "renamed-c") })
 		r.docker(t, "rename", "renamed-b", "renamed-c")
 		if got := r.docker(
-			t, "exec", "renamed-a", "ping", "-c", "1", "-W", "2", "renamed-c",
+			t, "exec", "renamed-a", "ping", "-c", "1", "-W", "10", "renamed-c",
 		); !strings.Contains(got, b.ip4.String()) {
 			t.Errorf("the new name is not known:\n%s", got)
 		}
@@ -127,7 +127,7 @@ func TestCommands(t *testing.T) {
 		}
 		r.docker(t, "cp", "copied-a:/tmp/note", file+"2")
 		getsOut(t, a)
-		r.docker(t, "exec", "copied-a", "ping", "-c", "1", "-W", "2", out4.String())
+		r.docker(t, "exec", "copied-a", "ping", "-c", "1", "-W", "10", out4.String())
 	})
 	t.Run("on-failure", func(t *testing.T) {
 		r.network(t, "fails", wayOut, "--subnet", "10.114.0.0/24")
@@ -226,7 +226,7 @@ func standsStill(t *testing.T, r rig) {
 	reaches(t, a.in, b.ip4, second.ip4)
 	getsOut(t, a)
 	cut(t, a.in, c.ip4)
-	if got := r.docker(t, "exec", "mid-b", "ping", "-c", "1", "-W", "2", "db"); !strings.Contains(got, "10.116.2.50") {
+	if got := r.docker(t, "exec", "mid-b", "ping", "-c", "1", "-W", "10", "db"); !strings.Contains(got, "10.116.2.50") {
 		t.Errorf("the alias is not known:\n%s", got)
 	}
 	r.docker(t, "stop", "-t", "0", "still")

@@ -139,7 +139,7 @@ func TestCompose(t *testing.T) {
 			reaches(t, b.in, store.ip4, inner.ip4)
 			getsOut(t, b)
 			for service, at := range map[string]netip.Addr{"web": back.ip4, "store": store.ip4, "shop_web_1": back.ip4} {
-				if got := r.docker(t, "exec", name, "ping", "-c", "1", "-W", "2", service); !strings.Contains(got, at.String()) {
+				if got := r.docker(t, "exec", name, "ping", "-c", "1", "-W", "10", service); !strings.Contains(got, at.String()) {
 					t.Errorf("for %s, %s is not %s:\n%s", name, service, at, got)
 				}
 			}
@@ -157,7 +157,7 @@ func TestCompose(t *testing.T) {
 		}
 		for _, alias := range []string{"www", "site", "web"} {
 			if got := r.docker(
-				t, "exec", "guest", "ping", "-c", "1", "-W", "2", alias,
+				t, "exec", "guest", "ping", "-c", "1", "-W", "10", alias,
 			); !strings.Contains(got, "(10.100.1.10)") &&
 				!strings.Contains(got, "(fd00:100:1::10)") {
 				t.Errorf("%s is not the web's address:\n%s", alias, got)

@@ -165,7 +165,7 @@ func TestObjects(t *testing.T) {
 		b := r.run(t, "names-b", "names", "--network-alias", "other")
 		for _, name := range []string{"names-b", "other"} {
 			if got := r.docker(
-				t, "exec", "names-a", "ping", "-c", "1", "-W", "2", name,
+				t, "exec", "names-a", "ping", "-c", "1", "-W", "10", name,
 			); !strings.Contains(got, b.ip4.String()) {
 				t.Errorf("%s is not %s:\n%s", name, b.ip4, got)
 			}
