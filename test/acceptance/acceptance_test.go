@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -145,7 +146,9 @@ func start(t *testing.T) []string {
 	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	must(t, err)
 	defer ready.Close()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	// An address of the loopback network that no other program of the machine takes in between.
+	loopback := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	listener, err := net.Listen("tcp", loopback+":0")
 	must(t, err)
 	address := listener.Addr().String()
 	must(t, listener.Close())

@@ -10,10 +10,10 @@ import (
 // eventually waits for what comes behind an answer.
 func (r *rig) eventually(t *testing.T, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(limit)
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatal("it has not come within 10 s")
+			t.Fatal("it has not come within ", limit)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

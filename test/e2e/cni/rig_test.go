@@ -29,7 +29,7 @@ import (
 
 var kuryr, cnitool string // paths of the programs
 
-const limit = time.Minute // of a command
+const limit = 2 * time.Minute // of a command
 
 func TestMain(m *testing.M) {
 	kuryr = privatehost.Program("../../../bin/kuryr", "make build")
@@ -188,7 +188,7 @@ func (r *rig) ports(t *testing.T) (list []port) {
 // clean wants nothing of containers left: no port, no policy, no record, and links as they were.
 func (r *rig) clean(t *testing.T, before privatehost.Snapshot) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(limit)
 	for {
 		left := r.left(t, before)
 		if len(left) == 0 {

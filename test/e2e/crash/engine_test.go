@@ -41,7 +41,7 @@ func newEngine(t *testing.T, h *privatehost.Host) *engine {
 	return &engine{t: t, h: h, http: h.UnixClient(privatehost.PluginSocket)}
 }
 
-const callLimit = 30 * time.Second
+const callLimit = time.Minute
 
 // errAnswer is an error that the plugin answered with.
 type errAnswer struct{ method, text string }
@@ -119,7 +119,7 @@ func (e *engine) gone() bool {
 	select {
 	case <-e.h.KuryrGone():
 		return true
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		return false
 	}
 }
@@ -482,7 +482,7 @@ func (e *engine) host(argv ...string) privatehost.Result {
 func (e *engine) pings(c *container, to string) {
 	e.t.Helper()
 	var r privatehost.Result
-	for range 4 {
+	for range 10 {
 		if r = e.host("nsenter", "--net="+c.sandbox, "ping", "-n", "-c", "1", "-W", "1", to); r.OK() {
 			return
 		}

@@ -136,7 +136,7 @@ func (r rig) look(name string) (pid, address string) {
 func (r rig) pings(pid, to string) {
 	r.t.Helper()
 	if res := r.sh(
-		"nsenter", "-t", pid, "-n", "--", "ping", "-n", "-c", "2", "-i", "0.2", "-W", "2", to,
+		"nsenter", "-t", pid, "-n", "--", "ping", "-n", "-c", "2", "-i", "0.2", "-W", "10", to,
 	); !strings.Contains(res.Stdout, "bytes from") {
 		r.t.Errorf("no ping: %s", res)
 	}
@@ -157,7 +157,7 @@ func (r rig) check(when string) {
 func (r rig) eventually(what string, try func() string) {
 	r.t.Helper()
 	said := ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if said = try(); said == "" {
 			return
 		}

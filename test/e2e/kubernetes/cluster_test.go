@@ -305,7 +305,7 @@ func probed(p *corev1.Pod) *corev1.Pod {
 func (w *whole) reach(p corev1.Pod) {
 	w.Helper()
 	for _, to := range []string{w.node.Address.String(), kubelab.Nodes.Addr().String()} {
-		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W5", to); err != nil {
+		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W10", to); err != nil {
 			w.Errorf("%s does not reach %s: %v", p.Name, to, err)
 		}
 	}

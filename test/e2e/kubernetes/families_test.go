@@ -3,6 +3,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -80,7 +82,7 @@ func TestFamilies(t *testing.T) {
 			w.hostTalks(host, a)
 			w.fromNode(a)
 			for _, to := range c.outside {
-				if _, err := w.Exec(w.ctx, "default", "a", "ping", "-c1", "-W5", to.Addr().String()); err != nil {
+				if _, err := w.Exec(w.ctx, "default", "a", "ping", "-c1", "-W10", to.Addr().String()); err != nil {
 					t.Errorf("outside: %v", err)
 				}
 			}
@@ -109,10 +111,12 @@ func (w *whole) hostTalks(host, p corev1.Pod) {
 	w.Helper()
 	w.talks(host, p)
 	for _, address := range addresses(host) {
-		if page, err := w.Exec(
-			w.ctx, p.Namespace, p.Name, "timeout", "5", "wget", "-qO-", pageAt(address),
-		); err != nil || page != w.node.Name {
-			w.Errorf("%s reaches the pod on the node's network at %s: %q, %v", p.Name, address, page, err)
-		}
+		w.until(func(ctx context.Context) error {
+			page, err := w.Exec(ctx, p.Namespace, p.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
+			if err != nil || page != w.node.Name {
+				return fmt.Errorf("%s reaches the pod on the node's network at %s: %q, %w", p.Name, address, page, err)
+			}
+			return nil
+		})
 	}
 }

@@ -36,7 +36,7 @@ import (
 var kuryr string
 
 // limit bounds a test; what takes longer has failed.
-const limit = 3 * time.Minute
+const limit = 5 * time.Minute
 
 // port is where every pod of the tests answers HTTP with its name.
 const port = 8080
@@ -57,7 +57,7 @@ type rig struct {
 	*testing.T
 	*kubelab.Cluster
 	ctx      context.Context
-	patience time.Duration // of until; 0 is half a minute
+	patience time.Duration // of until; 0 is a minute
 }
 
 // start boots a cluster for one test alone. The test names its reason: without one it uses a
@@ -229,16 +229,20 @@ func (r *rig) gone(namespace string) {
 	}))
 }
 
-// talks checks that one pod gets the other's page, at each of its addresses.
+// talks waits until one pod gets the other's page, at each of its addresses: a pod that is ready may not listen yet.
 func (r *rig) talks(from, to corev1.Pod) {
 	r.Helper()
 	for _, address := range addresses(to) {
-		page, err := r.Exec(r.ctx, from.Namespace, from.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
-		if err != nil {
-			r.Errorf("%s does not reach %s: %v", from.Name, to.Name, err)
-		} else if page != to.Name {
-			r.Errorf("at the address %s of %s answers %q", address, to.Name, page)
-		}
+		r.until(func(ctx context.Context) error {
+			page, err := r.Exec(ctx, from.Namespace, from.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
+			if err != nil {
+				return fmt.Errorf("%s does not reach %s: %w", from.Name, to.Name, err)
+			}
+			if page != to.Name {
+				return fmt.Errorf("at the address %s of %s answers %q", address, to.Name, page)
+			}
+			return nil
+		})
 	}
 }
 

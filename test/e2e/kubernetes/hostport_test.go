@@ -55,6 +55,7 @@ func TestHostPorts(t *testing.T) {
 			t.Errorf("%s, from another pod: %q answers (%v), want %q", when, page, err, want)
 		}
 	}
+	w.talks(other, pods["web"])
 	leads("at first", "web")
 	w.tools(pods["web"], other)
 

@@ -86,7 +86,7 @@ func (r *rig) apply(dryRun bool, lookup install.Lookup, set ...string) (map[stri
 // until asks again until there is no complaint; policies and definitions take a moment to be in force.
 func (r *rig) until(complaint func(ctx context.Context) error) {
 	r.Helper()
-	r.within(cmp.Or(r.patience, 30*time.Second), complaint)
+	r.within(cmp.Or(r.patience, time.Minute), complaint)
 }
 
 func (r *rig) within(limit time.Duration, complaint func(ctx context.Context) error) {

@@ -484,7 +484,7 @@ func TestNeutron(t *testing.T) {
 	s.largest(a, b)
 	s.isolated(a, b, c)
 	s.agree(3)
-	if _, err := s.Exec(s.ctx, "default", "a", "ping", "-c1", "-W5", kubelab.Nodes.Addr().String()); err != nil {
+	if _, err := s.Exec(s.ctx, "default", "a", "ping", "-c1", "-W10", kubelab.Nodes.Addr().String()); err != nil {
 		t.Errorf("a pod does not reach the API server's host: %v", err)
 	}
 	s.wish(a)
@@ -606,7 +606,7 @@ func (s *stack) largest(from, to corev1.Pod) {
 	}
 	const headers = 28 // of IPv4 and ICMP
 	if _, err := s.Exec(
-		s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W5", "-s", fmt.Sprint(want-headers),
+		s.ctx, from.Namespace, from.Name, "ping", "-c1", "-W10", "-s", fmt.Sprint(want-headers),
 		to.Status.PodIP,
 	); err != nil {
 		s.Errorf("a packet of %v bytes does not pass: %v", want, err)

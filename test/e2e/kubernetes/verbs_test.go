@@ -163,7 +163,7 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("ADD gives %s, it was %s", again, results[0])
 	}
 	n.wants("CHECK after that", check, 0, "")
-	n.ip("netns", "exec", "a", "ping", "-c1", "-W5", b.address)
+	n.ip("netns", "exec", "a", "ping", "-c1", "-W10", b.address)
 
 	// Another pod's DEL takes nothing away.
 	n.wants("a stale DEL", call{verb: "DEL", name: "a", args: podArgs("a", stranger)}, 0, "")

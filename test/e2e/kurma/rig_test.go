@@ -29,7 +29,7 @@ import (
 var kuryr string // the program to test; the others are beside it
 
 const (
-	limit       = time.Minute // of a command
+	limit       = 2 * time.Minute // of a command
 	kurmaSocket = "/run/kuryr/kurma.sock"
 	sdnSocket   = "/run/kuryr/sdn.sock"
 	config      = "/etc/kuryr/kurma.json"
@@ -318,7 +318,7 @@ func (r *rig) sight() privatehost.Snapshot {
 func (r *rig) same(before privatehost.Snapshot, sections ...string) {
 	r.t.Helper()
 	var diff []string
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(limit)
 	for {
 		if diff = before.Diff(r.sight(), sections...); len(diff) == 0 {
 			return

@@ -236,8 +236,6 @@ func (r *rig) create(nouns string, o object) object {
 	}
 	r.fresh(func(ctx context.Context) error {
 		// Ports of containers and routers may be on their way out.
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-		defer cancel()
 		return neutronlab.Until(ctx, func(ctx context.Context) error { return r.api.Delete(ctx, nouns, made.ID()) })
 	})
 	return made
@@ -399,8 +397,6 @@ func (h host) networkBy(ipam, name string, args ...string) {
 	h.docker(append(argv, name)...)
 	h.rig.fresh(func(ctx context.Context) error {
 		// The engine may still count endpoints of containers that were removed just now.
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
 		return neutronlab.Until(ctx, func(ctx context.Context) error { return h.gone(ctx, "network", "rm", name) })
 	})
 }

@@ -12,7 +12,9 @@ package openstack_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,7 +61,8 @@ func start(t *testing.T) *server {
 		}
 		return string(out)
 	}
-	run("", "certificates", filepath.Join(dir, "tls"), "--host", "127.0.0.1")
+	address := freeAddress(t)
+	run("", "certificates", filepath.Join(dir, "tls"), "--host", address.Addr().String())
 	line := run("", "token", "demo", "admin", "script")
 	hashed := run(password+"\n", "password", alice, "demo", "admin")
 	hash := strings.TrimSpace(hashed[strings.LastIndex(hashed, " "):])
@@ -72,7 +75,7 @@ func start(t *testing.T) *server {
 	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	must(t, err)
 	defer ready.Close()
-	s := &server{url: "https://" + freeAddress(t), ca: filepath.Join(dir, "tls", "ca.pem"), token: strings.Fields(line)[1]}
+	s := &server{url: "https://" + address.String(), ca: filepath.Join(dir, "tls", "ca.pem"), token: strings.Fields(line)[1]}
 	cmd := exec.Command(
 		kuryr, "sdn", "--store-only", "--state-dir", filepath.Join(dir, "s"), "--run-dir",
 		filepath.Join(dir, "r"), "--sdn-rate", "0",
@@ -107,13 +110,15 @@ func start(t *testing.T) *server {
 	return s
 }
 
-// freeAddress is one that nobody listens at now.
-func freeAddress(t *testing.T) string {
+// freeAddress is one of the loopback network that nobody listens at, nor takes before the
+// daemon has it: each test has an IP address of its own.
+func freeAddress(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))})
+	l, err := net.Listen("tcp", netip.AddrPortFrom(ip, 0).String())
 	must(t, err)
 	defer l.Close()
-	return l.Addr().String()
+	return netip.MustParseAddrPort(l.Addr().String())
 }
 
 // as is the environment of a user with the password.

@@ -57,7 +57,7 @@ var ours = regexp.MustCompile(`\b(kr|tap)[-_]?[0-9a-f]{4,}|10\.8[1-6]\.|fd82::|\
 func (s *soak) nothingLeft() {
 	s.t.Helper()
 	var left []string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		left = nil
 		for _, line := range s.bare.Diff(s.snapshot()) {
 			switch {
