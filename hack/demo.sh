@@ -36,7 +36,7 @@ start() {
   ! "$kuryr" status >/dev/null 2>&1 || return 0
   setsid "$kuryr" up >"$logs/kuryr" 2>&1 </dev/null &
   echo $! >$pidfile
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     ! "$kuryr" status >/dev/null 2>&1 || return 0
     kill -0 "$(cat $pidfile)" 2>/dev/null || break
     sleep 0.1
