@@ -164,7 +164,7 @@ func (r *rig) look() (all []privatehost.Snapshot) {
 // back a little later is waited for.
 func (r *rig) left(before []privatehost.Snapshot, sections ...string) (diff []string) {
 	r.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		diff = nil
 		for i, now := range r.look() {
 			for _, line := range before[i].Diff(now, sections...) {

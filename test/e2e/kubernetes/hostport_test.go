@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,7 +68,7 @@ func TestHostPorts(t *testing.T) {
 		}
 	}
 
-	w.must(w.claim.Stop(syscall.SIGKILL, 10*time.Second))
+	w.must(w.claim.Stop(syscall.SIGKILL, limit))
 	leads("without a daemon", "web")
 	w.must(w.startDaemon(w.ctx))
 	leads("with the next daemon", "web")

@@ -217,7 +217,7 @@ func TestNamedNetwork(t *testing.T) {
 func (r *rig) agree(n *kuryrNode, count int) {
 	r.Helper()
 	err := errors.New("")
-	for deadline := time.Now().Add(20 * time.Second); err != nil &&
+	for deadline := time.Now().Add(time.Minute); err != nil &&
 		time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		err = func() error {
 			ports, err := n.ports(r.ctx)

@@ -180,7 +180,7 @@ func (r *ravens) alike() error {
 	for _, p := range ports.Items {
 		objects = append(objects, p.Name)
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(
 		ctx, kuryr, "--socket", filepath.Join(r.dir, "run", "kuryr.sock"), "port", "list", "-o",

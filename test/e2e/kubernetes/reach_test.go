@@ -81,7 +81,7 @@ func (r *rig) connects(p corev1.Pod, to netip.AddrPort) error {
 
 // asks tells whether a pod has names resolved by a name server.
 func (r *rig) asks(p corev1.Pod, server netip.Addr) error {
-	_, err := r.Exec(r.ctx, p.Namespace, p.Name, "timeout", "3", "nslookup", "-type=a", "name.example", server.String())
+	_, err := r.Exec(r.ctx, p.Namespace, p.Name, "timeout", "10", "nslookup", "-type=a", "name.example", server.String())
 	return err
 }
 
@@ -132,11 +132,20 @@ func (w *whole) underlay() underlay {
 	}
 }
 
-// finds checks what a pod reaches.
+// finds checks what a pod reaches. On a machine that is busy an answer may come too late for a try, so there are
+// several of what must succeed.
 func (w *whole) finds(u underlay, p corev1.Pod, isolated bool) {
 	w.Helper()
+	tries := func(connect func() error) (err error) {
+		for range 5 {
+			if err = connect(); err == nil {
+				break
+			}
+		}
+		return err
+	}
 	for what, at := range u.open {
-		if err := w.connects(p, at); err != nil {
+		if err := tries(func() error { return w.connects(p, at) }); err != nil {
 			w.Errorf("isolated %v: %s does not reach %s: %v", isolated, p.Name, what, err)
 		}
 	}
@@ -144,12 +153,17 @@ func (w *whole) finds(u underlay, p corev1.Pod, isolated bool) {
 		w.Errorf("isolated %v: %s has no names resolved: %v", isolated, p.Name, err)
 	}
 	for what, at := range u.closed {
-		if err := w.connects(p, at); (err == nil) == isolated {
+		connect := func() error { return w.connects(p, at) }
+		err := connect()
+		if err != nil && !isolated {
+			err = tries(connect)
+		}
+		if (err == nil) == isolated {
 			w.Errorf("isolated %v: %s reaches %s (%s): %v", isolated, p.Name, what, at, err)
 		}
 	}
 	for _, to := range []netip.Addr{w.node.Address, u.dns} {
-		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W2", to.String()); (err == nil) == isolated {
+		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c2", "-W2", to.String()); (err == nil) == isolated {
 			w.Errorf("isolated %v: %s and ping of %s: %v", isolated, p.Name, to, err)
 		}
 	}
@@ -160,7 +174,7 @@ func (w *whole) finds(u underlay, p corev1.Pod, isolated bool) {
 func (w *whole) fromNode(p corev1.Pod) {
 	w.Helper()
 	for _, address := range addresses(p) {
-		if page := w.node.Exec(w.ctx, "curl", "-sm5", pageAt(address)); page.Stdout != p.Name+"\n" {
+		if page := w.node.Exec(w.ctx, "curl", "-sm20", pageAt(address)); page.Stdout != p.Name+"\n" {
 			w.Errorf("the node does not reach %s at %s: %s", p.Name, address, page)
 		}
 	}

@@ -194,7 +194,7 @@ func (s *steps) dies(step string) {
 		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			s.Fatalf("Raven was to be killed at %s and ended with %v", step, err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(90 * time.Second):
 		s.Fatalf("Raven does not come to %s; there is\n%s", step, strings.Join(s.looks(), "\n"))
 	}
 }

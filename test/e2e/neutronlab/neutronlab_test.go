@@ -39,7 +39,7 @@ func TestLab(t *testing.T) {
 }
 
 func vms(t *testing.T, l *neutronlab.Lab) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	api := l.API()
 	create := func(nouns string, o neutronlab.Object) neutronlab.Object {
@@ -126,7 +126,7 @@ func vms(t *testing.T, l *neutronlab.Lab) {
 func TestConnectionAgain(t *testing.T) {
 	// A boot of its own: the switch is killed.
 	l := neutronlab.Start(t, neutronlab.Options{Hosts: 1})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	create := func(nouns string, o neutronlab.Object) string {
 		t.Helper()
@@ -170,7 +170,7 @@ func TestConnectionAgain(t *testing.T) {
 	// Debian's python, which Neutron runs on; busybox cannot choose the port that a client sends from.
 	const client = `import socket, sys
 s = socket.socket()
-s.settimeout(3)
+s.settimeout(10)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("", 40000))
 s.connect((sys.argv[1], int(sys.argv[2])))

@@ -95,17 +95,17 @@ func (l *Lab) carryGateways(ctx context.Context, h *Host) error {
 // any more, is behind none.
 func (l *Lab) waitChassis(ctx context.Context, h *Host) error {
 	err := run(ctx, l.Central, []string{
-		"ovn-sbctl", "--timeout=60", "wait-until", "Chassis", h.Name, "hostname=" + h.Name,
+		"ovn-sbctl", "--timeout=180", "wait-until", "Chassis", h.Name, "hostname=" + h.Name,
 	})
 	if err != nil {
 		return fmt.Errorf("OVN does not know host %s: %w", h.Name, err)
 	}
-	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "set", "NB_Global", ".", "nb_cfg=0"})
+	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=180", "set", "NB_Global", ".", "nb_cfg=0"})
 }
 
 // waitDropGroup returns when Neutron has made the port group of what no security group
 // lets pass, which it does once, by a worker of its own, some time after its API answers.
 func (l *Lab) waitDropGroup(ctx context.Context) error {
 	const group = "neutron_pg_drop"
-	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=60", "wait-until", "Port_Group", group, "name=" + group})
+	return run(ctx, l.Central, []string{"ovn-nbctl", "--timeout=180", "wait-until", "Port_Group", group, "name=" + group})
 }
