@@ -156,7 +156,7 @@ type container struct {
 func (w *world) plug(router string, network Bridge, hosts ...string) container {
 	w.t.Helper()
 	c := container{ns: nstest.New(w.t), port: Port{ID: newID(), Network: network.Network, Guard: true}}
-	c.port.MAC = net.HardwareAddr{0x02, 0xca, 0xfe, c.port.ID[0], c.port.ID[1], c.port.ID[2]}
+	c.port.MAC = nstest.MAC()
 	for _, a := range hosts {
 		c.port.Addrs = append(c.port.Addrs, netip.MustParseAddr(a))
 	}

@@ -5,7 +5,6 @@ package trace
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -130,7 +129,7 @@ type container struct {
 func (w *world) plug(r testRouter, addrs ...string) container {
 	w.t.Helper()
 	c := container{ns: nstest.New(w.t), port: router.Port{ID: uuid.NewString(), Network: r.bridge.Network, Guard: true}}
-	c.port.MAC = net.HardwareAddr{0x02, 0xca, 0xfe, c.port.ID[0], c.port.ID[1], c.port.ID[2]}
+	c.port.MAC = nstest.MAC()
 	w.sh(c.ns, "sysctl -qw net.ipv6.conf.default.accept_dad=0")
 	var err error
 	tap := router.TapName(c.port.ID)

@@ -10,9 +10,11 @@ package nstest
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -142,4 +144,12 @@ func Do(t testing.TB, ns netns.NsHandle, f func()) {
 	if err := <-done; err != nil {
 		t.Fatalf("enter namespace: %v", err)
 	}
+}
+
+var macs atomic.Uint32
+
+// MAC returns a unicast MAC address that no earlier call has returned.
+func MAC() net.HardwareAddr {
+	n := macs.Add(1)
+	return net.HardwareAddr{0x02, 0x6e, 0x73, byte(n >> 16), byte(n >> 8), byte(n)}
 }
