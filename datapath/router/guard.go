@@ -163,8 +163,15 @@ func guardTable() table {
 
 	// A rule cannot look into what another fragment has. So the first one must have the
 	// upper-layer header (RFC 7112), and neighbour discovery is not fragmented (RFC
-	// 6980).
-	header := nft.Has(nft.TransportHeader, 0, 8)
+	// 6980). With other extension headers its place is not known, and what follows the packet
+	// in its frame may look like it.
+	header := nft.Join(nft.Field(nft.NetworkHeader, 6, unix.IPPROTO_FRAGMENT),
+		nft.FieldNot(nft.NetworkHeader, 40, unix.IPPROTO_HOPOPTS))
+	for _, extension := range []byte{unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS} {
+		header = append(header, nft.Compare(expr.CmpOpNeq, extension))
+	}
+	header = nft.Join(header, nft.Between(nft.NetworkHeader, 4, []byte{0, 8 + 8}, []byte{0xff, 0xff}),
+		nft.Has(nft.TransportHeader, 0, 8))
 	first := nft.Chain{Name: "ip6_first", Rules: []nft.Rule{
 		refuse("neighbour discovery in fragments",
 			nft.Join(icmpv6, nft.Between(nft.TransportHeader, 0, []byte{133}, []byte{137}))),

@@ -258,6 +258,19 @@ func (h hook) fragment(kind string) nft.Exprs {
 	return nft.Field(nft.NetworkHeader, 6, unix.IPPROTO_FRAGMENT)
 }
 
+// wholeTCP matches a first fragment whose length, as its IP header has it, leaves room for the
+// header of TCP. What follows in the frame is padding, which the sender chooses.
+func (h hook) wholeTCP() nft.Exprs {
+	const tcp, mostIPv4, fragment6 = 20, 60, 8
+	u16 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
+	if h.v == nft.V4 {
+		return nft.Between(nft.NetworkHeader, 2, u16(mostIPv4+tcp), u16(0xffff))
+	}
+	return nft.Join(nft.Field(nft.NetworkHeader, 6, unix.IPPROTO_FRAGMENT),
+		nft.Field(nft.NetworkHeader, 40, unix.IPPROTO_TCP),
+		nft.Between(nft.NetworkHeader, 4, u16(fragment6+tcp), u16(0xffff)))
+}
+
 func (h hook) fragmentKey() nft.Exprs {
 	n := 1 + h.v.Words()
 	e := nft.Exprs{h.port(0), h.remote(1)}
@@ -439,7 +452,7 @@ func (h hook) chains() []nft.Chain {
 	judge.Add("else", nft.GoTo(begins.Name))
 
 	whole := nft.Chain{Name: h.chain("whole")}
-	whole.Add("its header is in the first fragment", nft.Has(nft.TransportHeader, 13, 1), nft.Return)
+	whole.Add("its header is in the first fragment", h.wholeTCP(), nft.Has(nft.TransportHeader, 13, 1), nft.Return)
 	whole.Add("its header is in several", nft.CountedDrop)
 
 	begins.Add("by the rules of the port's groups", nft.ByMark(judges(h.d, false)))
