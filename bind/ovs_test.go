@@ -101,7 +101,16 @@ func (v *vswitch) kill(name string) {
 	must(v.t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	must(v.t, err)
+	process, err := unix.PidfdOpen(n, 0)
+	must(v.t, err)
+	defer unix.Close(process)
 	must(v.t, unix.Kill(n, unix.SIGKILL))
+	// The next one cannot lock the database before this one has ended.
+	ended := []unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}
+	for events := 0; events == 0 || errors.Is(err, unix.EINTR); {
+		events, err = unix.Poll(ended, -1)
+	}
+	must(v.t, err)
 	must(v.t, os.Remove(file))
 }
 
@@ -275,16 +284,16 @@ func pings(t testing.TB, ns netns.NsHandle, to netip.Addr) {
 	t.Helper()
 	nstest.Do(t, ns, func() {
 		var err error
-		for range 20 {
-			if err = echoWithin(to, 500_000); err == nil {
-				return
-			}
+		if !nstest.Repeat(nstest.Limit, func() {}, func(time.Time) bool {
+			err = echoWithin(to, 500_000)
+			return err == nil
+		}) {
+			t.Errorf("ping %s: %v", to, err)
 		}
-		t.Errorf("ping %s: %v", to, err)
 	})
 }
 
-// talk sends a datagram, whose checksum the receiver's kernel verifies.
+// talk sends a datagram until it comes, whose checksum the receiver's kernel verifies.
 func talk(t testing.TB, from, to netns.NsHandle, addr netip.Addr) {
 	t.Helper()
 	var in net.PacketConn
@@ -294,17 +303,21 @@ func talk(t testing.TB, from, to netns.NsHandle, addr netip.Addr) {
 		must(t, err)
 	})
 	defer in.Close()
+	var out net.Conn
 	nstest.Do(t, from, func() {
-		out, err := net.Dial("udp", netip.AddrPortFrom(addr, 4242).String())
-		must(t, err)
-		defer out.Close()
-		_, err = out.Write([]byte("whole"))
+		var err error
+		out, err = net.Dial("udp", netip.AddrPortFrom(addr, 4242).String())
 		must(t, err)
 	})
-	must(t, in.SetReadDeadline(deadline()))
-	buf := make([]byte, 16)
-	if n, _, err := in.ReadFrom(buf); err != nil || string(buf[:n]) != "whole" {
-		t.Errorf("datagram: %q, %v", buf[:n], err)
+	defer out.Close()
+	buf, n := make([]byte, 16), 0
+	if !nstest.Repeat(nstest.Limit, func() { _, _ = out.Write([]byte("whole")) }, func(until time.Time) bool {
+		must(t, in.SetReadDeadline(until))
+		var err error
+		n, _, err = in.ReadFrom(buf)
+		return err == nil
+	}) || string(buf[:n]) != "whole" {
+		t.Errorf("datagram: %q", buf[:n])
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/internal/nstest"
@@ -144,9 +143,6 @@ func (w *world) collect() {
 	must(w.t, w.b.Collect(context.Background(), w.path))
 }
 
-// deadline is for what would wait for ever should it fail.
-func deadline() time.Time { return time.Now().Add(10 * time.Second) }
-
 // wantForwardsAtOnce checks that a bridge has no spanning tree protocol and no delay,
 // whether or not it snoops on multicast.
 func wantForwardsAtOnce(t testing.TB, ns netns.NsHandle, bridge string, snoops byte) {
@@ -223,7 +219,7 @@ func ping(t testing.TB, ns netns.NsHandle, addr string) {
 	})
 }
 
-func echo(to netip.Addr) error { return echoWithin(to, 5_000_000) }
+func echo(to netip.Addr) error { return echoWithin(to, nstest.Limit.Microseconds()) }
 
 // echoWithin waits for the answer so many microseconds.
 func echoWithin(to netip.Addr, wait int64) error {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kuryr/kuryr/internal/nstest"
 )
 
 // forwardingSite is a site whose host forwards.
@@ -251,7 +253,7 @@ func TestForeignNftables(t *testing.T) {
 			s, h := forwardingSite(t)
 			sh(t, s.host, "nft -f - <<'EOF'\ntable "+c.table+"\nEOF\n")
 			found := h.findingsIn(t, s.host)
-			if passes := connects(t, s.inside, s.outside, outside4); passes == c.drops {
+			if passes := connects(t, s.inside, s.outside, outside4, !c.drops); passes == c.drops {
 				t.Fatalf("passes=%v with drops=%v", passes, c.drops)
 			}
 			if !c.drops {
@@ -273,7 +275,7 @@ func TestForeignNftables(t *testing.T) {
 			})
 			commands := strings.Split(mend, "`")
 			sh(t, s.host, commands[1]+"\n"+commands[3])
-			if !connects(t, s.inside, s.outside, outside4) || !connects(t, s.outside, s.inside, inside4) {
+			if !connects(t, s.inside, s.outside, outside4, true) || !connects(t, s.outside, s.inside, inside4, true) {
 				t.Errorf("the mend does not help: %s", mend)
 			}
 			if again := h.findingsIn(t, s.host); len(again) > 0 {
@@ -334,7 +336,7 @@ func TestWatchTellsOfItsTable(t *testing.T) {
 	sh(t, s.host, "nft flush ruleset")
 	select {
 	case <-told:
-	case <-time.After(10 * time.Second):
+	case <-time.After(nstest.Limit):
 		t.Fatal("nobody was told that the table went")
 	}
 }

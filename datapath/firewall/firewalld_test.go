@@ -117,7 +117,7 @@ func TestDoorsBesideFirewalld(t *testing.T) {
 	}
 	checkOut := func(when string) {
 		t.Helper()
-		if !connects(t, s.inside, s.outside, outside4) || !connects(t, s.inside, s.outside, outside6) {
+		if !connects(t, s.inside, s.outside, outside4, true) || !connects(t, s.inside, s.outside, outside6, true) {
 			t.Errorf("%s: packets to the outside are rejected", when)
 		}
 	}
@@ -128,7 +128,7 @@ func TestDoorsBesideFirewalld(t *testing.T) {
 table ip publish { chain pre { type nat hook prerouting priority dstnat; ip daddr 192.0.2.77 dnat to 10.9.0.2; }; }
 EOF
 ip addr add 192.0.2.77/32 dev up0`)
-	if !connectsVia(t, s.outside, s.inside, inside4, netip.MustParseAddr("192.0.2.77"), patient) {
+	if !connectsVia(t, s.outside, s.inside, inside4, netip.MustParseAddr("192.0.2.77"), true) {
 		t.Error("a published port is rejected")
 	}
 	if got := h.findingsIn(t, s.host); len(got) != 1 || !strings.Contains(got[0], "floating") {
@@ -147,7 +147,7 @@ ip addr add 192.0.2.77/32 dev up0`)
 	eventually(t, "our links in the zone", inZone)
 	// The fix for floating addresses is a permanent change and a reload, in which our
 	// runtime change is lost.
-	if connects(t, s.outside, s.inside, inside4) {
+	if connects(t, s.outside, s.inside, inside4, false) {
 		t.Error("firewalld lets packets in that Check says it rejects")
 	}
 	var mend []string

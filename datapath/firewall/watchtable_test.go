@@ -62,14 +62,14 @@ func TestWatchTable(t *testing.T) {
 	<-listening
 	select {
 	case <-gone: // it is not there as listening begins
-	case <-time.After(10 * time.Second):
+	case <-time.After(nstest.Limit):
 		t.Fatal("a table that is not there was not told of")
 	}
 	change(func(c *nftables.Conn) { c.AddTable(table) })
 	change(func(c *nftables.Conn) { c.DelTable(table) })
 	select {
 	case <-gone:
-	case <-time.After(10 * time.Second):
+	case <-time.After(nstest.Limit):
 		t.Error("not heard")
 	}
 	cancel()
@@ -78,7 +78,7 @@ func TestWatchTable(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(nstest.Limit):
 		t.Error("it does not end")
 	}
 }

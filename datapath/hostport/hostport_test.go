@@ -69,11 +69,9 @@ func newWorld(t testing.TB) *world {
 // after it is up.
 func (w *world) usable(from netns.NsHandle, addr string) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); w.asks(from, "tcp", addr) == ""; {
-		if time.Now().After(end) {
-			w.t.Fatalf("nobody answers at %s itself", addr)
-		}
-	}
+	nstest.Eventually(w.t, addr+" itself answers", func() bool {
+		return w.asks(from, "tcp", addr, 2*time.Second) != ""
+	})
 }
 
 // cable joins the host and another, whose way out it is.
@@ -138,15 +136,7 @@ func (w *world) pod(name string, n int) {
 				c.Close()
 			}
 		}()
-		go func() {
-			for b := make([]byte, 8); ; {
-				_, from, err := u.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				_, _ = u.WriteTo([]byte(name), from)
-			}
-		}()
+		go nstest.Serve(u, func(net.Addr, int) string { return name })
 	}
 }
 
@@ -156,25 +146,26 @@ func (w *world) set(owner string, list ...Mapping) (err error) {
 }
 
 // asks is who answers a call from a namespace; "" is no server.
-func (w *world) asks(from netns.NsHandle, network, addr string) (name string) {
+func (w *world) asks(from netns.NsHandle, network, addr string, limit time.Duration) (name string) {
 	w.t.Helper()
 	nstest.Do(w.t, from, func() {
-		c, err := net.DialTimeout(network, addr, 2*time.Second)
+		c, err := net.DialTimeout(network, addr, limit)
 		if err != nil {
 			return
 		}
 		defer c.Close()
-		name = say(c)
+		name = say(c, limit)
 	})
 	return name
 }
 
 // say asks over a connection.
-func say(c net.Conn) string {
-	_ = c.SetDeadline(time.Now().Add(time.Second))
+func say(c net.Conn, limit time.Duration) string {
 	if c.RemoteAddr().Network() == "udp" {
-		_, _ = c.Write([]byte("?"))
+		name, _ := nstest.Ask(c, 0, limit)
+		return name
 	}
+	_ = c.SetDeadline(time.Now().Add(limit))
 	b := make([]byte, 8)
 	n, _ := c.Read(b)
 	return string(b[:n])
@@ -182,7 +173,11 @@ func say(c net.Conn) string {
 
 func (w *world) answers(from netns.NsHandle, network, addr, want string) {
 	w.t.Helper()
-	if got := w.asks(from, network, addr); got != want {
+	limit := nstest.Limit
+	if want == "" {
+		limit = 2 * time.Second
+	}
+	if got := w.asks(from, network, addr, limit); got != want {
 		w.t.Errorf("%s %s answers %q, want %q", network, addr, got, want)
 	}
 }
@@ -249,12 +244,12 @@ func TestFollows(t *testing.T) {
 		must(t, err)
 	})
 	defer c.Close()
-	if got := say(c); got != "a" {
+	if got := say(c, nstest.Limit); got != "a" {
 		t.Fatalf("%q answers first", got)
 	}
 	must(t, w.set("a"))
 	must(t, w.set("b", to("", sdn.UDP, 5353, podB)))
-	if got := say(c); got != "b" {
+	if got := say(c, nstest.Limit); got != "b" {
 		t.Errorf("%q answers then", got)
 	}
 }

@@ -76,7 +76,6 @@ func TestKilled(t *testing.T) {
 				return err
 			}
 			must(t, child("1", ""))
-			w.wait = 300 * time.Millisecond
 			old, err := w.dial("b", "udp", at(vip4, 80))
 			must(t, err)
 			defer old.Close()
@@ -112,9 +111,11 @@ func TestKilled(t *testing.T) {
 			if got := w.say(live, 1); got != first {
 				t.Errorf("the connection from before says %q", got)
 			}
+			w.wait = 300 * time.Millisecond
 			if got := w.say(old, 1); got[:1] == "a" {
 				t.Errorf("a flow without a frontend is led on: %s", got)
 			}
+			w.wait = nstest.Limit
 			if got := w.say(follows, 1); got[:1] != "c" {
 				t.Errorf("a flow is led to who is gone: %s", got)
 			}

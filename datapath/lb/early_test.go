@@ -120,13 +120,16 @@ func TestCalledBefore(t *testing.T) {
 		if c.before != nil {
 			after = c.before()
 		}
+		if c.first == refused {
+			w.wait = nstest.Limit
+		}
 		for _, from := range []int{port, other} {
 			if got := w.fromPort("out", from, addr); !strings.HasSuffix(got, c.first) {
 				t.Errorf("%s, %s: before there is a frontend %q, want %q", c.name, addr, got, c.first)
 			}
 		}
 		after()
-		w.wait = 2 * time.Second
+		w.wait = nstest.Limit
 		w.set(to(k))
 		w.table.called.ended.Wait() // looking is done behind the change
 		for range 2 {
@@ -152,7 +155,6 @@ func TestRetransmission(t *testing.T) {
 	w := newWorld(t)
 	w.serve("a", 8080)
 	w.restore()
-	w.wait = 5 * time.Second
 	var waiting sync.WaitGroup
 	call := func(addr string) {
 		waiting.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/internal/nstest"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -100,7 +101,7 @@ func TestAffinity(t *testing.T) {
 	for network, p := range networks {
 		for _, vip := range []string{vip4, vip6} {
 			f := to(key(vip, p), "a", "b", "c")
-			f.Affinity = 3 * time.Second
+			f.Affinity = time.Hour
 			w.set(f)
 			for _, from := range []string{"out", ""} {
 				first := w.ask(from, network, at(vip, 80))
@@ -139,7 +140,7 @@ func TestAffinityEnds(t *testing.T) {
 	g := to(key(vip4, sdn.UDP), "a", "b")
 	g.Affinity = time.Second
 	w.set(g)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(nstest.Limit)
 	for w.ask("out", "udp", at(vip4, 80))[:1] == "a" {
 		if time.Now().After(deadline) {
 			t.Fatal("it is never forgotten")

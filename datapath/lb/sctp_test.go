@@ -69,22 +69,25 @@ func (w *world) packets(in, network string) (c *net.IPConn) {
 func passes(t *testing.T, from, at *net.IPConn, packet []byte, to string) (got []byte, sender string) {
 	t.Helper()
 	got = make([]byte, 128)
-	for range 3 {
+	if !nstest.Repeat(nstest.Limit, func() {
 		if _, err := from.WriteToIP(packet, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
 			t.Error(err)
 		}
-		_ = at.SetReadDeadline(time.Now().Add(2 * time.Second))
+	}, func(until time.Time) bool {
+		_ = at.SetReadDeadline(until)
 		n, a, err := at.ReadFromIP(got)
 		if err != nil {
-			continue
+			return false
 		}
 		sum := binary.LittleEndian.Uint32(got[8:])
 		clear(got[8:12])
 		if n != len(packet) || sum != checksum(got[:n]) {
 			t.Errorf("%d bytes came to %s, with the checksum %#x; want %d, with their own", n, to, sum, len(packet))
 		}
-		return got, a.String()
+		sender = a.String()
+		return true
+	}) {
+		t.Errorf("nothing came to %s", to)
 	}
-	t.Errorf("nothing came to %s", to)
-	return got, ""
+	return got, sender
 }

@@ -55,7 +55,7 @@ const (
 
 func newWorld(t testing.TB) *world {
 	nstest.Require(t)
-	w := &world{t: t, router: nstest.New(t), ns: map[string]netns.NsHandle{}, wait: 2 * time.Second}
+	w := &world{t: t, router: nstest.New(t), ns: map[string]netns.NsHandle{}, wait: nstest.Limit}
 	nstest.Do(t, w.router, func() {
 		for name, value := range map[string]string{
 			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv6/conf/default/accept_dad": "0",
@@ -91,6 +91,10 @@ func newWorld(t testing.TB) *world {
 			must(t, netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}))
 		}
 	})
+	for _, ns := range w.ns {
+		nstest.WaitForAddresses(t, ns)
+	}
+	nstest.WaitForAddresses(t, w.router)
 	w.table = New(w.config())
 	t.Cleanup(func() { _ = w.table.Close() })
 	return w
@@ -194,21 +198,18 @@ func (w *world) serve(name string, port int) {
 				}()
 			}
 		}()
-		go func() {
-			for b := make([]byte, 1<<16); ; {
-				n, from, err := u.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				answer := fmt.Sprintf("%s %s", name, host(from))
-				if n > 1 { // as long as it was asked for
-					answer += strings.Repeat(".", n-len(answer))
-				}
-				_, _ = u.WriteTo([]byte(answer), from)
+		go nstest.Serve(u, func(client net.Addr, length int) string {
+			answer := fmt.Sprintf("%s %s", name, host(client))
+			if length > large { // as long as it was asked for
+				answer += strings.Repeat(".", length-len(answer))
 			}
-		}()
+			return answer
+		})
 	}
 }
+
+// large is the length of a question beyond which its answer is as long.
+const large = 1000
 
 func host(a net.Addr) string {
 	h, _, _ := net.SplitHostPort(a.String())
@@ -245,6 +246,13 @@ func (w *world) ask(from, network, addr string) string {
 }
 
 func (w *world) say(c net.Conn, size int) string {
+	if c.LocalAddr().Network() == "udp" {
+		answer, err := nstest.Ask(c, size, w.wait)
+		if err != nil {
+			return "!" + err.Error()
+		}
+		return answer
+	}
 	_ = c.SetDeadline(time.Now().Add(w.wait))
 	if _, err := c.Write(make([]byte, size)); err != nil {
 		return "!" + err.Error()
@@ -286,7 +294,7 @@ func (w *world) silent(from, network, addr string) {
 	if got := w.ask(from, network, addr); got[:1] != "!" || strings.Contains(got, "refused") {
 		w.t.Errorf("%s of %s at %s: %q, want nothing", network, from, addr, got)
 	}
-	w.wait = 2 * time.Second
+	w.wait = nstest.Limit
 }
 
 // whole checks that the kernel is as told and that nft can list it.

@@ -61,7 +61,7 @@ func TestVIPCalledBefore(t *testing.T) {
 	for name, from := range froms {
 		for _, to := range list {
 			for range 3 {
-				if err := b.connects(from, 20000, to, 2*time.Second); err != nil {
+				if err := b.connects(from, 20000, to, nstest.Limit); err != nil {
 					t.Errorf("%s calls %s: %v", name, to, err)
 				}
 			}
@@ -104,7 +104,7 @@ func TestVIPsByFewPorts(t *testing.T) {
 		clients.Go(func() {
 			for n := range 300 {
 				to := list[(client+n)%len(list)]
-				if err := b.connects(b.host, 0, to, 2*time.Second); err != nil {
+				if err := b.connects(b.host, 0, to, nstest.Limit); err != nil {
 					t.Errorf("connection %d: %v", n, err)
 				}
 			}

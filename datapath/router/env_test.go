@@ -89,16 +89,13 @@ func newWorld(t testing.TB) *world {
 // that compares the host with what it was would see them come.
 func (w *world) settle() {
 	w.t.Helper()
-	for range 500 {
-		if seen := w.sh(
-			w.host, "ip -o link show ext0; ip -6 addr show ext0; ip -4 route; ip -6 route",
-		); strings.Contains(seen, "state UP") &&
-			strings.Contains(seen, "fe80::") && !strings.Contains(seen, "linkdown") && !strings.Contains(seen, "tentative") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	w.t.Fatal("the link to the neighbour does not come up")
+	nstest.Eventually(w.t, "the link to the neighbour comes up", func() bool {
+		seen := w.sh(w.host, "ip -o link show ext0; ip -6 addr show ext0; ip -4 route; ip -6 route")
+		return strings.Contains(seen, "state UP") && strings.Contains(seen, "fe80::") &&
+			!strings.Contains(seen, "linkdown") && !strings.Contains(seen, "tentative")
+	})
+	nstest.WaitForAddresses(w.t, w.host)
+	nstest.WaitForAddresses(w.t, w.neighbour)
 }
 
 func must(t testing.TB, err error) {
@@ -179,29 +176,26 @@ func (w *world) plug(router string, network Bridge, hosts ...string) container {
 			}
 		}
 	}
+	nstest.WaitForAddresses(w.t, c.ns)
 	must(w.t, w.f.UpdatePorts(context.Background(), router, nil, []Port{c.port}))
 	return c
 }
 
-func (w *world) ping(from netns.NsHandle, to string) bool {
+// meets pings until an answer comes, so that neighbours and bridges know both.
+func (w *world) meets(from netns.NsHandle, to string) {
 	w.t.Helper()
-	_, err := w.try(from, "ping -n -c 1 -W 1 "+to)
-	if err != nil {
-		_, err = w.try(from, "ping -n -c 1 -W 1 "+to) // the first may be lost to neighbour resolution
-	}
-	return err == nil
+	w.reaches(from, to, true)
 }
 
 // reaches checks whether a ping is answered. The kernel adds IPv6 addresses and their routes
 // some time after it was asked, so an answer is waited for.
 func (w *world) reaches(from netns.NsHandle, to string, want bool) {
 	w.t.Helper()
-	got := w.ping(from, to)
-	for end := time.Now().Add(10 * time.Second); want && !got && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-		got = w.ping(from, to)
+	limit := 2 * time.Second // the first may be lost to neighbour resolution
+	if want {
+		limit = nstest.Limit
 	}
-	if got != want {
+	if got := nstest.Ping(w.t, from, to, limit); got != want {
 		w.t.Errorf("ping %s: %v, want %v", to, got, want)
 	}
 }
@@ -229,49 +223,53 @@ func (w *world) serve(ns netns.NsHandle, port int) {
 			_ = c.Close()
 		}
 	}()
-	go func() {
-		b := make([]byte, 64)
-		for {
-			_, from, err := u.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = u.WriteTo([]byte(from.String()), from)
-		}
-	}()
+	go nstest.Serve(u, func(client net.Addr, _ int) string { return client.String() })
 }
 
 // call asks a server of serve whom it saw; "" if it did not answer.
 func (w *world) call(ns netns.NsHandle, network, addr string) string {
 	w.t.Helper()
-	var seen string
+	seen, _, _ := net.SplitHostPort(w.answer(ns, network, addr, nstest.Limit))
+	return strings.TrimPrefix(seen, "::ffff:")
+}
+
+// answer is what a server says; "" if it did not answer.
+func (w *world) answer(ns netns.NsHandle, network, addr string, limit time.Duration) (text string) {
+	w.t.Helper()
 	nstest.Do(w.t, ns, func() {
-		c, err := net.DialTimeout(network, addr, 2*time.Second)
+		c, err := net.DialTimeout(network, addr, limit)
 		if err != nil {
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-		if network == "udp" {
-			_, _ = c.Write([]byte("?"))
+		if network != "tcp" {
+			text, _ = nstest.Ask(c, 0, limit)
+			return
 		}
+		_ = c.SetDeadline(time.Now().Add(limit))
 		b := make([]byte, 64)
-		if n, err := c.Read(b); err == nil {
-			seen, _, _ = net.SplitHostPort(string(b[:n]))
-			seen = strings.TrimPrefix(seen, "::ffff:")
-		}
+		n, _ := c.Read(b)
+		text = string(b[:n])
 	})
-	return seen
+	return text
+}
+
+// silent checks that no server answers.
+func (w *world) silent(ns netns.NsHandle, network, addr string) {
+	w.t.Helper()
+	if text := w.answer(ns, network, addr, 2*time.Second); text != "" {
+		w.t.Errorf("%s %s answers %q", network, addr, text)
+	}
 }
 
 // image is everything we could have changed in a namespace, as the tools tell it. A
-// link's carrier is not ours: the kernel tells of it a little later.
+// link's carrier is not ours, nor that an address is tentative: the kernel is a little later.
 func (w *world) image(ns netns.NsHandle) string {
 	w.t.Helper()
 	links := "ip -d -o link | sed 's/ gc_timer.*bridge_id/ bridge_id/; " +
 		"s/promiscuity.*addrgenmode/addrgenmode/; s/NO-CARRIER,//; s/,LOWER_UP//; " +
 		"s/ state [A-Z]*//'"
-	addrs := "ip -o addr | sed 's/valid_lft.*//'"
+	addrs := "ip -o addr | sed 's/valid_lft.*//; s/ tentative//'"
 	routes := "{ ip route; ip -6 route; ip -6 route show table local proto 75; } | " +
 		"sed 's/ linkdown//'"
 	return withoutNoted(w.sh(ns, "timeout 10 nft list ruleset")) +

@@ -53,25 +53,45 @@ func (w *wire) send(frame []byte) {
 	must(w.t, unix.Sendto(w.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: w.index}))
 }
 
-// sees reports whether this very frame arrives before the marker that is sent after it.
-func (w *wire) sees(frame, marker []byte) bool {
-	w.t.Helper()
-	b := make([]byte, 2048)
-	seen := false
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		n, _, err := unix.Recvfrom(w.fd, b, 0)
-		if err != nil {
-			continue
-		}
-		if string(b[:n]) == string(frame) {
-			seen = true
-		}
-		if string(b[:n]) == string(marker) {
-			return seen
+// sends returns what sends frames, one after another.
+func (w *wire) sends(frames ...[]byte) func() {
+	return func() {
+		w.t.Helper()
+		for _, frame := range frames {
+			w.send(frame)
 		}
 	}
-	w.t.Error("the marker did not arrive")
-	return false
+}
+
+// sees reports whether this very frame arrives before the marker that is sent after it. Both
+// are sent again if the marker does not arrive, or without the frame that is wanted.
+func (w *wire) sees(frame, marker []byte, want bool, send func()) (seen bool) {
+	w.t.Helper()
+	b := make([]byte, 2048)
+	for { // what an earlier call has not read
+		if _, _, err := unix.Recvfrom(w.fd, b, unix.MSG_DONTWAIT); err != nil {
+			break
+		}
+	}
+	marked := false
+	nstest.Repeat(nstest.Limit, send, func(until time.Time) bool {
+		for time.Now().Before(until) {
+			n, _, err := unix.Recvfrom(w.fd, b, 0)
+			if err != nil {
+				continue
+			}
+			seen = seen || string(b[:n]) == string(frame)
+			if string(b[:n]) == string(marker) {
+				marked = true
+				return seen || !want
+			}
+		}
+		return false
+	})
+	if !marked {
+		w.t.Error("the marker did not arrive")
+	}
+	return seen
 }
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -254,6 +274,10 @@ func TestGuard(t *testing.T) {
 			ip6(mac, 60, own, append(padding(17), 2, 35, 2, 34, 0, 8, 0, 1)), false},
 		{"DHCPv6 server's first fragment", fragment(mac, 17, own, 0, true,
 			[]byte{2, 35, 2, 34, 0, 16, 0, 1}), false},
+		{"first fragment whose datagram's header is behind the packet",
+			append(fragment(mac, 17, own, 0, true, nil), 2, 34, 2, 35, 0, 16, 0, 1), false},
+		{"the same behind destination options", append(fragment(mac, 60, own, 0, true, padding(17)),
+			2, 34, 2, 35, 0, 16, 0, 1), false},
 		{"a datagram's first fragment", fragment(mac, 17, own, 0, true,
 			[]byte{2, 34, 2, 35, 0, 16, 0, 1}), true},
 		{"a datagram's last fragment", fragment(mac, 17, own, 8, false, make([]byte, 8)), true},
@@ -279,9 +303,7 @@ func TestGuard(t *testing.T) {
 		{"VLAN tag", ethernet(mac, 0x8100, append([]byte{0, 1, 8, 0}, udp4(mac, "10.0.0.5", 1000)[14:]...)), false},
 	}
 	for _, f := range frames {
-		out.send(f.frame)
-		out.send(marker)
-		if got := in.sees(untagged(f.frame), marker); got != f.pass {
+		if got := in.sees(untagged(f.frame), marker, f.pass, out.sends(f.frame, marker)); got != f.pass {
 			t.Errorf("%s: passed %v, want %v", f.name, got, f.pass)
 		}
 	}
@@ -304,9 +326,7 @@ func TestGuard(t *testing.T) {
 	}
 	for _, f := range frames {
 		if !f.pass {
-			out.send(f.frame)
-			out.send(marker)
-			if !in.sees(untagged(f.frame), marker) {
+			if !in.sees(untagged(f.frame), marker, true, out.sends(f.frame, marker)) {
 				t.Errorf("%s: dropped though the port has no guard", f.name)
 			}
 		}
@@ -336,9 +356,7 @@ func TestGuardLearning(t *testing.T) {
 	learned := func() bool {
 		frame, marker := ethernet(victim.port.MAC, 0x88cc, nil), udp4(evil.port.MAC, "10.0.0.5", 9)
 		copy(frame, []byte{0x01, 0x80, 0xc2, 0, 0, 0x0e}) // LLDP
-		from.send(frame)
-		from.send(marker)
-		if to.sees(frame, marker) {
+		if to.sees(frame, marker, false, from.sends(frame, marker)) {
 			t.Error("the frame went to another port")
 		}
 		return strings.Contains(w.sh(w.router(d.ID), "bridge fdb show dev "+TapName(evil.port.ID)), victim.port.MAC.String())

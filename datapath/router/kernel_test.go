@@ -128,7 +128,7 @@ func TestMTU(t *testing.T) {
 	w.apply(d)
 	c := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 	w.reaches(c.ns, neighbourAddr4, true)
-	if _, err := w.try(c.ns, "ping -M do -c1 -W3 -s 1372 "+neighbourAddr4); err != nil {
+	if _, err := w.try(c.ns, "ping -M do -c1 -w20 -s 1372 "+neighbourAddr4); err != nil {
 		t.Error("a packet of the MTU does not pass")
 	}
 	d.Bridges[0].MTU, d.Uplink.MTU = 1300, 1300
@@ -249,9 +249,8 @@ func TestForwards(t *testing.T) {
 			}
 		}
 	}
-	if w.call(w.neighbour, "tcp", hostAddr4+":8081") != "" || w.call(w.neighbour, "tcp", "198.51.100.30:80") != "" {
-		t.Error("an unpublished port answers")
-	}
+	w.silent(w.neighbour, "tcp", hostAddr4+":8081")
+	w.silent(w.neighbour, "tcp", "198.51.100.30:80")
 	// another router may not take the port, and removing what is another's takes nothing
 	if err := w.f.UpdateForwards(ctx, b.ID, nil, list[:1]); !errors.Is(err, ErrPublished) {
 		t.Errorf("two routers publish one port: %v", err)
@@ -265,9 +264,7 @@ func TestForwards(t *testing.T) {
 	for range 2 {
 		must(t, w.f.UpdateForwards(ctx, a.ID, list[:1], nil))
 	}
-	if w.call(w.neighbour, "tcp", hostAddr4+":8080") != "" {
-		t.Error("still published after removal")
-	}
+	w.silent(w.neighbour, "tcp", hostAddr4+":8080")
 	must(t, w.f.DeleteRouter(ctx, a.ID))
 	must(t, w.f.DeleteRouter(ctx, a.ID))
 	if out := w.sh(
@@ -356,7 +353,7 @@ func forwardMoves(t *testing.T, published Forward) {
 	asked := byte(0)
 	ask := func(client net.Conn) int {
 		b := make([]byte, 8)
-		for range 5 {
+		for range 20 {
 			asked++ // so that a late answer is not taken for the one to this question
 			_, _ = client.Write([]byte{asked})
 			_ = client.SetReadDeadline(time.Now().Add(time.Second))

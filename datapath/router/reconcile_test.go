@@ -166,7 +166,7 @@ func TestReconcileAfterDamage(t *testing.T) {
 			t.Errorf("seed %d: %v: still differed after a reconcile: %s", seed, names, d)
 		}
 		for _, p := range plugged[:2] {
-			if !w.ping(p.ns, neighbourAddr4) {
+			if !nstest.Ping(t, p.ns, neighbourAddr4, nstest.Limit) {
 				t.Errorf("seed %d: %v: no way out afterwards", seed, names)
 			}
 		}
@@ -196,18 +196,34 @@ func TestReconcileAfterDamage(t *testing.T) {
 	}
 }
 
-// TestRestart checks that a new process's reconcile changes nothing and loses no packet.
+// TestRestart checks that a new process's reconcile changes nothing and loses no packet. A busy
+// machine may lose one as well, but hardly in each of three rounds.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	state, plugged := scene(w)
+	w.meets(plugged[0].ns, neighbourAddr4)
 	var out []byte
+	for range 3 {
+		var whole bool
+		if out, whole = restarted(w, state, plugged[0].ns); whole {
+			return
+		}
+	}
+	t.Errorf("traffic was interrupted three times:\n%s", out)
+}
+
+// restarted has processes follow one another while a container pings, and reports whether all
+// answers came.
+func restarted(w *world, state State, from netns.NsHandle) (out []byte, whole bool) {
+	t := w.t
+	t.Helper()
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		nstest.Do(t, plugged[0].ns, func() {
-			out, err = exec.Command("ping", "-n", "-i", "0.01", "-c", "100", "-W", "1", neighbourAddr4).CombinedOutput()
+		nstest.Do(t, from, func() {
+			out, err = exec.Command("ping", "-n", "-i", "0.01", "-c", "100", "-W", "20", neighbourAddr4).CombinedOutput()
 		})
 	}()
 	for range 10 {
@@ -223,9 +239,7 @@ func TestRestart(t *testing.T) {
 		must(t, f.Close())
 	}
 	<-done
-	if err != nil || !strings.Contains(string(out), " 0% packet loss") {
-		t.Errorf("traffic was interrupted: %v\n%s", err, out)
-	}
+	return out, err == nil && strings.Contains(string(out), " 0% packet loss")
 }
 
 func TestMigration(t *testing.T) {

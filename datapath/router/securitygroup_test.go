@@ -103,7 +103,7 @@ func (f *filtered) converse(from netns.NsHandle, to netns.NsHandle, address stri
 	nstest.Do(f.t, to, func() { listener, err = net.Listen("tcp", address) })
 	must(f.t, err)
 	defer listener.Close()
-	nstest.Do(f.t, from, func() { l.out, err = net.DialTimeout("tcp", address, 2*time.Second) })
+	nstest.Do(f.t, from, func() { l.out, err = net.DialTimeout("tcp", address, nstest.Limit) })
 	must(f.t, err)
 	l.in, err = listener.Accept()
 	must(f.t, err)
@@ -126,7 +126,7 @@ func says(from, to net.Conn, want bool) bool {
 
 func waitFor(want bool) time.Duration {
 	if want {
-		return 5 * time.Second
+		return nstest.Limit
 	}
 	return patience
 }
@@ -135,38 +135,22 @@ func waitFor(want bool) time.Duration {
 // much longer.
 const patience = 150 * time.Millisecond
 
-// passes reports whether a server of serve answers.
-func (f *filtered) passes(from netns.NsHandle, network, addr string, wait time.Duration) bool {
-	f.t.Helper()
-	ok := false
-	nstest.Do(f.t, from, func() {
-		c, err := net.DialTimeout(network, addr, wait)
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(wait))
-		if network == "udp" {
-			_, _ = c.Write([]byte("?"))
-		}
-		n, _ := c.Read(make([]byte, 64))
-		ok = n > 0
-	})
-	return ok
-}
-
 // expect checks TCP and UDP to a server's port, and "ping" and raw protocols by number to a host.
 func (f *filtered) expect(what string, from netns.NsHandle, network, addr string, want bool) {
 	f.t.Helper()
 	wait, got := waitFor(want), false
 	switch network {
 	case "ping":
-		_, err := f.try(from, fmt.Sprintf("ping -n -c 1 -W %.1f %s", wait.Seconds(), addr))
-		got = err == nil
+		got = nstest.Ping(f.t, from, addr, wait)
 	case "253", "254":
-		got = f.raw(from, network, addr, wait)
+		if strings.Contains(addr, ":") {
+			network = "ip6:" + network
+		} else {
+			network = "ip4:" + network
+		}
+		got = f.answer(from, network, addr, wait) != ""
 	default:
-		got = f.passes(from, network, addr, wait)
+		got = f.answer(from, network, addr, wait) != ""
 	}
 	if got != want {
 		f.t.Errorf("%s: %s to %s: %v, want %v", what, network, addr, got, want)
@@ -187,49 +171,8 @@ func (f *filtered) echoRaw(ns netns.NsHandle) {
 		nstest.Do(f.t, ns, func() { c, err = net.ListenPacket(network, "") })
 		must(f.t, err)
 		f.t.Cleanup(func() { _ = c.Close() })
-		go func() {
-			b := make([]byte, 64)
-			for {
-				_, from, err := c.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				if b[0] == '?' {
-					_, _ = c.WriteTo([]byte("!"), from)
-				}
-			}
-		}()
+		go nstest.Serve(c, func(net.Addr, int) string { return "!" })
 	}
-}
-
-func (f *filtered) raw(from netns.NsHandle, protocol, addr string, wait time.Duration) bool {
-	f.t.Helper()
-	ok := false
-	nstest.Do(f.t, from, func() {
-		network := "ip4:" + protocol
-		if strings.Contains(addr, ":") {
-			network = "ip6:" + protocol
-		}
-		c, err := net.Dial(network, addr)
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(wait))
-		_, _ = c.Write([]byte("?"))
-		b := make([]byte, 64)
-		for {
-			n, err := c.Read(b)
-			if err != nil {
-				return
-			}
-			if n > 0 && b[n-1] == '!' {
-				ok = true
-				return
-			}
-		}
-	})
-	return ok
 }
 
 func TestFilter(t *testing.T) {

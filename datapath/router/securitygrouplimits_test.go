@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/securitygroup"
+	"github.com/kuryr/kuryr/internal/nstest"
 )
 
 // TestLimits sends more at once than a limit's burst lets pass, in either direction, and
@@ -22,11 +23,13 @@ func TestLimits(t *testing.T) {
 	limited, other := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5", "fd00:a::5"),
 		f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7", "fd00:b::7")
 	const count, size = 400, 1000
+	const burst = 2 << 16 / (size + 50) // what passes at once of a limit with the least burst
+	used := false                       // the bursts are used up
 	// arrive counts how many of the datagrams come that one port sends to the other.
 	arrive := func(from, to container, host string, port uint16, limit bool) int {
 		t.Helper()
 		if !limit {
-			f.ping(from.ns, host) // so that the neighbours are known
+			f.meets(from.ns, host) // so that the neighbours are known
 		}
 		there := netip.AddrPortFrom(netip.MustParseAddr(host), port)
 		in := f.datagrams(to, there)
@@ -46,9 +49,20 @@ func TestLimits(t *testing.T) {
 			_, err := out.WriteToUDPAddrPort(make([]byte, size), there)
 			must(t, err)
 		}
+		enough := count * 3 / 4
+		if limit {
+			enough = burst * 3 / 4
+		}
 		n, b := 0, make([]byte, size)
 		for n < count {
-			_ = in.SetReadDeadline(time.Now().Add(waitFor(!limit && n < count*3/4)))
+			wait := patience
+			switch wanted := !limit || !used; {
+			case wanted && n == 0:
+				wait = nstest.Limit
+			case wanted && n < enough:
+				wait = time.Second // all were sent
+			}
+			_ = in.SetReadDeadline(time.Now().Add(wait))
 			if _, _, err := in.ReadFromUDPAddrPort(b); err != nil {
 				break
 			}
@@ -56,8 +70,6 @@ func TestLimits(t *testing.T) {
 		}
 		return n
 	}
-	const burst = 2 << 16 / (size + 50) // what passes at once of a limit with the least burst
-	used := false                       // the bursts are used up
 	expect := func(what string, ingress, egress bool) {
 		t.Helper()
 		for i, hosts := range [][2]string{{"10.0.0.5", "10.0.1.7"}, {"fd00:a::5", "fd00:b::7"}} {
@@ -70,6 +82,11 @@ func TestLimits(t *testing.T) {
 					continue // the burst is one, for both families, and is used up
 				}
 				n := arrive(from, to, host, uint16(1000+i), limit)
+				for range 3 { // a busy machine may lose some
+					if !limit && n < count*3/4 {
+						n = arrive(from, to, host, uint16(1000+i), limit)
+					}
+				}
 				if limit && (n < burst*3/4 && !used || n > burst*3/2) || !limit && n < count*3/4 {
 					t.Errorf("%s, %s: of %d datagrams to %s %d came", what, direction, count, host, n)
 				}

@@ -133,7 +133,7 @@ func (f *filtered) redial(from, to container, address string) {
 	defer listener.Close()
 	var c net.Conn
 	nstest.Do(f.t, from.ns, func() {
-		d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.0.0.6"), Port: 7777}}
+		d := net.Dialer{Timeout: nstest.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.0.0.6"), Port: 7777}}
 		c, err = d.Dial("tcp", address)
 	})
 	must(f.t, err)
@@ -263,12 +263,8 @@ func TestFilterDatagrams(t *testing.T) {
 		f.group("server", slices.Concat(anything(securitygroup.Egress), rule)...)
 		alive("allowed again", true)
 		// fragments: the later ones have no ports
-		big := make([]byte, 5000)
-		_, err := out.WriteToUDPAddrPort(big, there)
-		must(t, err)
-		_ = in.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if n, _, _ := in.ReadFromUDPAddrPort(make([]byte, 9000)); n != len(big) {
-			t.Errorf("%s: of a datagram of %d bytes %d came", hosts[0], len(big), n)
+		if big := strings.Repeat("?", 5000); !sendsText(out, in, there, big, true) {
+			t.Errorf("%s: a datagram of %d bytes does not come", hosts[0], len(big))
 		}
 		// an error about a datagram to a port that nobody listens on
 		deaf := netip.AddrPortFrom(there.Addr(), 502)
@@ -278,15 +274,10 @@ func TestFilterDatagrams(t *testing.T) {
 				anything(securitygroup.Egress), rule, bothFamilies(ports(securitygroup.Ingress, unix.IPPROTO_UDP, 502, 502)),
 			)...,
 		)
-		var c net.Conn
-		nstest.Do(t, client.ns, func() { c, err = net.Dial("udp", deaf.String()) })
-		must(t, err)
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-		_, _ = c.Write([]byte("?"))
-		if _, err := c.Read(make([]byte, 9)); !errors.Is(err, unix.ECONNREFUSED) {
+		if err := f.ask(client.ns, deaf.String()); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, want the server's word that nobody listens", deaf, err)
 		}
-		_ = errors.Join(c.Close(), in.Close(), out.Close())
+		_ = errors.Join(in.Close(), out.Close())
 	}
 }
 
@@ -302,21 +293,25 @@ func (f *filtered) datagrams(c container, at netip.AddrPort) *net.UDPConn {
 
 // sends reports whether a datagram gets from one socket to another, which is expected or not.
 func sends(from, to *net.UDPConn, addr netip.AddrPort, want bool) bool {
-	text := []byte(time.Now().String())
-	if _, err := from.WriteToUDPAddrPort(text, addr); err != nil {
-		return false
-	}
-	_ = to.SetReadDeadline(time.Now().Add(waitFor(want)))
-	b := make([]byte, 128)
-	for {
-		n, _, err := to.ReadFromUDPAddrPort(b)
-		if err != nil {
-			return false
+	return sendsText(from, to, addr, time.Now().String(), want)
+}
+
+func sendsText(from, to *net.UDPConn, addr netip.AddrPort, text string, want bool) bool {
+	b := make([]byte, 9000)
+	return nstest.Repeat(waitFor(want), func() {
+		_, _ = from.WriteToUDPAddrPort([]byte(text), addr)
+	}, func(until time.Time) bool {
+		_ = to.SetReadDeadline(until)
+		for {
+			n, _, err := to.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return false
+			}
+			if string(b[:n]) == text {
+				return true
+			}
 		}
-		if string(b[:n]) == string(text) {
-			return true
-		}
-	}
+	})
 }
 
 // TestFilterMembers grows and shrinks a remote group, by ports and by their allowed
@@ -462,7 +457,7 @@ func TestFilterOutside(t *testing.T) {
 	// the gateway, and time exceeded from it
 	f.expect("the gateway", server.ns, "ping", "10.0.0.1", true)
 	f.expect("the gateway", server.ns, "ping", "fd00:a::1", true)
-	out, _ := f.try(near.ns, "ping -n -c 1 -W 2 -t 1 "+neighbourAddr4)
+	out, _ := f.try(near.ns, "ping -n -c 1 -w 20 -t 1 "+neighbourAddr4)
 	if !strings.Contains(out, "Time to live exceeded") {
 		t.Errorf("no word of the router that the time to live was exceeded: %s", out)
 	}
@@ -486,9 +481,8 @@ func TestFilterOtherKinds(t *testing.T) {
 			f.join(&receiver, "any")
 		}
 		for _, frame := range [][]byte{other, arp} {
-			out.send(frame)
-			out.send(marker)
-			if want := !filtered || string(frame) == string(arp); in.sees(frame, marker) != want {
+			want := !filtered || string(frame) == string(arp)
+			if in.sees(frame, marker, want, out.sends(frame, marker)) != want {
 				t.Errorf("filtered %v: frame of type %x passes: %v, want %v", filtered, frame[12:14], !want, want)
 			}
 		}

@@ -146,7 +146,7 @@ func (w *world) untap(router string, p Port) {
 func (w *world) leg(when, router string, p Port, want bool) {
 	w.t.Helper()
 	var seen string
-	for range 300 {
+	for end := time.Now().Add(nstest.Limit); time.Now().Before(end); {
 		seen, _ = w.try(w.router(router), "ip -o -d link show "+TapName(p.ID))
 		there := strings.Contains(seen, "master "+BridgeName(p.Network)) &&
 			strings.Contains(seen, ",UP") && strings.Contains(seen, "alias "+aliasTrunk+p.Trunk.Parent) &&

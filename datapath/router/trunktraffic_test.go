@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/nstest"
@@ -47,6 +48,7 @@ func (w *world) address(c container, network Bridge) {
 			}
 		}
 	}
+	nstest.WaitForAddresses(w.t, c.ns)
 }
 
 // tagged is a frame with a VLAN tag.
@@ -106,7 +108,11 @@ func TestTrunkTraffic(t *testing.T) {
 			{"the parent, from the subport in its network", second, "10.1.0.5", true},
 			{"the subport in the parent's network", neighbour, "10.1.0.6", true},
 		} {
-			if got := w.ping(way.from.ns, way.to); got != way.want {
+			limit := 2 * time.Second
+			if way.want {
+				limit = nstest.Limit
+			}
+			if got := nstest.Ping(t, way.from.ns, way.to, limit); got != way.want {
 				t.Errorf("%s: %s is reached: %v, want %v", when, way.what, got, way.want)
 			}
 		}
@@ -128,9 +134,7 @@ func TestTrunkTraffic(t *testing.T) {
 		{"the parent's", udp4(p.port.MAC, "10.1.0.5", 1000), false},
 		{"a second tag", tagged(udp4(own, "10.2.0.6", 1000), 7), false},
 	} {
-		out.send(f.frame)
-		out.send(marker)
-		if got := in.sees(f.frame, marker); got != f.pass {
+		if got := in.sees(f.frame, marker, f.pass, out.sends(f.frame, marker)); got != f.pass {
 			t.Errorf("%s passes: %v, want %v", f.what, got, f.pass)
 		}
 	}
@@ -143,31 +147,31 @@ func TestTrunkTraffic(t *testing.T) {
 	other := w.plug(home.ID, parents, "10.1.0.10")
 	out, in = newWire(t, neighbour.ns), newWire(t, first.ns)
 	intruder := to(own, udp4(loose.MAC, "10.2.0.66", 1000))
-	knock := func(marker []byte, through *wire) bool { // the marker comes by the subport's own network, a little later
-		out.send(tagged(intruder, 11))
-		through.send(marker)
-		return in.sees(intruder, marker)
+	// The marker comes by the subport's own network, a little later.
+	knock := func(marker []byte, through *wire, want bool) bool {
+		return in.sees(intruder, marker, want, func() {
+			out.send(tagged(intruder, 11))
+			through.send(marker)
+		})
 	}
 	mark := to(own, udp4(peer.port.MAC, "10.2.0.9", 9))
-	if knock(mark, newWire(t, peer.ns)) {
+	if knock(mark, newWire(t, peer.ns), false) {
 		t.Error("a frame with a tag came from the parent's network to the subport")
 	}
 	bare := parent
 	bare.Parent = false
 	w.update(home.ID, []Port{parent}, []Port{bare})
-	if !knock(mark, newWire(t, peer.ns)) {
+	if !knock(mark, newWire(t, peer.ns), true) {
 		t.Error("the frame does not come where nothing keeps it from the parent: so the test above shows nothing")
 	}
 	w.update(home.ID, []Port{bare}, []Port{parent})
-	if knock(mark, newWire(t, peer.ns)) {
+	if knock(mark, newWire(t, peer.ns), false) {
 		t.Error("a frame with a tag came to the subport once more")
 	}
 	w.update(home.ID, []Port{loose}, []Port{neighbour.port})
 	out, in = newWire(t, p.ns), newWire(t, other.ns)
 	lost, mark := udp4(p.port.MAC, "10.1.0.5", 1000), udp4(p.port.MAC, "10.1.0.5", 9)
-	out.send(tagged(lost, 99))
-	out.send(mark)
-	if in.sees(lost, mark) {
+	if in.sees(lost, mark, false, out.sends(tagged(lost, 99), mark)) {
 		t.Error("a VLAN of no subport came into the parent's network")
 	}
 

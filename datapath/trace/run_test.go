@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +20,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait is more than any packet here needs, and what a test that expects silence takes.
-const wait = 3 * time.Second
+// silence is what a test takes that expects it. A host gives up after three seconds to look for
+// a neighbour, and says so.
+const silence = 2 * time.Second
 
 func flow(protocol uint8, src, dst string, port uint16) Flow {
 	return Flow{Protocol: protocol, Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), Port: port}
 }
 
 func follow(t *testing.T, f Flow, sites []Site, to int) Result {
+	t.Helper()
+	return followFor(t, nstest.Limit, f, sites, to)
+}
+
+func followFor(t *testing.T, wait time.Duration, f Flow, sites []Site, to int) Result {
 	t.Helper()
 	r, err := Run(t.Context(), f, Options{Sites: sites, To: to, Wait: wait})
 	if err != nil {
@@ -79,15 +84,9 @@ func mentions(t *testing.T, r Result, where, what string) {
 func (w *world) clean(sites []Site) {
 	w.t.Helper()
 	for _, s := range sites {
-		left := ""
-		for end := time.Now().Add(10 * wait); time.Now().Before(end); runtime.Gosched() {
-			if left = w.sh(s.NS, "nft list tables"); !strings.Contains(left, tablePrefix) {
-				break
-			}
-		}
-		if strings.Contains(left, tablePrefix) {
-			w.t.Errorf("left in %s:\n%s", s.Name, left)
-		}
+		nstest.Eventually(w.t, "no tables are left in "+s.Name, func() bool {
+			return !strings.Contains(w.sh(s.NS, "nft list tables"), tablePrefix)
+		})
 	}
 }
 
@@ -165,7 +164,7 @@ func TestPublished(t *testing.T) {
 	got = follow(t, f, sites, 4)
 	wants(t, got, Dropped, false, "ip x in (its policy")
 	w.sh(d.ns, "nft delete table ip x; ip route del default")
-	wants(t, follow(t, f, sites, 4), Reached, true, "reached called")
+	wants(t, followFor(t, silence, f, sites, 4), Reached, true, "reached called")
 	w.clean(sites)
 }
 
@@ -289,7 +288,7 @@ func TestDrops(t *testing.T) {
 	// container would learn it.
 	w.sh(r.ns, "ip neigh flush all")
 	w.sh(c.ns, "ip neigh flush all")
-	got = follow(t, way.Flow, sites, -1)
+	got = followFor(t, silence, way.Flow, sites, -1)
 	wants(t, got, Dropped, false, "bridge kuryr arp_source")
 	mentions(t, got, "router", "ARP of the container dropped by")
 	w.clean(sites)
@@ -303,11 +302,11 @@ func TestLost(t *testing.T) {
 	c := w.plug(r, "10.1.0.2")
 	sites := w.sites(r, c)
 	wants(
-		t, follow(t, flow(unix.IPPROTO_UDP, "10.1.0.2", "198.51.100.77", 9), sites, -1), Silent, false,
+		t, followFor(t, silence, flow(unix.IPPROTO_UDP, "10.1.0.2", "198.51.100.77", 9), sites, -1), Silent, false,
 		"it was to leave by ext0 in host",
 	)
 	f := flow(unix.IPPROTO_UDP, "10.1.0.2", "203.0.113.9", 9)
-	wants(t, follow(t, f, sites, -1), Silent, false, "it left this machine", "by ext0")
+	wants(t, followFor(t, silence, f, sites, -1), Silent, false, "it left this machine", "by ext0")
 	way := Way{
 		Flow: f, From: w.port(c), Container: sites[0], Router: sites[1], Host: sites[2],
 		Uplink: router.UplinkName(r.id),
@@ -417,7 +416,7 @@ func TestNoWay(t *testing.T) {
 	if plan, err = Plan(way); err != nil || !strings.Contains(plan[len(plan)-1].What, "not on its bridge") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
-	wants(t, follow(t, way.Flow, sites, -1), Unsent, false, "next hop")
+	wants(t, followFor(t, silence, way.Flow, sites, -1), Unsent, false, "next hop")
 }
 
 // Rules that the iptables program writes have their comments elsewhere.

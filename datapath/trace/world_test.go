@@ -62,6 +62,8 @@ func newWorld(t testing.TB) *world {
 		w.neighbour,
 		"ip addr add "+outside+"/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip link set eth0 up",
 	)
+	nstest.WaitForAddresses(t, w.host)
+	nstest.WaitForAddresses(t, w.neighbour)
 	nstest.Do(t, w.host, func() {
 		w.f, err = router.New(router.Options{
 			Namespaces: w.store, Uplink4: netip.MustParsePrefix("100.64.0.0/16"),
@@ -149,6 +151,7 @@ func (w *world) plug(r testRouter, addrs ...string) container {
 			}
 		}
 	}
+	nstest.WaitForAddresses(w.t, c.ns)
 	must(w.t, w.f.UpdatePorts(context.Background(), r.id, nil, []router.Port{c.port}))
 	return c
 }
