@@ -23,6 +23,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// init keeps the first thread for the goroutine of TestMain. Tests and what they test change the
+// namespace of their threads, also in libraries, while /proc/self and /proc/PID show that of the
+// first thread to all of them.
+func init() { runtime.LockOSThread() }
+
 // inside marks the process that already runs in the temporary host.
 const inside = "KURYR_NSTEST_INSIDE"
 
