@@ -13,8 +13,13 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 )
+
+// init keeps the first thread for the goroutine of main. Goroutines change the namespace of their
+// threads, also in libraries, while /proc/PID/ns/net shows that of the first thread as the process's.
+func init() { runtime.LockOSThread() }
 
 // version is stamped by the linker: -ldflags "-X main.version=…".
 var version = "development"
