@@ -237,7 +237,7 @@ func (e *env) open() {
 	e.s = New(Config{
 		Daemon: identity.Daemon{
 			SDN: e.sdn, Names: identity.NewNamer(e.sdn.Installation(), testHost, store.ID(), true), Host: testHost,
-			Store: store, Timeout: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Store: store, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		},
 		Pools4: e.pools4, Pools6: []AutoPool{{netip.MustParsePrefix("fd00::/48"), 64}},
 		HostRoutes: func(context.Context) ([]netip.Prefix, error) { return e.routes, nil },
@@ -270,24 +270,42 @@ func (e *env) idle() {
 		defer close(ended)
 		e.store.Run(ctx)
 	}()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		deleting := 0
-		for _, text := range e.store.Rows() {
-			if strings.Contains(string(text), `"phase":2`) || strings.Contains(string(text), `"redo":true`) {
-				deleting++
-			}
-		}
-		if deleting == 0 {
-			break
-		}
+	for deadline := time.Now().Add(time.Minute); !e.isIdle(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			e.t.Errorf("rows are left: %s", e.store.Rows())
+			e.t.Errorf("not idle: the rows are %s, the SDN has\n%s", e.store.Rows(), e.dump())
 			break
 		}
 	}
-	time.Sleep(20 * time.Millisecond) // the import
 	cancel()
 	<-ended
+}
+
+// isIdle reports whether no row has something left to do, and each object of this host has a row,
+// which it cannot get while the SDN is unavailable.
+func (e *env) isIdle() bool {
+	e.t.Helper()
+	var rows strings.Builder
+	for _, text := range e.store.Rows() {
+		rows.Write(text)
+	}
+	done := !strings.Contains(rows.String(), `"phase":2`) && !strings.Contains(rows.String(), `"redo":true`)
+	if !done || e.sdn.down {
+		return done
+	}
+	hasRow := func(id sdn.ID) bool { return strings.Contains(rows.String(), string(id)) }
+	for _, p := range e.ports() {
+		if e.s.Names.OfThisHost(p.Meta, identity.KindPort) && !e.s.isManagers(p) && !hasRow(p.ID) {
+			return false
+		}
+	}
+	for p, err := range e.sdn.Provider.FindSubnetPools(e.t.Context(), sdn.SubnetPoolQuery{}) {
+		e.must(err)
+		handedOver := !slices.Contains(p.Tags, e.s.Names.HostTag())
+		if e.s.Names.OfThisHost(p.Meta, identity.KindPool) && !handedOver && !hasRow(p.ID) {
+			return false
+		}
+	}
+	return true
 }
 
 // crashAt does something that can be killed at a step, and reports whether it was.
