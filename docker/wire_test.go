@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -324,24 +324,26 @@ func TestServe(t *testing.T) {
 // Calls beyond the limit wait, and fail when their time is over.
 func TestTooManyCalls(t *testing.T) {
 	t.Parallel()
-	gate := &blocked{entered: make(chan struct{}, 1), leave: make(chan struct{})}
-	b := newBox(t, func(c *Config) {
-		c.Provider, c.MaxCalls, c.CallTimeout = gate.of(c.Provider), 1, 50*time.Millisecond
+	b := newBox(t, func(c *Config) { c.MaxCalls = 1 })
+	synctest.Test(t, func(t *testing.T) {
+		gate := &blocked{entered: make(chan struct{}, 1), leave: make(chan struct{})}
+		b.config.Provider = gate.of(b.config.Provider)
+		b.restart() // its channels must be of this bubble
+		first := make(chan int, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			b.driver.Handler().ServeHTTP(w, httptest.NewRequest(
+				http.MethodPost, "/IpamDriver.ReleasePool", strings.NewReader(`{"PoolID":"x"}`),
+			))
+			first <- w.Code
+		}()
+		<-gate.entered
+		b.driver.slots <- struct{}{} // the first call ends with its time; then this one has the only place
+		if status, _ := b.post("IpamDriver.ReleasePool", `{"PoolID":"x"}`); status != http.StatusServiceUnavailable {
+			t.Errorf("status %d", status)
+		}
+		if status := <-first; status != http.StatusOK {
+			t.Errorf("the first call: %d", status)
+		}
 	})
-	first := make(chan int, 1)
-	go func() {
-		w := httptest.NewRecorder()
-		b.driver.Handler().ServeHTTP(w, httptest.NewRequest(
-			http.MethodPost, "/IpamDriver.ReleasePool", strings.NewReader(`{"PoolID":"x"}`),
-		))
-		first <- w.Code
-	}()
-	<-gate.entered
-	b.driver.slots <- struct{}{} // the first call ends with its time; then this one has the only place
-	if status, _ := b.post("IpamDriver.ReleasePool", `{"PoolID":"x"}`); status != http.StatusServiceUnavailable {
-		t.Errorf("status %d", status)
-	}
-	if status := <-first; status != http.StatusOK {
-		t.Errorf("the first call: %d", status)
-	}
 }

@@ -62,8 +62,9 @@ func TestWatch(t *testing.T) {
 		if r.URL.Path != "/events" || !strings.Contains(r.URL.Query().Get("filters"), "destroy") {
 			t.Errorf("asked %s", r.URL)
 		}
-		_, _ = fmt.Fprint(w, streams[min(served, len(streams)-1)])
-		served++
+		stream := streams[min(served, len(streams)-1)]
+		served++ // first: the client opens the next stream as soon as it has read too much of this one
+		_, _ = fmt.Fprint(w, stream)
 	}))
 	server.Listener = l
 	server.Start()
