@@ -3,7 +3,9 @@
 package mounts
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -35,17 +37,26 @@ func TestReadFromLongLine(t *testing.T) {
 	}
 }
 
-// The kernel's own table is read as mountinfo reads it.
+// The kernel's own table is read as mountinfo reads it. Both read a copy, as other processes mount
+// and unmount.
 func TestRead(t *testing.T) {
 	t.Parallel()
-	want, err := mountinfo.GetMounts(nil)
+	text, err := os.ReadFile(Here)
 	if err != nil {
 		t.Fatal(err)
+	}
+	table := filepath.Join(t.TempDir(), "mountinfo")
+	if err := os.WriteFile(table, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want, err := mountinfo.GetMountsFromReader(bytes.NewReader(text), nil)
+	if err != nil || len(want) == 0 {
+		t.Fatalf("%d mounts, %v", len(want), err)
 	}
 	for _, m := range want {
 		m.VFSOptions = "none"
 	}
-	got, err := Read(Here, nil)
+	got, err := Read(table, nil)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %d mounts of %d, %v", len(got), len(want), err)
 	}
