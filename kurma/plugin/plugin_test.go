@@ -251,7 +251,7 @@ func (h *host) apply(t *testing.T, p *Pod, inUse func(Ref) bool, entries ...stri
 // until waits for a network to be in a state.
 func until(t *testing.T, p *Pod, name string, is func(Status) bool) Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	poll := time.NewTicker(5 * time.Millisecond) // the time of a retry has no event
 	defer poll.Stop()
@@ -281,6 +281,19 @@ func until(t *testing.T, p *Pod, name string, is func(Status) bool) Status {
 
 func running(s Status) bool { return s.State == Running }
 
+// stored waits until the store has the process of a container that runs, and returns its row.
+func stored(t *testing.T, p *Pod, s Status) reconcile.Row[spec, record] {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		if r, ok := p.plugins.Get(keyOf(s.Ref)); ok && r.Last.PID == s.PID {
+			return r
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the container is not stored")
+		}
+	}
+}
+
 func (h *host) callOf(t *testing.T, name string) Call {
 	t.Helper()
 	ns, _, err := h.pins.Create(name)
@@ -307,7 +320,6 @@ func lingering(t *testing.T) (pids []int) {
 
 func TestCalls(t *testing.T) {
 	runtimes(t, func(t *testing.T, h *host) {
-		h.cfg.CallLimit = 3 * time.Second // much more than a flood takes on a machine at work
 		p := h.open(t)
 		before := len(lingering(t))
 		four := `{"ip4":{"ip":"10.1.0.2/24","gateway":"10.1.0.1","routes":[{"dst":"0.0.0.0/0"}]},"dns":{"nameservers":["10.1.0.1"]}}`
@@ -330,7 +342,6 @@ func TestCalls(t *testing.T) {
 		for name, want := range map[string]string{
 			"cni": "network cni: add: try again; later (code 11)", "text": "network text: add: no addresses; and on stderr",
 			"flood": "network flood: add: its answer is larger than 1048576 bytes", "silent": "network silent: add: it answered nothing, where a result is wanted",
-			"hang":    "network hang: add: it did not end within 3s, and was killed with all its children; it had said: working on it",
 			"nowhere": "network nowhere: there is no such network",
 		} {
 			if _, err := p.Add(t.Context(), Ref{Name: name}, c); err == nil || err.Error() != want {
@@ -340,6 +351,13 @@ func TestCalls(t *testing.T) {
 		if _, err := p.Add(t.Context(), Ref{Name: "orphan"}, c); err != nil {
 			t.Errorf("orphan: %v", err)
 		}
+		p.cfg.CallLimit = 3 * time.Second // of this call alone; it begins in much less
+		const hung = "network hang: add: it did not end within 3s, and was killed with all its children; " +
+			"it had said: working on it"
+		if _, err := p.Add(t.Context(), Ref{Name: "hang"}, c); err == nil || err.Error() != hung {
+			t.Errorf("hang: %v", err)
+		}
+		p.cfg.CallLimit = callLimit
 		if left := lingering(t); len(left) != before {
 			t.Errorf("children are left: %v", left)
 		}
@@ -415,17 +433,26 @@ func TestMainEnds(t *testing.T) {
 			t.Errorf("%+v", failed)
 		}
 		s := until(t, p, "good", running)
-		if err := unix.Kill(s.PID, unix.SIGUSR1); err != nil {
+		stored(t, p, s)
+		// The container is not started again while the lock of its row is held.
+		whileHeld := func(context.Context, reconcile.Row[spec, record]) (bool, error) {
+			if err := unix.Kill(s.PID, unix.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
+			failed := until(t, p, "good", func(s Status) bool { return s.State == Failed && s.Restarts == 1 })
+			const want = "its main executable has exited with status 5; it had said: main has read"
+			if !strings.HasPrefix(failed.Reason, want) {
+				t.Errorf("reason %q", failed.Reason)
+			}
+			_, err := p.Add(t.Context(), Ref{Name: "good"}, h.callOf(t, "a"))
+			var not *NotRunningError
+			if !errors.As(err, &not) || not.State != Failed || !strings.Contains(err.Error(), "status 5") {
+				t.Errorf("refused with %v", err)
+			}
+			return false, nil
+		}
+		if err := p.plugins.RemoveTreeIf(t.Context(), keyOf(s.Ref), whileHeld); err != nil {
 			t.Fatal(err)
-		}
-		s = until(t, p, "good", func(s Status) bool { return s.State == Failed && s.Restarts == 1 })
-		if want := "its main executable has exited with status 5; it had said: main has read"; !strings.HasPrefix(s.Reason, want) {
-			t.Errorf("reason %q", s.Reason)
-		}
-		_, err := p.Add(t.Context(), Ref{Name: "good"}, h.callOf(t, "a"))
-		var not *NotRunningError
-		if err != nil && (!errors.As(err, &not) || not.State == Failed && !strings.Contains(err.Error(), "status 5")) {
-			t.Errorf("refused with %v", err)
 		}
 		again := until(t, p, "good", running)
 		if again.PID == s.PID {
