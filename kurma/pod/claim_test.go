@@ -30,7 +30,7 @@ func TestContainerNamesAnothersPod(t *testing.T) {
 	fails(Conflict, stranger)
 	w.del(someUUID)
 
-	first := exec.Command("sleep", "60")
+	first := exec.Command("sleep", "600")
 	first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := first.Start(); err != nil {
 		t.Fatal(err)

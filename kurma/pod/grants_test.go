@@ -66,7 +66,7 @@ func TestParseGrants(t *testing.T) {
 // startContainer starts what stands for a container's first process.
 func startContainer(t *testing.T, attr *syscall.SysProcAttr) int {
 	t.Helper()
-	c := exec.Command("sleep", "60")
+	c := exec.Command("sleep", "600")
 	attr.Cloneflags |= syscall.CLONE_NEWNET
 	c.SysProcAttr = attr
 	if err := c.Start(); err != nil {

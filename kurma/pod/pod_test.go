@@ -108,7 +108,7 @@ func TestWhatIsRefused(t *testing.T) {
 // sleeper is a process in a network namespace of its own.
 func sleeper(t testing.TB) int {
 	t.Helper()
-	c := exec.Command("sleep", "60")
+	c := exec.Command("sleep", "600")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestRunRepeats(t *testing.T) {
 func until(t testing.TB, f func() bool) {
 	t.Helper()
 	for begun := time.Now(); !f(); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 10*time.Second {
+		if time.Since(begun) > time.Minute {
 			t.Fatal("it does not come")
 		}
 	}
@@ -271,7 +271,7 @@ func TestFortyPodsAtOnce(t *testing.T) {
 	for range 40 {
 		select {
 		case <-w.networks.entered:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("they wait for one another")
 		}
 	}
@@ -375,7 +375,7 @@ func TestContainer(t *testing.T) {
 // container starts what stands for the first process of a container.
 func container(t testing.TB) *exec.Cmd {
 	t.Helper()
-	c := exec.Command("sleep", "60")
+	c := exec.Command("sleep", "600")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -315,12 +316,27 @@ func (w *world) clean() {
 	if pods := w.List(); len(pods) > 0 {
 		w.Errorf("pods are left: %+v", pods)
 	}
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) { // what watched a process ends later
+		left := w.inMemory()
+		if left == "" {
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			w.Error("left in memory: ", left)
+			return
+		}
+	}
+}
+
+// inMemory describes what the manager holds for pods; "" is nothing.
+func (w *world) inMemory() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.held)+len(w.opened)+len(w.watched)+w.locks.Held() > 0 {
-		w.Errorf("left in memory: networks %v, namespaces %v, processes %v, %d locks",
-			w.held, w.opened, w.watched, w.locks.Held())
+	if len(w.held)+len(w.opened)+len(w.watched)+w.locks.Held() == 0 {
+		return ""
 	}
+	return fmt.Sprintf("networks %v, namespaces %v, processes %v, %d locks",
+		w.held, w.opened, w.watched, w.locks.Held())
 }
 
 func (w *world) add(r Request) Pod {

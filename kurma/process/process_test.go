@@ -14,7 +14,7 @@ import (
 
 func TestProcess(t *testing.T) {
 	t.Parallel()
-	c := exec.Command("sleep", "60")
+	c := exec.Command("sleep", "600")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
