@@ -203,7 +203,7 @@ func TestDoctorRuns(t *testing.T) {
 	fakeDocker(t, m.path("docker.sock"), &networks)
 	wait := func(what string, until func() bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -49,6 +50,9 @@ func TestHostRoutesAreItsOwn(t *testing.T) {
 	ways := func() (out []string) {
 		t.Helper()
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		for errors.Is(err, netlink.ErrDumpInterrupted) { // a route came or went
+			routes, err = netlink.RouteList(nil, netlink.FAMILY_V4)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (b *buffer) String() string {
 func kuryr(ctx context.Context, env []string, args ...string) (code int, out, err string) {
 	var stdout, stderr buffer
 	a := &app{out: &stdout, err: &stderr, environ: env}
-	code = a.run(ctx, args)
+	code = a.run(ctx, append([]string{}, args...)) // without any, not those of the test binary
 	return code, stdout.String(), stderr.String()
 }
 

@@ -25,7 +25,7 @@ func TestGuardComesBack(t *testing.T) {
 	ended := make(chan struct{})
 	go nstest.Do(t, ns, func() { s.stand(ctx); close(ended) })
 	back := 0
-	for end := time.Now().Add(10 * time.Second); back < 2 && time.Now().Before(end); { // nothing tells when it listens; the first may be of before that
+	for end := time.Now().Add(time.Minute); back < 2 && time.Now().Before(end); { // nothing tells when it listens; the first may be of before that
 		nstest.Do(t, ns, func() {
 			c, err := nftables.New()
 			if err != nil {

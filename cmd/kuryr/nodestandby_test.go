@@ -38,7 +38,7 @@ func TestNodeStandsBy(t *testing.T) {
 		t.Fatalf("kuryr up ended with %d", code)
 	}
 	// `kuryr status` asks the SDN too, which has ended.
-	for end := time.Now().Add(20 * time.Second); !answered(m.path("run/node.sock")); {
+	for end := time.Now().Add(time.Minute); !answered(m.path("run/node.sock")); {
 		if time.Now().After(end) {
 			t.Fatal("kuryr node does not take CNI over")
 		}

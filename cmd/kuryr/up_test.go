@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -274,6 +275,9 @@ func TestReconcileMends(t *testing.T) {
 func ourLinks(t *testing.T) (out []netlink.Link) {
 	t.Helper()
 	links, err := netlink.LinkList()
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // a link came or went
+		links, err = netlink.LinkList()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
