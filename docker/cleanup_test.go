@@ -16,7 +16,7 @@ import (
 // workUntil runs the pending work until a condition is met.
 func (b *box) workUntil(met func() bool) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -83,7 +83,7 @@ func (e *env) start() {
 	e.namer = identity.NewNamer(e.sdn.Installation(), "box", store.ID(), !e.own)
 	c := e.config
 	c.SDN = &dockertest.Provider{Provider: e.sdn, Before: e.before, After: e.faults.answer}
-	c.Store, c.Names, c.Host, c.Timeout = store, e.namer, "box", 5*time.Second
+	c.Store, c.Names, c.Host, c.Timeout = store, e.namer, "box", time.Minute
 	e.ipam = ipam.New(ipam.Config{
 		Daemon: c.Daemon, HostRoutes: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 	})
@@ -147,7 +147,7 @@ func (e *env) must(err error) {
 // idle waits until the store has nothing to do, or the process is killed.
 func (e *env) idle() {
 	e.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for ; time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		busy := false
 		for _, text := range e.store.Rows() {
@@ -386,7 +386,7 @@ func (f *faults) setDown(down bool) {
 
 func (e *env) eventually(met func() bool) {
 	e.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !met(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			e.t.Fatal("it did not come")
 		}

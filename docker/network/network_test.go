@@ -499,7 +499,7 @@ func TestHolds(t *testing.T) {
 	e := newEnv(t, deletesEmpty)
 	e.create(1, api.NetworkOptions{}, "10.50.0.0/24")
 	made, pool := e.dump(), e.pool("10.50.0.0/24")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	one, err := e.svc.Hold(ctx, pool)
 	e.must(err)

@@ -159,7 +159,7 @@ func (e *env) start() {
 	names := identity.NewNamer(e.sdn.Installation(), e.host, store.ID(), true)
 	proxy := portproxy.New(portproxy.Config{Logger: quiet})
 	daemon := identity.Daemon{
-		SDN: e.sdn, Names: names, Host: e.host, Store: store, Timeout: 5 * time.Second, Log: quiet,
+		SDN: e.sdn, Names: names, Host: e.host, Store: store, Timeout: time.Minute, Log: quiet,
 	}
 	pools := ipam.New(ipam.Config{Daemon: daemon, Global: true})
 	networks := network.New(network.Config{
@@ -502,7 +502,7 @@ func (e *env) counts() [3]int {
 
 // eventually waits until what a host does in the background makes the condition true.
 func eventually(condition func() bool) bool {
-	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

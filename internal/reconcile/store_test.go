@@ -184,7 +184,7 @@ func TestFailedSetRestores(t *testing.T) {
 // waitFor waits for what another goroutine does.
 func waitFor(t *testing.T, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !met(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("condition not met")
 		}

@@ -58,7 +58,7 @@ func container(t *testing.T) (path string, within func(func())) {
 // prefix, and drops what arrives.
 func waitRoute(t *testing.T, address string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		routes, err := netlink.RouteGet(net.ParseIP(address))
 		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
 			return
@@ -296,7 +296,7 @@ func TestUDP(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			if err := client.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := client.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
