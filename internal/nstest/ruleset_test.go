@@ -4,12 +4,31 @@ package nstest
 
 import (
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
+
+// No test runs on the first thread, whose namespace /proc/self shows to all others.
+func TestFirstThread(t *testing.T) {
+	t.Parallel()
+	var threads sync.WaitGroup
+	for range 100 {
+		threads.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if unix.Gettid() == unix.Getpid() {
+				t.Error("a test has the first thread")
+			}
+		})
+	}
+	threads.Wait()
+}
 
 // report keeps that a test failed, instead of failing.
 type report struct {
