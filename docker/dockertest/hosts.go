@@ -93,8 +93,8 @@ func (h *Hosts) FindPorts(ctx context.Context, q sdn.PortQuery) iter.Seq2[sdn.Po
 }
 
 // CopyDatabase copies the folder of a database as a kill of its process leaves it, and returns the
-// path of the copy. The process may have the database open: what it commits meanwhile is copied
-// whole or not at all.
+// path of the copy. The process may have the database open: a commit during the copy is in it whole
+// or not at all.
 func CopyDatabase(t testing.TB, path string) string {
 	t.Helper()
 	folder := t.TempDir()

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// patience is how long a client waits for what a server does immediately. A server of these tests
+// timeout is how long a client waits for what a server does immediately. A server of these tests
 // gives a request much more time.
-const patience = time.Minute
+const timeout = time.Minute
 
 // moment is how long a connection must stay open.
 const moment = 100 * time.Millisecond
@@ -50,7 +50,7 @@ func public(t *testing.T, most int, h http.HandlerFunc) func(from string) net.Co
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(timeout))
 		return conn
 	}
 }
@@ -192,7 +192,7 @@ func TestShareOfAnAddress(t *testing.T) {
 		mine = append(mine, conn)
 	}
 	for i, conn := range mine[:18] {
-		if isOpen(conn, patience) {
+		if isOpen(conn, timeout) {
 			t.Errorf("connection %d of 20 is open", i)
 		}
 	}
@@ -204,7 +204,7 @@ func TestShareOfAnAddress(t *testing.T) {
 		slow(t, conn, "alice")
 		<-begun
 	}
-	if isOpen(dial("127.0.3.1"), patience) {
+	if isOpen(dial("127.0.3.1"), timeout) {
 		t.Error("an address got more than its share")
 	}
 	if got := ask(t, dial("127.0.4.1")); got != "hello" {
