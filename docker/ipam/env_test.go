@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,11 +31,13 @@ const testHost = "box"
 // killed: before and after each.
 type faultyProvider struct {
 	sdn.Provider
-	down        bool
-	tagsLater   bool // tags are calls of their own
-	loses       bool // ports are made when the SDN has said that it failed
-	lost        []sdn.PortSpec
-	steps, last int // the step at which the process is killed; 0: none
+	down      bool
+	tagsLater bool // tags are calls of their own
+	loses     bool // ports are made when the SDN has said that it failed
+	lost      []sdn.PortSpec
+
+	mu          sync.Mutex // of the counters, which the store's workers use concurrently
+	steps, last int        // the step at which the process is killed; 0: none
 	changes     int
 	poolLists   int
 }
@@ -42,16 +45,23 @@ type faultyProvider struct {
 var errDown = sdn.Unavailable(errors.New("connection refused"), "SDN", "it is down")
 
 func (p *faultyProvider) step() {
-	if p.steps++; p.steps == p.last {
+	if n := p.count(&p.steps); n == p.last {
 		runtime.Goexit()
 	}
+}
+
+func (p *faultyProvider) count(n *int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*n++
+	return *n
 }
 
 func change[T any](p *faultyProvider, do func() (T, error)) (v T, err error) {
 	if p.down {
 		return v, errDown
 	}
-	p.changes++
+	p.count(&p.changes)
 	p.step()
 	v, err = do()
 	p.step()
@@ -131,7 +141,7 @@ func (p *faultyProvider) SubnetPool(ctx context.Context, id sdn.ID) (sdn.SubnetP
 func (p *faultyProvider) FindSubnetPools(
 	ctx context.Context, q sdn.SubnetPoolQuery,
 ) iter.Seq2[sdn.SubnetPool, error] {
-	p.poolLists++
+	p.count(&p.poolLists)
 	return find(p, p.Provider.FindSubnetPools(ctx, q))
 }
 
