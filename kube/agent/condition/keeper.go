@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr/kuryr/internal/backoff"
@@ -41,10 +42,12 @@ type Keeper struct {
 	log  *slog.Logger
 	wake chan struct{} // holds one element where something may differ
 
-	mu    sync.Mutex
-	known bool                 // the Node has been seen
-	is    corev1.NodeCondition // as the API tells it
-	want  corev1.NodeCondition
+	mu      sync.Mutex
+	known   bool                 // the Node has been seen
+	uid     types.UID            // of the Node
+	version string               // of the Node, when it had the condition
+	is      corev1.NodeCondition // as the API tells it
+	want    corev1.NodeCondition
 }
 
 // New makes a Keeper, which writes nothing until Run and until it has seen the Node. The client's scheme has the core types. A nil log is none.
@@ -105,18 +108,29 @@ func (k *Keeper) ravens(ctx context.Context) bool {
 
 // See takes in the Node as the API server tells it. Whoever watches it calls this, at first and whenever it has changed, so that one watch of it is enough; other Nodes are passed over.
 func (k *Keeper) See(n *corev1.Node) {
-	if n.Name != k.node {
-		return
+	if n.Name == k.node && k.take(n) {
+		k.look()
 	}
+}
+
+// take keeps what the Node says. A version older than the known one is ignored: a watch can be behind
+// the answer to a write, and the answer behind the watch.
+func (k *Keeper) take(n *corev1.Node) bool {
 	k.mu.Lock()
-	k.known, k.is = true, corev1.NodeCondition{}
+	defer k.mu.Unlock()
+	if k.known && n.UID == k.uid {
+		order, err := resourceversion.CompareResourceVersion(n.ResourceVersion, k.version)
+		if err == nil && order < 0 {
+			return false
+		}
+	}
+	k.known, k.uid, k.version, k.is = true, n.UID, n.ResourceVersion, corev1.NodeCondition{}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable {
 			k.is = c
 		}
 	}
-	k.mu.Unlock()
-	k.look()
+	return true
 }
 
 // write tells the API server again and again until it knows, and whenever something has changed.
@@ -164,8 +178,6 @@ func (k *Keeper) tell(ctx context.Context) error {
 	if err := k.api.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	k.mu.Lock()
-	k.is = want
-	k.mu.Unlock()
+	k.take(n)
 	return nil
 }
