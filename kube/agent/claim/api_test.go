@@ -52,6 +52,9 @@ const (
 	namespace = "default"
 )
 
+// testTimeout is how long a test waits for what must come, also on a loaded machine.
+const testTimeout = time.Minute
+
 func scheme1() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
@@ -481,7 +484,7 @@ func (p *plugs) State(_ context.Context, port sdn.Port) (bind.State, error) {
 
 func aWorld(t testing.TB, objects ...client.Object) *world {
 	return &world{
-		t: t, dir: t.TempDir(), wait: 200 * time.Millisecond, plugs: &plugs{there: map[sdn.ID]bind.Interface{}},
+		t: t, dir: t.TempDir(), wait: testTimeout, plugs: &plugs{there: map[sdn.ID]bind.Interface{}},
 		api: newAPI(append(objects, aNamespace(), aNetwork(), aPool(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: thisNode}})...),
 	}
 }
@@ -660,7 +663,7 @@ func (w *world) begun() {
 	w.t.Helper()
 	select {
 	case <-w.ready:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testTimeout):
 		w.t.Fatal("it does not begin")
 	}
 }
@@ -668,11 +671,32 @@ func (w *world) begun() {
 // adds is an ADD that is answered.
 func (w *world) adds(a agent.Attachment) agent.Wiring {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	got, err := w.Claim(ctx, a)
 	must(w.t, err)
 	return got
+}
+
+// givesUp is an ADD whose caller gives up while it waits, and its error.
+func (w *world) givesUp(a agent.Attachment) error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	end := make(chan error, 1)
+	before := w.View().Waiting
+	go func() { _, err := w.Claim(ctx, a); end <- err }()
+	for tick := time.NewTicker(time.Millisecond); ; {
+		select {
+		case err := <-end:
+			tick.Stop()
+			return err
+		case <-tick.C:
+			if w.View().Waiting > before {
+				cancel()
+			}
+		}
+	}
 }
 
 // dels is a DEL that is answered.
@@ -684,7 +708,7 @@ func (w *world) dels(a agent.Attachment) {
 // eventually waits for what comes without a word to the test.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not come: %s", what)
 		}

@@ -107,7 +107,7 @@ func obey(order string) error {
 	if err := w.assemble(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	go func() { _ = w.Run(ctx) }()
 	go w.store.Run(ctx)

@@ -23,7 +23,7 @@ func TestView(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := w.Claim(ctx, ask("cb", "b", "ub")); done <- err }()
 	var v View
-	for end := time.Now().Add(15 * time.Second); ; {
+	for end := time.Now().Add(testTimeout); ; {
 		if v = w.View(); v.Waiting == 1 && v.Ports[0].Status == v1.PortBound && v.Ports[0].Wrong == "" || time.Now().After(end) {
 			break
 		}

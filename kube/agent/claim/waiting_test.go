@@ -3,7 +3,6 @@
 package claim
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -35,9 +34,7 @@ func TestEmptyPool(t *testing.T) {
 			return l == nil && n == 0 || l != nil && l.Len() == n
 		})
 	}
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := w.Claim(short, ask("short", "p5", "u5")); !sdn.IsExhausted(err) || !strings.Contains(err.Error(), "quota of ports reached") {
+	if err := w.givesUp(ask("short", "p5", "u5")); !sdn.IsExhausted(err) || !strings.Contains(err.Error(), "quota of ports reached") {
 		t.Errorf("error %v", err)
 	}
 	order := make(chan int, n)
@@ -84,7 +81,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 			if !sdn.IsConflict(err) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s waits on", name)
 		}
 	}
@@ -125,7 +122,7 @@ func TestDeletedUnderAnotherName(t *testing.T) {
 			if !sdn.IsConflict(err) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s waits on", name)
 		}
 	}
@@ -154,7 +151,7 @@ func TestNoSecondPatience(t *testing.T) {
 		if !sdn.IsNotFound(err) {
 			t.Errorf("error %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(testTimeout):
 		t.Fatal("it waits on")
 	}
 }
@@ -204,8 +201,6 @@ func TestWaitersFollowTheirNetwork(t *testing.T) {
 // A pod of which the watch tells later than the kubelet is waited for, and so are its namespace's network and its port.
 func TestEverythingComesLate(t *testing.T) {
 	w := newWorld(t)
-	w.wait = time.Minute // longer than any of the steps may take
-	w.restart()
 	w.begun()
 	w.api.remove(t, aNetwork())
 	eventually(t, "no network", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.index.networks) == 0 })
@@ -260,7 +255,7 @@ func TestWatchAfterDeletion(t *testing.T) {
 					if e.Type != want || e.Object.(client.Object).GetName() != aNetwork().Name {
 						t.Errorf("event %s of %T, want %s", e.Type, e.Object, want)
 					}
-				case <-time.After(10 * time.Second):
+				case <-time.After(testTimeout):
 					t.Fatalf("the watch does not report %s", want)
 				}
 			}
