@@ -195,7 +195,7 @@ func (r *rig) run() {
 	var running sync.WaitGroup
 	running.Go(func() { r.store.Run(ctx) })
 	r.recover(ctx)
-	for end := time.Now().Add(10 * time.Second); r.deleting() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); r.deleting() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Error("not all is deleted")
 			break

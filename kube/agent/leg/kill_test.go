@@ -97,7 +97,7 @@ func TestKilledChild(t *testing.T) {
 	l, err := Open(Config{Client: a, Node: "n1", Binder: b, Store: s})
 	must(t, err)
 	must(t, s.Start(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l.Run(ctx)
 	t.Fatal("it lives")

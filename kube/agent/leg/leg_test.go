@@ -204,7 +204,7 @@ func (m *machine) becomes(when, want string) {
 	m.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); picture() != want; <-tick.C {
+	for end := time.Now().Add(time.Minute); picture() != want; <-tick.C {
 		if time.Now().After(end) {
 			m.t.Fatalf("%s: %q, want %q", when, picture(), want)
 		}
@@ -224,20 +224,31 @@ func (m *machine) reaches(pod, as string) {
 	c, err := net.Dial("udp4", net.JoinHostPort(pod, "7"))
 	must(m.t, err)
 	defer c.Close()
-	must(m.t, errors.Join(server.SetDeadline(time.Now().Add(10*time.Second)), c.SetDeadline(time.Now().Add(10*time.Second))))
-	buf := make([]byte, 16)
-	_, err = c.Write([]byte("probe"))
-	must(m.t, err)
-	n, from, err := server.ReadFromUDPAddrPort(buf)
-	must(m.t, err)
-	if from.Addr().String() != as || string(buf[:n]) != "probe" {
-		m.t.Errorf("%q came from %s, want it from %s", buf[:n], from, as)
+	once := func() error {
+		soon := time.Now().Add(200 * time.Millisecond)
+		must(m.t, errors.Join(server.SetDeadline(soon), c.SetDeadline(soon)))
+		buf := make([]byte, 16)
+		if _, err := c.Write([]byte("probe")); err != nil {
+			return err
+		}
+		n, from, err := server.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return err
+		}
+		if from.Addr().String() != as || string(buf[:n]) != "probe" {
+			m.t.Fatalf("%q came from %s, want it from %s", buf[:n], from, as)
+		}
+		if _, err := server.WriteToUDPAddrPort([]byte("alive"), from); err != nil {
+			return err
+		}
+		n, err = c.Read(buf)
+		if err == nil && string(buf[:n]) != "alive" {
+			err = fmt.Errorf("the answer is %q", buf[:n])
+		}
+		return err
 	}
-	_, err = server.WriteToUDPAddrPort([]byte("alive"), from)
-	must(m.t, err)
-	if n, err = c.Read(buf); err != nil || string(buf[:n]) != "alive" {
-		m.t.Errorf("answer %q, %v", buf[:n], err)
-	}
+	// The kernel drops what is sent by a link before it has noticed the carrier.
+	m.until("a pod is reached", func() bool { err = once(); return err == nil })
 }
 
 const (
@@ -315,7 +326,7 @@ func (m *machine) until(what string, done func() bool) {
 	m.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !done(); <-tick.C {
+	for end := time.Now().Add(time.Minute); !done(); <-tick.C {
 		if time.Now().After(end) {
 			m.t.Fatalf("not in time: %s", what)
 		}
@@ -338,8 +349,12 @@ func TestWhatIsTakenAwayByHandComesBack(t *testing.T) {
 			return netlink.RouteDel(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4(10, 128, 0, 0), Mask: net.CIDRMask(9, 32)}})
 		},
 		"down": netlink.LinkSetDown,
-		"name": func(l netlink.Link) error {
-			return errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "stray0"))
+		"name": func(l netlink.Link) (err error) {
+			m.until("renamed", func() bool { // the daemon may set it up before
+				err = errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, "stray0"))
+				return !errors.Is(err, unix.EBUSY)
+			})
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
