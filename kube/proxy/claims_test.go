@@ -60,16 +60,14 @@ func TestClusterIPsAreTheirServices(t *testing.T) {
 			})
 			must(t, c.api.Delete(t.Context(), named("dns", 0)))
 			c.becomes(both...)
-			if all := c.Problems(); len(all) > 0 {
-				t.Errorf("problems %q", all)
-			}
+			c.until("it is not told of any more", func() bool { return len(c.Problems()) == 0 })
 			must(t, c.api.Delete(t.Context(), named("web", 9)))
 			c.becomes("")
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if x := c.index; len(x.claims)+len(x.clusterIPs)+len(x.addresses) > 0 {
-				t.Errorf("left: %v, %v, %v", x.claims, x.clusterIPs, x.addresses)
-			}
+			c.until("nothing is left", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return len(c.index.claims)+len(c.index.clusterIPs)+len(c.index.addresses) == 0
+			})
 		})
 	}
 }
@@ -90,9 +88,7 @@ func TestLoadBalancerRanges(t *testing.T) {
 	c.run()
 	c.becomes("tcp 198.51.100.7:80 -> 10.128.0.5:8080")
 	const want = "Service ns/web: load balancer address 192.0.2.1: not of the ranges that are allowed"
-	if all := c.Problems(); !slices.Equal(all, []string{want}) {
-		t.Errorf("problems %q, want %q", all, want)
-	}
+	c.until("it is told of", func() bool { return slices.Equal(c.Problems(), []string{want}) })
 }
 
 // One client has a share of the connections to health checks, and keeps no other client out.

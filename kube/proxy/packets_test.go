@@ -109,7 +109,7 @@ func newWorld(t testing.TB, leg bool) *world {
 // settled waits until new links pass what goes by them, which is a moment after they are up.
 func (w *world) settled(addr string) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); strings.Count(w.askFor(w.node, "tcp", addr, short), " ") == 0; {
+	for end := time.Now().Add(testTimeout); strings.Count(w.askFor(w.node, "tcp", addr, short), " ") == 0; {
 		if time.Now().After(end) {
 			w.t.Fatalf("nobody answers at %s itself", addr)
 		}
@@ -235,7 +235,7 @@ func (w *world) ask(from netns.NsHandle, network, addr string) string {
 }
 
 // What is to answer has long to do so, on a loaded machine; that nobody does is soon believed.
-const long, short = 5 * time.Second, 150 * time.Millisecond
+const long, short = 30 * time.Second, 150 * time.Millisecond
 
 func (w *world) askFor(from netns.NsHandle, network, addr string, patience time.Duration) string {
 	w.t.Helper()
