@@ -3,6 +3,7 @@ package raven
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,22 @@ func TestEachTextIsTold(t *testing.T) {
 	}
 	r := &Raven{events: broadcaster.NewRecorder(runtime.NewScheme(), "kuryr")}
 	about := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "www"}}
+	written := map[string]bool{}
+	heard := func() string {
+		t.Helper()
+		for {
+			select {
+			case got := <-told:
+				// The recorder's first refresh may write a series again.
+				if !written[got] || strings.HasPrefix(got, "new: ") {
+					written[got] = true
+					return got
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("nothing is written")
+			}
+		}
+	}
 	for _, one := range [][2]string{
 		{"192.0.2.1 is taken (req-1a-2b)", "new: 192.0.2.1 is taken (req-1a-2b)"},
 		{"192.0.2.1 is taken (req-3c-4d)", "2: 192.0.2.1 is taken (req-1a-2b)"},
@@ -50,14 +67,8 @@ func TestEachTextIsTold(t *testing.T) {
 		{"4 more ports are needed", "2: 5 more ports are needed"},
 	} {
 		r.warn(about, eventFailed, "LoadBalancer", "%s", one[0])
-		select {
-		case got := <-told:
-			if got != one[1] {
-				t.Errorf("of %q is written %q, want %q", one[0], got, one[1])
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing is written of %q", one[0])
+		if got := heard(); got != one[1] {
+			t.Errorf("of %q is written %q, want %q", one[0], got, one[1])
 		}
-		time.Sleep(50 * time.Millisecond) // the recorder knows what it has written a moment after that
 	}
 }

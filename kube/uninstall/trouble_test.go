@@ -49,7 +49,7 @@ func TestRemoveLatePod(t *testing.T) {
 	t.Parallel()
 	c := newRemoval(t)
 	c.late = true
-	if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), "1 pods still have ports of Kuryr's, and would lose their network: default/late") || c.at("delete CustomResourceDefinition") >= 0 {
+	if err := c.remove(false, time.Minute); err == nil || !strings.Contains(err.Error(), "1 pods still have ports of Kuryr's, and would lose their network: default/late") || c.at("delete CustomResourceDefinition") >= 0 {
 		t.Errorf("%v\n%s", err, strings.Join(c.log, "\n"))
 	}
 }

@@ -250,7 +250,7 @@ func aPort(name, pod string) *v1.KuryrPort {
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	c := newRemoval(t, aPort("p1", ""), aPort("p2", ""))
-	if err := c.remove(false, 10*time.Second); err != nil {
+	if err := c.remove(false, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	c.nothing()
@@ -267,7 +267,7 @@ func TestRemove(t *testing.T) {
 		last = at
 	}
 	c.log = nil
-	if err := c.remove(false, 10*time.Second); err != nil || c.at("delete") >= 0 || c.at("create") >= 0 || c.at("said nodes: there is no DaemonSet kuryr-node (any more) that tells") < 0 {
+	if err := c.remove(false, time.Minute); err != nil || c.at("delete") >= 0 || c.at("create") >= 0 || c.at("said nodes: there is no DaemonSet kuryr-node (any more) that tells") < 0 {
 		t.Errorf("once more: %v\n%s", err, strings.Join(c.log, "\n"))
 	}
 }
@@ -293,7 +293,7 @@ func TestRemoveRefuses(t *testing.T) {
 		c := newRemoval(t, row.ports...)
 		c.now = func() time.Time { return time.Now().Add(time.Hour) } // the API server's
 		c.renew(c.now().Add(-row.since), row.holder)
-		if err := c.remove(false, 10*time.Second); err == nil || !strings.Contains(err.Error(), row.says) || len(c.log) > 0 {
+		if err := c.remove(false, time.Minute); err == nil || !strings.Contains(err.Error(), row.says) || len(c.log) > 0 {
 			t.Errorf("%s: %v\n%s", name, err, strings.Join(c.log, "\n"))
 		}
 	}
