@@ -236,7 +236,7 @@ func (w *whole) sameInSDN(ctx context.Context, objects []string) error {
 // forgotten waits until nothing is left of a namespace: no network, no pool, no port.
 func (w *whole) forgotten(namespace string) {
 	w.Helper()
-	w.within(time.Minute, func(ctx context.Context) error {
+	w.within(2*time.Minute, func(ctx context.Context) error {
 		var networks kuryrv1.KuryrNetworkList
 		var pools kuryrv1.KuryrPortPoolList
 		if err := errors.Join(w.api.List(ctx, &networks), w.api.List(ctx, &pools)); err != nil {
@@ -305,9 +305,12 @@ func probed(p *corev1.Pod) *corev1.Pod {
 func (w *whole) reach(p corev1.Pod) {
 	w.Helper()
 	for _, to := range []string{w.node.Address.String(), kubelab.Nodes.Addr().String()} {
-		if _, err := w.Exec(w.ctx, p.Namespace, p.Name, "ping", "-c1", "-W10", to); err != nil {
-			w.Errorf("%s does not reach %s: %v", p.Name, to, err)
-		}
+		w.until(func(ctx context.Context) error {
+			if _, err := w.Exec(ctx, p.Namespace, p.Name, "ping", "-c1", "-W5", to); err != nil {
+				return fmt.Errorf("%s does not reach %s: %w", p.Name, to, err)
+			}
+			return nil
+		})
 	}
 }
 
@@ -316,16 +319,19 @@ func (w *whole) tells(attachments int) {
 	w.Helper()
 	attachments += w.standing
 	const socket = "/run/kuryr/kuryr-node.sock"
-	said := w.node.Exec(w.ctx, kuryr, "--socket", socket, "status", "-o", "json")
-	var status struct {
-		Ready   bool
-		Host    string
-		Objects map[string]int
-	}
-	if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready ||
-		status.Host != w.node.Name || status.Objects["attachment"] != attachments {
-		w.Errorf("status of %d attachments: %v, %s", attachments, err, said)
-	}
+	w.until(func(ctx context.Context) error { // a deletion is complete when the API has heard of it
+		said := w.node.Exec(ctx, kuryr, "--socket", socket, "status", "-o", "json")
+		var status struct {
+			Ready   bool
+			Host    string
+			Objects map[string]int
+		}
+		if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready ||
+			status.Host != w.node.Name || status.Objects["attachment"] != attachments {
+			return fmt.Errorf("status of %d attachments: %v, %s", attachments, err, said)
+		}
+		return nil
+	})
 	if said := w.node.Exec(
 		w.ctx, "curl", "-s", "--unix-socket", socket, "http://kuryr/metrics",
 	); !strings.Contains(said.Stdout, `kuryr_cni_requests_total{outcome="ok",verb="ADD"}`) {

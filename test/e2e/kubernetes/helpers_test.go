@@ -56,8 +56,7 @@ func TestMain(m *testing.M) {
 type rig struct {
 	*testing.T
 	*kubelab.Cluster
-	ctx      context.Context
-	patience time.Duration // of until; 0 is a minute
+	ctx context.Context
 }
 
 // start boots a cluster for one test alone. The test names its reason: without one it uses a
@@ -229,20 +228,25 @@ func (r *rig) gone(namespace string) {
 	}))
 }
 
-// talks waits until one pod gets the other's page, at each of its addresses: a pod that is ready may not listen yet.
+// talks checks that one pod gets the other's page, at each of its addresses. A server that does not
+// listen yet is waited for: without a probe its pod is ready before.
 func (r *rig) talks(from, to corev1.Pod) {
 	r.Helper()
 	for _, address := range addresses(to) {
+		var page string
+		var err error
 		r.until(func(ctx context.Context) error {
-			page, err := r.Exec(ctx, from.Namespace, from.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
-			if err != nil {
-				return fmt.Errorf("%s does not reach %s: %w", from.Name, to.Name, err)
-			}
-			if page != to.Name {
-				return fmt.Errorf("at the address %s of %s answers %q", address, to.Name, page)
+			page, err = r.Exec(ctx, from.Namespace, from.Name, "timeout", "20", "wget", "-qO-", pageAt(address))
+			if err != nil && strings.Contains(err.Error(), "Connection refused") {
+				return err
 			}
 			return nil
 		})
+		if err != nil {
+			r.Errorf("%s does not reach %s: %v", from.Name, to.Name, err)
+		} else if page != to.Name {
+			r.Errorf("at the address %s of %s answers %q", address, to.Name, page)
+		}
 	}
 }
 

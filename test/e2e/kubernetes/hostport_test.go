@@ -33,7 +33,7 @@ func TestHostPorts(t *testing.T) {
 	before := w.tables()
 
 	get := func(address netip.Addr) []string {
-		return []string{"curl", "-sf", "--max-time", "5", fmt.Sprintf("http://%s/", netip.AddrPortFrom(address, hostPort))}
+		return []string{"curl", "-sf", "--max-time", "20", fmt.Sprintf("http://%s/", netip.AddrPortFrom(address, hostPort))}
 	}
 	leads := func(when, want string) {
 		t.Helper()
@@ -47,15 +47,17 @@ func TestHostPorts(t *testing.T) {
 			}
 		}
 		page, err := w.Exec(
-			w.ctx, "default", other.Name, "timeout", "5", "wget", "-qO-",
+			w.ctx, "default", other.Name, "timeout", "20", "wget", "-qO-",
 			fmt.Sprintf("http://%s/", netip.AddrPortFrom(w.node.Address, hostPort)),
 		)
 		if page = strings.TrimSpace(page); page != want {
 			t.Errorf("%s, from another pod: %q answers (%v), want %q", when, page, err, want)
 		}
 	}
-	w.talks(other, pods["web"])
+	w.talks(other, pods["web"]) // its server listens
+	w.talks(pods["web"], other)
 	leads("at first", "web")
+	w.agree(3) // which doctor looks at
 	w.tools(pods["web"], other)
 
 	shaped := w.node.Exec(

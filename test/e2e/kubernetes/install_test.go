@@ -3,7 +3,6 @@
 package kubernetes_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -86,7 +85,7 @@ func (r *rig) apply(dryRun bool, lookup install.Lookup, set ...string) (map[stri
 // until asks again until there is no complaint; policies and definitions take a moment to be in force.
 func (r *rig) until(complaint func(ctx context.Context) error) {
 	r.Helper()
-	r.within(cmp.Or(r.patience, time.Minute), complaint)
+	r.within(90*time.Second, complaint)
 }
 
 func (r *rig) within(limit time.Duration, complaint func(ctx context.Context) error) {

@@ -67,7 +67,7 @@ func newStack(t *testing.T, reason string, cloud neutronlab.Options, cluster kub
 	}
 	cluster.Central, cluster.Booted = s.lab.Central, s.boot
 	// as two nodes and Neutron may need on two cores
-	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster), patience: 90 * time.Second}
+	s.rig = &rig{T: t, ctx: ctx, Cluster: kubelab.Start(t, cluster)}
 	s.api = s.rig.api(nil)
 	s.dir = s.Central.Dir()
 	t.Logf("own Neutron and cluster (%s): up after %s", reason, time.Since(begin).Round(10*time.Millisecond))
@@ -527,7 +527,7 @@ func (s *stack) fromNodes(pods ...corev1.Pod) {
 	for _, w := range s.workers {
 		for _, p := range pods {
 			for _, address := range addresses(p) {
-				if said := w.Exec(s.ctx, "curl", "-g", "-s", "-m", "5", pageAt(address)); said.Out() != p.Name {
+				if said := w.Exec(s.ctx, "curl", "-g", "-s", "-m", "20", pageAt(address)); said.Out() != p.Name {
 					s.Errorf("from %s the pod %s (%s) on %s says %s", w.Name, p.Name, address, p.Spec.NodeName, said)
 				}
 			}

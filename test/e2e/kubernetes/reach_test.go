@@ -145,13 +145,19 @@ func (w *whole) finds(u underlay, p corev1.Pod, isolated bool) {
 		return err
 	}
 	for what, at := range u.open {
-		if err := tries(func() error { return w.connects(p, at) }); err != nil {
-			w.Errorf("isolated %v: %s does not reach %s: %v", isolated, p.Name, what, err)
+		w.until(func(context.Context) error {
+			if err := w.connects(p, at); err != nil {
+				return fmt.Errorf("isolated %v: %s does not reach %s: %w", isolated, p.Name, what, err)
+			}
+			return nil
+		})
+	}
+	w.until(func(context.Context) error {
+		if err := w.asks(p, u.dns); err != nil {
+			return fmt.Errorf("isolated %v: %s has no names resolved: %w", isolated, p.Name, err)
 		}
-	}
-	if err := w.asks(p, u.dns); err != nil {
-		w.Errorf("isolated %v: %s has no names resolved: %v", isolated, p.Name, err)
-	}
+		return nil
+	})
 	for what, at := range u.closed {
 		connect := func() error { return w.connects(p, at) }
 		err := connect()

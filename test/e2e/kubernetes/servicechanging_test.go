@@ -67,7 +67,7 @@ func (s *services) udpConversation() {
 // The last endpoint serves on while it ends, and who has a connection keeps it.
 func (s *services) terminating() {
 	pod := talker("leaving", "leaving")
-	pod.Spec = talkerSpec("6s")
+	pod.Spec = talkerSpec("10s") // longer than a loaded machine takes for the questions
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
 		PeriodSeconds: 1,
 		ProbeHandler: corev1.ProbeHandler{
@@ -80,7 +80,7 @@ func (s *services) terminating() {
 	s.running("default", "app=leaving", 1)
 	s.answers(s.pod, "tcp", to, "leaving")
 	s.must(s.Client.CoreV1().Pods("default").Delete(s.ctx, "leaving", metav1.DeleteOptions{}))
-	got, err := s.ask(s.ctx, s.pod, 12, "tcp", to, "-every", "250ms")
+	got, err := s.ask(s.ctx, s.pod, 12, "tcp", to, "-every", "250ms", "-timeout", "5s")
 	s.must(err)
 	for i, a := range got {
 		if a.who != "leaving" {

@@ -325,9 +325,14 @@ func (b *balanced) otherBalancer() {
 		spec.IPFamilyPolicy, spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
 	})
 	b.answers(b.pod, "tcp", at(of, 80)[0], "a", "b")
-	of.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: foreign}}
-	_, err := b.Client.CoreV1().Services("default").UpdateStatus(b.ctx, of, metav1.UpdateOptions{})
-	b.must(err)
+	b.until(func(ctx context.Context) error { // another may write the Service, too
+		is, err := b.Client.CoreV1().Services("default").Get(ctx, of.Name, metav1.GetOptions{})
+		if err == nil {
+			is.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: foreign}}
+			_, err = b.Client.CoreV1().Services("default").UpdateStatus(ctx, is, metav1.UpdateOptions{})
+		}
+		return err
+	})
 	for _, from := range []speaker{b.away, b.here, b.pod} {
 		b.answers(from, "tcp", net.JoinHostPort(foreign, "80"), "a", "b")
 	}

@@ -254,7 +254,7 @@ func (s *services) watches(from speaker, to string) (end func() error) {
 	go func() {
 		n := 0
 		for ctx.Err() == nil {
-			got, err := s.ask(s.ctx, from, 20, "tcp", to, "-every", "20ms")
+			got, err := s.ask(s.ctx, from, 20, "tcp", to, "-every", "20ms", "-timeout", "5s")
 			if err != nil {
 				failed <- err
 				return

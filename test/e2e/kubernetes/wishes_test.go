@@ -118,9 +118,12 @@ func (w *whole) floats() {
 		return nil
 	})
 	url := fmt.Sprintf("http://%s:%d/", address, port)
-	if said := w.node.Exec(w.ctx, "curl", "-s", "-m", "5", url); strings.TrimSpace(said.Stdout) != is.Name {
-		w.Errorf("at the floating IP %s: %s", address, said)
-	}
+	w.until(func(ctx context.Context) error {
+		if said := w.node.Exec(ctx, "curl", "-s", "-m", "5", url); strings.TrimSpace(said.Stdout) != is.Name {
+			return fmt.Errorf("at the floating IP %s: %s", address, said)
+		}
+		return nil
+	})
 	w.must(w.Client.CoreV1().Pods("granted").Delete(w.ctx, "floating", metav1.DeleteOptions{}))
 	w.absent("granted", "floating")
 	w.until(func(ctx context.Context) error {
