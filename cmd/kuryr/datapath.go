@@ -43,12 +43,14 @@ func (d *datapath) onLoss(reconcile func(context.Context)) {
 	d.reconcile = reconcile
 }
 
-// ApplyShape turns the switch before it applies the shape.
-func (d *datapath) ApplyShape(ctx context.Context, shape router.Shape) (router.Result, error) {
-	if err := d.forward(ctx, false, shape); err != nil {
-		return router.Result{}, err
+// Set turns the switch before it applies a shape.
+func (d *datapath) Set(ctx context.Context, c router.Change) (router.Result, error) {
+	if c.Shape != nil {
+		if err := d.forward(ctx, false, *c.Shape); err != nil {
+			return router.Result{}, err
+		}
 	}
-	return d.Kernel.ApplyShape(ctx, shape)
+	return d.Kernel.Set(ctx, c)
 }
 
 // Reconcile turns the switch before it compares the kernel.

@@ -40,7 +40,7 @@ func TestAnotherMAC(t *testing.T) {
 		}
 	})
 	must(t, err)
-	must(t, w.f.UpdatePorts(context.Background(), a.ID, []Port{old.port}, nil))
+	must(t, changePorts(context.Background(), w.f, a.ID, []Port{old.port}, nil))
 	// So that nothing but the announcement can be what tells: an entry is good for long, and
 	// the new container says nothing itself.
 	for _, ns := range []netns.NsHandle{peer.ns, w.router(a.ID)} {

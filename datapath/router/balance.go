@@ -3,10 +3,8 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/lb"
@@ -80,49 +78,28 @@ func (k *Kernel) newTable(router string) *lb.Table {
 		}})
 }
 
-// UpdateFrontends has the router balance no more where the keys are, and balance what is
-// set, at the cost of what changes. Where this process has not told the router what it
-// balances, it asks for all of that, which then takes the place of the change.
-// Connections go on. The error is os.ErrNotExist if the router has no namespace and
-// something is to be set.
-func (k *Kernel) UpdateFrontends(
-	ctx context.Context, router string, remove []lb.Key, set []lb.Frontend,
-	all func() ([]lb.Frontend, error),
-) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	k.gate.RLock()
-	defer k.gate.RUnlock()
-	defer k.lock(router)()
-	s, err := k.openRouter(router)
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		if len(set) > 0 {
-			return fmt.Errorf("load balancers of router %s: %w", router, os.ErrNotExist)
+// setFrontends has the router balance no more where some keys are, and balance what is set,
+// at the cost of what changes. Connections go on.
+func (k *Kernel) setFrontends(r *run, s *space, f Frontends) error {
+	if t := k.balancers.get(r.router, s.key); t != nil {
+		if err := t.Apply(r.ctx, k.feasibleFrontends(f.Set), f.Remove); err != nil {
+			return err
 		}
-		return nil
-	}
-	defer s.close()
-	if t := k.balancers.get(router, s.key); t != nil {
-		err = t.Apply(ctx, k.feasibleFrontends(set), remove)
 	} else {
-		var whole []lb.Frontend
-		if whole, err = all(); err == nil {
-			err = k.tellFrontends(ctx, s, router, whole)
+		whole, err := f.All()
+		if err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("load balancers of router %s: %w", router, err)
+		if err := k.tellFrontends(r, s, whole); err != nil {
+			return err
+		}
 	}
 	failpoint.Here("router.frontends.told")
 	return nil
 }
 
 // tellFrontends tells a namespace all that it balances.
-func (k *Kernel) tellFrontends(ctx context.Context, s *space, router string, all []lb.Frontend) error {
+func (k *Kernel) tellFrontends(r *run, s *space, all []lb.Frontend) error {
 	bridges, err := s.links("bridge", 0)
 	if err != nil {
 		return err
@@ -136,20 +113,20 @@ func (k *Kernel) tellFrontends(ctx context.Context, s *space, router string, all
 	if err != nil {
 		return err
 	}
-	if err := s.convergeShares(&run{ctx: ctx, router: router}, prefixes); err != nil {
+	if err := s.convergeShares(r, prefixes); err != nil {
 		return err
 	}
 	failpoint.Here("router.frontends.bridges")
-	t := k.balancers.get(router, s.key)
+	t := k.balancers.get(r.router, s.key)
 	if t == nil {
-		t = k.newTable(router)
+		t = k.newTable(r.router)
 	}
-	if err := t.Restore(ctx, k.feasibleFrontends(all)); err != nil {
-		k.balancers.forget(router)
+	if err := t.Restore(r.ctx, k.feasibleFrontends(all)); err != nil {
+		k.balancers.forget(r.router)
 		return errors.Join(err, t.Close())
 	}
-	if k.balancers.get(router, s.key) == nil {
-		k.balancers.note(router, s.key, t)
+	if k.balancers.get(r.router, s.key) == nil {
+		k.balancers.note(r.router, s.key, t)
 	}
 	return nil
 }
@@ -171,7 +148,7 @@ func (k *Kernel) compareFrontends(r *run, s *space, want []lb.Frontend) error {
 	case r.dry:
 		return nil
 	case len(want) > 0:
-		return k.tellFrontends(r.ctx, s, r.router, want)
+		return k.tellFrontends(r, s, want)
 	case t == nil:
 		t = k.newTable(r.router)
 		return errors.Join(t.Remove(r.ctx), t.Close())

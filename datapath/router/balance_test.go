@@ -83,8 +83,8 @@ func (b *balanced) at(port uint16, endpoints ...container) []lb.Frontend {
 
 func (b *balanced) tell() {
 	b.t.Helper()
-	must(b.t, b.f.UpdateVIPs(context.Background(), b.d.ID, nil, b.vips))
-	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.frontends, b.allFrontends))
+	must(b.t, changeVIPs(context.Background(), b.f, b.d.ID, nil, b.vips))
+	must(b.t, changeFrontends(context.Background(), b.f, b.d.ID, nil, b.frontends, b.allFrontends))
 }
 
 func (b *balanced) whole() State {
@@ -147,7 +147,7 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 	b := newBalanced(t)
 	b.tell()
 	onLink := b.plug(b.d.ID, b.d.Bridges[2], "10.96.200.7", "fd00:96::7")
-	must(t, b.f.UpdateForwards(context.Background(), b.d.ID, nil, []Forward{
+	must(t, changeForwards(context.Background(), b.f, b.d.ID, nil, []Forward{
 		{Address: netip.IPv4Unspecified(), Protocol: 6, Port: 81, To: netip.MustParseAddrPort("10.0.0.5:8080")},
 		{Address: netip.IPv6Unspecified(), Protocol: 6, Port: 81, To: netip.MustParseAddrPort("[fd00:a::5]:8080")},
 	}))
@@ -170,7 +170,7 @@ func TestVIPWithoutFrontendRefuses(t *testing.T) {
 	if seen := b.call(b.neighbour, "tcp", hostAddr4+":81"); seen == "" {
 		t.Error("the host's published port does not answer")
 	}
-	must(t, b.f.UpdateVIPs(context.Background(), b.d.ID, b.vips, nil))
+	must(t, changeVIPs(context.Background(), b.f, b.d.ID, b.vips, nil))
 	if out := b.sh(
 		b.router(b.d.ID),
 		"ip route show table local proto 75; ip -6 route show table local proto 75; ip neigh show proxy",
@@ -213,13 +213,13 @@ func TestBalancingChanges(t *testing.T) {
 	b.tell()
 	asked := func() ([]lb.Frontend, error) { return nil, errors.New("asked for all") }
 	b.frontends = b.to(b.far)
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, asked))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.frontends, asked))
 	b.sees(b.far.ns, "tcp", b.vip4, "10.0.1.1") // itself, so it is masqueraded: the other is gone
 	b.frontends = b.to()
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, asked))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.frontends, asked))
 	b.refused(b.client.ns, netip.AddrPortFrom(b.vip4, b.service).String())
 	b.frontends = b.to(b.near)
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, asked))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.frontends, asked))
 	b.sees(b.client.ns, "udp", b.vip4, "10.0.0.7")
 	// A network that comes later has clients and endpoints on its bridge too.
 	late := bridge("10.0.9.1/24")
@@ -228,18 +228,18 @@ func TestBalancingChanges(t *testing.T) {
 	one, two := b.plug(b.d.ID, late, "10.0.9.5"), b.plug(b.d.ID, late, "10.0.9.6")
 	b.serve(one.ns, 8080)
 	b.frontends = b.to(one)
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, asked))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.frontends, asked))
 	b.sees(two.ns, "tcp", b.vip4, "10.0.9.6")
 	var keys []lb.Key
 	for _, f := range b.frontends {
 		keys = append(keys, f.Key)
 	}
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, keys, nil, asked))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, keys, nil, asked))
 	b.refused(b.client.ns, netip.AddrPortFrom(b.vip4, b.service).String())
-	if err := b.f.UpdateFrontends(ctx, newID(), nil, b.frontends, asked); !errors.Is(err, os.ErrNotExist) {
+	if err := changeFrontends(ctx, b.f, newID(), nil, b.frontends, asked); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of an absent router: %v", err)
 	}
-	must(t, b.f.UpdateFrontends(ctx, newID(), keys, nil, asked))
+	must(t, changeFrontends(ctx, b.f, newID(), keys, nil, asked))
 }
 
 // Another process takes over: what works goes on all the while, and connections live on.
@@ -272,7 +272,7 @@ func TestBalancingTakenOver(t *testing.T) {
 			t.Errorf("changed: %v", report.Changed)
 		}
 		b.frontends = b.to(b.far, b.near) // the same
-		must(t, next.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, nil))
+		must(t, changeFrontends(ctx, next, b.d.ID, nil, b.frontends, nil))
 		diffs, err := next.Diff(ctx, b.whole())
 		must(t, err)
 		if len(diffs) > 0 {
@@ -294,9 +294,9 @@ func TestBalancingTakenOver(t *testing.T) {
 	must(t, next.Close())
 	long("after a restart")
 	b.frontends = b.to(b.near)
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.frontends, nil))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.frontends, nil))
 	long("after its endpoint went")
-	must(t, b.f.UpdateFrontends(ctx, b.d.ID, nil, b.to(b.far, b.near), nil))
+	must(t, changeFrontends(ctx, b.f, b.d.ID, nil, b.to(b.far, b.near), nil))
 	b.frontends = b.to(b.far, b.near)
 }
 
@@ -304,7 +304,7 @@ func TestBalancingTakenOver(t *testing.T) {
 // it to be alive.
 func (b *balanced) talk() (alive func(when string)) {
 	b.t.Helper()
-	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.at(8081, b.far), nil))
+	must(b.t, changeFrontends(context.Background(), b.f, b.d.ID, nil, b.at(8081, b.far), nil))
 	var l net.Listener
 	var err error
 	nstest.Do(b.t, b.far.ns, func() { l, err = net.Listen("tcp", ":8081") })
@@ -320,7 +320,7 @@ func (b *balanced) talk() (alive func(when string)) {
 	})
 	must(b.t, err)
 	b.t.Cleanup(func() { _, _ = c.Close(), l.Close() })
-	must(b.t, b.f.UpdateFrontends(context.Background(), b.d.ID, nil, b.frontends, nil))
+	must(b.t, changeFrontends(context.Background(), b.f, b.d.ID, nil, b.frontends, nil))
 	return func(when string) {
 		b.t.Helper()
 		_ = c.SetDeadline(time.Now().Add(nstest.Limit))

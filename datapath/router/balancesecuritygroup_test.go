@@ -27,10 +27,9 @@ func TestBalancingThroughFilters(t *testing.T) {
 		Key:       lb.Key{Addr: vip, Protocol: sdn.TCP, Port: 80},
 		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.5:8080")},
 	}
-	must(t, f.f.UpdateVIPs(t.Context(), f.d.ID, nil, []VIP{{Addr: vip}}))
-	must(t, f.f.UpdateFrontends(t.Context(), f.d.ID, nil, nil, func() ([]lb.Frontend, error) {
-		return []lb.Frontend{frontend}, nil
-	}))
+	must(t, changeVIPs(t.Context(), f.f, f.d.ID, nil, []VIP{{Addr: vip}}))
+	all := []lb.Frontend{frontend}
+	must(t, changeFrontends(t.Context(), f.f, f.d.ID, nil, all, func() ([]lb.Frontend, error) { return all, nil }))
 	from := func(a string) []securitygroup.Rule {
 		r := ports(securitygroup.Ingress, unix.IPPROTO_TCP, 8080, 8080)
 		r.Remote = netip.MustParsePrefix(a)

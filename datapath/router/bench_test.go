@@ -23,46 +23,46 @@ func benchPorts(network string, n int) []Port {
 	return ports
 }
 
-// BenchmarkApplyShape makes a router ("new"), applies one that is as wanted ("same"),
+// BenchmarkShape makes a router ("new"), applies one that is as wanted ("same"),
 // and the latter with a thousand guarded ports. What "new" makes stays until the end: the
 // kernel makes no namespace while it cleans another one up.
-func BenchmarkApplyShape(b *testing.B) {
+func BenchmarkShape(b *testing.B) {
 	w := newWorld(b)
 	w.f.log = slog.New(slog.DiscardHandler)
 	ctx := context.Background()
 	b.Run("new", func(b *testing.B) {
 		for b.Loop() {
 			d, _ := twoRouters()
-			_, err := w.f.ApplyShape(ctx, d)
+			_, err := applyShape(ctx, w.f, d)
 			must(b, err)
 		}
 	})
 	d, _ := twoRouters()
 	w.apply(d)
 	for _, ports := range []int{0, 1000} {
-		must(b, w.f.UpdatePorts(ctx, d.ID, nil, benchPorts(d.Bridges[0].Network, ports)))
+		must(b, changePorts(ctx, w.f, d.ID, nil, benchPorts(d.Bridges[0].Network, ports)))
 		b.Run(fmt.Sprintf("same/ports=%d", ports), func(b *testing.B) {
 			for b.Loop() {
-				_, err := w.f.ApplyShape(ctx, d)
+				_, err := applyShape(ctx, w.f, d)
 				must(b, err)
 			}
 		})
 	}
 }
 
-// BenchmarkUpdatePorts adds and removes one port beside others.
-func BenchmarkUpdatePorts(b *testing.B) {
+// BenchmarkPorts adds and removes one port beside others.
+func BenchmarkPorts(b *testing.B) {
 	for _, beside := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("beside=%d", beside), func(b *testing.B) {
 			w := newWorld(b)
 			d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/16")}}
 			w.apply(d)
 			ctx := context.Background()
-			must(b, w.f.UpdatePorts(ctx, d.ID, nil, benchPorts(d.Bridges[0].Network, beside)))
+			must(b, changePorts(ctx, w.f, d.ID, nil, benchPorts(d.Bridges[0].Network, beside)))
 			one := benchPorts(d.Bridges[0].Network, 1)
 			for b.Loop() {
-				must(b, w.f.UpdatePorts(ctx, d.ID, nil, one))
-				must(b, w.f.UpdatePorts(ctx, d.ID, one, nil))
+				must(b, changePorts(ctx, w.f, d.ID, nil, one))
+				must(b, changePorts(ctx, w.f, d.ID, one, nil))
 			}
 		})
 	}

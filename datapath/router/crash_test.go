@@ -36,7 +36,6 @@ type life struct {
 	Container   string // the namespace with its other end, as a path
 	Subport     Port   // of the port with that tap, in the first router; last it has another VLAN
 	TapDomain   string
-	LimitsFirst bool
 }
 
 func init() {
@@ -78,7 +77,7 @@ func (l life) live() error {
 		return err
 	}
 	for _, d := range l.First.Shapes {
-		if _, err := f.ApplyShape(ctx, d); err != nil {
+		if _, err := applyShape(ctx, f, d); err != nil {
 			return err
 		}
 		if d.ID == l.TapDomain {
@@ -89,7 +88,7 @@ func (l life) live() error {
 		if err := l.tellPorts(f, d.ID); err != nil {
 			return err
 		}
-		if err := f.UpdateForwards(ctx, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
+		if err := changeForwards(ctx, f, d.ID, nil, l.First.Forwards[d.ID]); err != nil {
 			return err
 		}
 		if err := l.balance(f, d.ID, State{}, l.First); err != nil {
@@ -102,19 +101,19 @@ func (l life) live() error {
 	kept := map[string]bool{}
 	for _, d := range l.Last.Shapes {
 		kept[d.ID] = true
-		if _, err := f.ApplyShape(ctx, d); err != nil {
+		if _, err := applyShape(ctx, f, d); err != nil {
 			return err
 		}
 	}
 	for _, d := range l.First.Shapes {
-		if err := f.UpdateForwards(ctx, d.ID, l.First.Forwards[d.ID], l.Last.Forwards[d.ID]); err != nil {
+		if err := changeForwards(ctx, f, d.ID, l.First.Forwards[d.ID], l.Last.Forwards[d.ID]); err != nil {
 			return err
 		}
 		if err := l.balance(f, d.ID, l.First, l.Last); err != nil {
 			return err
 		}
 		if !kept[d.ID] {
-			if err := f.DeleteRouter(ctx, d.ID); err != nil {
+			if err := f.Delete(ctx, d.ID); err != nil {
 				return err
 			}
 		}
@@ -130,38 +129,28 @@ func (l life) live() error {
 
 // balance has a router balance what is in a state in place of what was in another.
 func (l life) balance(f *Kernel, router string, was, is State) error {
-	if err := f.UpdateVIPs(context.Background(), router, was.VIPs[router], is.VIPs[router]); err != nil {
+	if err := changeVIPs(context.Background(), f, router, was.VIPs[router], is.VIPs[router]); err != nil {
 		return err
 	}
 	var gone []lb.Key
 	for _, w := range was.Frontends[router] {
 		gone = append(gone, w.Key)
 	}
-	return f.UpdateFrontends(
-		context.Background(), router, gone, is.Frontends[router],
+	return changeFrontends(
+		context.Background(), f, router, gone, is.Frontends[router],
 		func() ([]lb.Frontend, error) { return is.Frontends[router], nil },
 	)
 }
 
-// tellPorts tells of a router's ports, first with limits only, then with their groups too.
+// tellPorts tells of a router's ports and their groups.
 func (l life) tellPorts(f *Kernel, router string) error {
-	ctx := context.Background()
-	var limited []Port
-	for _, p := range l.First.Ports[router] {
-		p.Groups = nil
-		limited = append(limited, p)
-	}
-	if l.LimitsFirst {
-		if err := f.UpdatePorts(ctx, router, nil, limited); err != nil {
+	ctx, ports := context.Background(), l.First.Ports[router]
+	if len(ports) > 0 {
+		if err := define(ctx, f, router, l.First.Groups, nil); err != nil {
 			return err
 		}
 	}
-	if len(limited) > 0 {
-		if err := f.UpdateGroups(ctx, router, l.First.Groups, nil); err != nil {
-			return err
-		}
-	}
-	return f.UpdatePorts(ctx, router, nil, l.First.Ports[router])
+	return changePorts(ctx, f, router, nil, ports)
 }
 
 // changeSubport makes a subport's link, changes it, takes it away and makes it again.
@@ -169,7 +158,7 @@ func (l life) changeSubport(f *Kernel) error {
 	ctx, router, first, last := context.Background(), l.First.Shapes[0].ID, l.Subport, l.Subport
 	first.Trunk.VLAN++
 	for _, step := range [][2][]Port{{nil, {first}}, {nil, {last}}, {{last}, nil}, {nil, {last}}} {
-		if err := f.UpdatePorts(ctx, router, step[0], step[1]); err != nil {
+		if err := changePorts(ctx, f, router, step[0], step[1]); err != nil {
 			return err
 		}
 	}
@@ -258,7 +247,7 @@ func TestKilledAnywhere(t *testing.T) {
 			subport := subportOf(aPort(a.Bridges[0], 9, "10.0.0.9"), port, 7)
 			l := life{Dir: dir, Tap: TapName(port.ID),
 				Container: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(w.neighbour)), TapDomain: c.ID,
-				Subport: subport, LimitsFirst: point == "securitygroup.ports.table",
+				Subport: subport,
 				First: State{Shapes: []Shape{a, b, c}, Groups: groups, Ports: map[string][]Port{c.ID: {port}},
 					Forwards: map[string][]Forward{a.ID: forwards}}}
 			a2 := a

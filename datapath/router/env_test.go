@@ -136,7 +136,7 @@ func (w *world) router(id string) netns.NsHandle {
 
 func (w *world) apply(d Shape) Result {
 	w.t.Helper()
-	result, err := w.f.ApplyShape(context.Background(), d)
+	result, err := applyShape(context.Background(), w.f, d)
 	must(w.t, err)
 	return result
 }
@@ -177,7 +177,7 @@ func (w *world) plug(router string, network Bridge, hosts ...string) container {
 		}
 	}
 	nstest.WaitForAddresses(w.t, c.ns)
-	must(w.t, w.f.UpdatePorts(context.Background(), router, nil, []Port{c.port}))
+	must(w.t, changePorts(context.Background(), w.f, router, nil, []Port{c.port}))
 	return c
 }
 

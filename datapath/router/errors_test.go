@@ -235,8 +235,8 @@ func TestFilterErrorsTranslated(t *testing.T) {
 			Endpoints: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}})
 		asked[net.JoinHostPort(vip, "9")] = client.ns
 	}
-	must(t, f.f.UpdateVIPs(t.Context(), f.d.ID, nil, vips))
-	must(t, f.f.UpdateFrontends(t.Context(), f.d.ID, nil, nil,
+	must(t, changeVIPs(t.Context(), f.f, f.d.ID, nil, vips))
+	must(t, changeFrontends(t.Context(), f.f, f.d.ID, nil, fronts,
 		func() ([]lb.Frontend, error) { return fronts, nil }))
 	for addr, from := range asked {
 		if err := f.ask(from, addr); err == nil || !strings.Contains(err.Error(), "refused") {
@@ -280,7 +280,7 @@ func TestFilterErrorsOfOthers(t *testing.T) {
 	now := middle.port
 	now.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("203.0.113.0/24")},
 		{Prefix: netip.MustParsePrefix("2001:db8:77::/64")}}
-	must(t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{middle.port}, []Port{now}))
+	must(t, changePorts(context.Background(), f.f, f.d.ID, []Port{middle.port}, []Port{now}))
 	middle.port = now
 	f.sh(middle.ns, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 	f.sh(middle.ns, "ip route add prohibit 203.0.113.0/24; ip route add prohibit 2001:db8:77::/64")

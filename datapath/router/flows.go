@@ -67,7 +67,12 @@ func (s *space) forgetFlows(four bool, flows []flow) error {
 
 // forgetForwards forgets the flows of removed forwardings in the router and in the host,
 // and those to added ones that began before and so lead to the router or the host itself.
-func forgetForwards(host, router *space, removed, added []Forward, u *Uplink) error {
+func (k *Kernel) forgetForwards(router *space, removed, added []Forward, u *Uplink) error {
+	host, err := k.openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
 	for _, four := range []bool{true, false} {
 		var there, here []flow
 		a := u.addr(four)

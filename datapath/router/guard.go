@@ -281,31 +281,44 @@ func (s *space) guardLearning(r *run, link netlink.Link) error {
 	})
 }
 
-// elements are all that the guard knows of a port; they are a function of the port alone.
-func (p Port) elements() ([]nft.Element, error) {
-	name := nft.Link(TapName(p.ID))
+func (p Port) validate() error {
 	if len(p.ID) < shortID {
-		return nil, fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
+		return fmt.Errorf("port id %q is shorter than %d characters", p.ID, shortID)
 	}
 	if p.Subport() {
 		if err := p.Trunk.validate(); err != nil {
-			return nil, fmt.Errorf("subport %s: %w", p.ID, err)
+			return fmt.Errorf("subport %s: %w", p.ID, err)
 		}
 	}
 	if !p.Guard {
-		return []nft.Element{{Set: setUnguarded, Key: name}}, nil
+		return nil
 	}
 	if len(p.MAC) != 6 {
-		return nil, fmt.Errorf("port %s: MAC %s: want 6 bytes", p.ID, p.MAC)
+		return fmt.Errorf("port %s: MAC %s: want 6 bytes", p.ID, p.MAC)
+	}
+	if slices.Contains(p.Addrs, netip.Addr{}) {
+		return fmt.Errorf("port %s: invalid address", p.ID)
+	}
+	for _, a := range p.Allowed {
+		if a.MAC != nil && len(a.MAC) != 6 || !a.Prefix.IsValid() {
+			return fmt.Errorf("port %s: allowed address %s of %s: want a prefix and 6 bytes", p.ID, a.Prefix, a.MAC)
+		}
+	}
+	return nil
+}
+
+// elements are all that the guard knows of a valid port; they are a function of the port
+// alone.
+func (p Port) elements() []nft.Element {
+	name := nft.Link(TapName(p.ID))
+	if !p.Guard {
+		return []nft.Element{{Set: setUnguarded, Key: name}}
 	}
 	prefixes := map[string][]netip.Prefix{}
 	note := func(mac net.HardwareAddr, prefix netip.Prefix) {
 		prefixes[string(mac)] = append(prefixes[string(mac)], prefix.Masked())
 	}
 	for _, a := range p.Addrs {
-		if !a.IsValid() {
-			return nil, fmt.Errorf("port %s: invalid address", p.ID)
-		}
 		note(p.MAC, netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen()))
 	}
 	note(p.MAC, netip.PrefixFrom(linkLocal(p.MAC), 128))
@@ -313,9 +326,6 @@ func (p Port) elements() ([]nft.Element, error) {
 		mac := a.MAC
 		if mac == nil {
 			mac = p.MAC
-		}
-		if len(mac) != 6 || !a.Prefix.IsValid() {
-			return nil, fmt.Errorf("port %s: allowed address %s of %s: want a prefix and 6 bytes", p.ID, a.Prefix, mac)
 		}
 		note(mac, a.Prefix)
 		note(mac, netip.PrefixFrom(linkLocal(mac), 128))
@@ -328,7 +338,7 @@ func (p Port) elements() ([]nft.Element, error) {
 			list = append(list, sourceElements(name, m, prefix)...)
 		}
 	}
-	return list, nil
+	return list
 }
 
 func sourceElements(name, mac string, prefix netip.Prefix) []nft.Element {
@@ -364,14 +374,10 @@ func rangedElements(ports []Port) []nft.Element {
 }
 
 // portsElements joins the elements of many ports.
-func portsElements(ports []Port) ([]nft.Element, error) {
+func portsElements(ports []Port) []nft.Element {
 	var list []nft.Element
 	for _, p := range ports {
-		own, err := p.elements()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, own...)
+		list = append(list, p.elements()...)
 	}
-	return list, nil
+	return list
 }

@@ -195,11 +195,11 @@ func TestGuard(t *testing.T) {
 	receiver := w.plug(d.ID, d.Bridges[0], "10.0.0.6", "fd00:a::6")
 	mac := sender.port.MAC
 	vip := net.HardwareAddr{0, 0, 0x5e, 0, 1, 7}
-	must(t, w.f.UpdatePorts(context.Background(), d.ID, []Port{sender.port}, nil))
+	must(t, changePorts(context.Background(), w.f, d.ID, []Port{sender.port}, nil))
 	sender.port.Allowed = []AllowedAddress{
 		{Prefix: netip.MustParsePrefix("10.0.0.64/28")}, {Prefix: netip.MustParsePrefix("10.0.0.65/32")},
 		{Prefix: netip.MustParsePrefix("10.0.0.99/32"), MAC: vip}, {Prefix: netip.MustParsePrefix("fd00:a::100/120")}}
-	must(t, w.f.UpdatePorts(context.Background(), d.ID, nil, []Port{sender.port}))
+	must(t, changePorts(context.Background(), w.f, d.ID, nil, []Port{sender.port}))
 	w.reaches(sender.ns, "10.0.0.6", true)
 	w.reaches(sender.ns, "fd00:a::6", true)
 
@@ -319,7 +319,7 @@ func TestGuard(t *testing.T) {
 	for range 2 {
 		must(
 			t,
-			w.f.UpdatePorts(context.Background(), d.ID, []Port{sender.port}, []Port{{
+			changePorts(context.Background(), w.f, d.ID, []Port{sender.port}, []Port{{
 				ID: sender.port.ID, Network: sender.port.Network, MAC: mac,
 			}}),
 		)
@@ -334,8 +334,8 @@ func TestGuard(t *testing.T) {
 	for range 2 {
 		must(
 			t,
-			w.f.UpdatePorts(
-				context.Background(), d.ID, []Port{{ID: sender.port.ID, MAC: mac}, sender.port, receiver.port},
+			changePorts(
+				context.Background(), w.f, d.ID, []Port{{ID: sender.port.ID, MAC: mac}, sender.port, receiver.port},
 				nil,
 			),
 		)

@@ -159,7 +159,7 @@ func TestWithoutIPv6(t *testing.T) {
 	w.reaches(c.ns, hostAddr4, true)
 	w.reaches(c.ns, hostEnd(netip.MustParsePrefix("fd00:6b75::/64")).String(), true)
 
-	must(t, w.f.DeleteRouter(context.Background(), off.ID))
+	must(t, w.f.Delete(context.Background(), off.ID))
 	w.f.ipv4Only = true // as with ipv6.disable=1
 	w.sh(w.host, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
 	lacking, _ := twoRouters()
@@ -172,7 +172,7 @@ func TestWithoutIPv6(t *testing.T) {
 		{netip.IPv4Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("10.0.0.5:80"), 0},
 		{netip.IPv6Unspecified(), unix.IPPROTO_TCP, 8080, netip.MustParseAddrPort("[fd00:a::5]:80"), 0},
 	}
-	must(t, w.f.UpdateForwards(context.Background(), lacking.ID, nil, forwards))
+	must(t, changeForwards(context.Background(), w.f, lacking.ID, nil, forwards))
 	four := w.plug(lacking.ID, lacking.Bridges[0], "10.0.0.5")
 	w.serve(four.ns, 80)
 	if w.call(w.neighbour, "tcp", hostAddr4+":8080") == "" {
@@ -220,7 +220,7 @@ func TestForwards(t *testing.T) {
 	}
 	ctx := context.Background()
 	for range 2 {
-		must(t, w.f.UpdateForwards(ctx, a.ID, nil, list))
+		must(t, changeForwards(ctx, w.f, a.ID, nil, list))
 	}
 	w.sh(w.neighbour, "ip -6 route add default via "+hostAddr6)
 	for _, network := range []string{"tcp", "udp"} {
@@ -252,7 +252,7 @@ func TestForwards(t *testing.T) {
 	w.silent(w.neighbour, "tcp", hostAddr4+":8081")
 	w.silent(w.neighbour, "tcp", "198.51.100.30:80")
 	// another router may not take the port, and removing what is another's takes nothing
-	if err := w.f.UpdateForwards(ctx, b.ID, nil, list[:1]); !errors.Is(err, ErrPublished) {
+	if err := changeForwards(ctx, w.f, b.ID, nil, list[:1]); !errors.Is(err, ErrPublished) {
 		t.Errorf("two routers publish one port: %v", err)
 	}
 	// a new uplink address takes the published ports along
@@ -262,11 +262,11 @@ func TestForwards(t *testing.T) {
 		t.Error("not published any more after the uplink address changed")
 	}
 	for range 2 {
-		must(t, w.f.UpdateForwards(ctx, a.ID, list[:1], nil))
+		must(t, changeForwards(ctx, w.f, a.ID, list[:1], nil))
 	}
 	w.silent(w.neighbour, "tcp", hostAddr4+":8080")
-	must(t, w.f.DeleteRouter(ctx, a.ID))
-	must(t, w.f.DeleteRouter(ctx, a.ID))
+	must(t, w.f.Delete(ctx, a.ID))
+	must(t, w.f.Delete(ctx, a.ID))
 	if out := w.sh(
 		w.host,
 		"nft list map inet kuryr published4; nft list map inet kuryr published6; nft list set inet "+
@@ -291,7 +291,7 @@ func TestForwardsToTheRouter(t *testing.T) {
 	d.Uplink.Floating = []Floating{{External: some}, {External: whole, Internal: own}}
 	w.apply(d)
 	forwards := []Forward{{some, unix.IPPROTO_TCP, 443, netip.AddrPortFrom(own, 80), 0}}
-	must(t, w.f.UpdateForwards(t.Context(), d.ID, nil, forwards))
+	must(t, changeForwards(t.Context(), w.f, d.ID, nil, forwards))
 	w.serve(w.router(d.ID), 80)
 	inside := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 	for _, addr := range []string{"198.51.100.30:443", "198.51.100.31:80"} {
@@ -382,13 +382,13 @@ func forwardMoves(t *testing.T, published Forward) {
 	}
 	w.sh(w.host, "nft add element inet kuryr "+element)
 	_, _ = client.Write([]byte{0})
-	must(t, w.f.UpdateForwards(context.Background(), d.ID, nil, forward(0)))
+	must(t, changeForwards(context.Background(), w.f, d.ID, nil, forward(0)))
 	for _, c := range []net.Conn{early, client} {
 		if got := ask(c); got != 0 {
 			t.Fatalf("server %d answers, want the first", got)
 		}
 	}
-	must(t, w.f.UpdateForwards(context.Background(), d.ID, forward(0), forward(1)))
+	must(t, changeForwards(context.Background(), w.f, d.ID, forward(0), forward(1)))
 	if got := ask(client); got != 1 {
 		t.Errorf("server %d answers, want the second", got)
 	}

@@ -56,7 +56,7 @@ func (k *Kernel) collectLeftovers(ctx context.Context, s *space, router string, 
 	if !k.leftovers.due(router, gone) {
 		return
 	}
-	if err := s.filtering(router, func(p *securitygroup.Filter) error { return p.Collect() }); err != nil {
+	if err := s.filtering(func(p *securitygroup.Filter) error { return p.Collect() }); err != nil {
 		k.log.WarnContext(
 			ctx, "sets of security groups not collected", "router", router, "err", err,
 		)

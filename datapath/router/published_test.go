@@ -90,8 +90,8 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	}
 	ctx := context.Background()
 	for range 2 {
-		must(t, w.f.UpdateForwards(ctx, a.ID, nil, inA))
-		must(t, w.f.UpdateForwards(ctx, b.ID, nil, inB))
+		must(t, changeForwards(ctx, w.f, a.ID, nil, inA))
+		must(t, changeForwards(ctx, w.f, b.ID, nil, inB))
 	}
 	state := State{
 		Shapes: []Shape{a, b}, Ports: map[string][]Port{a.ID: {one.port, two.port}, b.ID: {three.port}},
@@ -147,7 +147,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 	}
 	check("after a reconcile")
 	// A second uplink's end takes no other's way back.
-	must(t, w.f.DeleteRouter(ctx, b.ID))
+	must(t, w.f.Delete(ctx, b.ID))
 	if got := w.answer(w.host, "tcp", "[::1]:8080", nstest.Limit); got != "two fd00:6b75::1" {
 		t.Errorf("::1 after another router went: %q", got)
 	}
@@ -158,7 +158,7 @@ func TestPublishedOnOneAddress(t *testing.T) {
 		t.Errorf("the deleted router left in the host\n%s", out)
 	}
 	for range 2 {
-		must(t, w.f.UpdateForwards(ctx, a.ID, inA, nil))
+		must(t, changeForwards(ctx, w.f, a.ID, inA, nil))
 	}
 	if out := w.sh(w.host, "nft list table inet kuryr"); strings.Contains(out, "8080") {
 		t.Errorf("left in the host\n%s", out)
@@ -219,7 +219,7 @@ func TestLoopbackStaysLoopback(t *testing.T) {
 			"net.ipv4.conf.ext0.rp_filter=0",
 	)
 	c := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5")
-	must(t, w.f.UpdateForwards(context.Background(), a.ID, nil, []Forward{
+	must(t, changeForwards(context.Background(), w.f, a.ID, nil, []Forward{
 		at("127.0.0.1", unix.IPPROTO_UDP, 53, "10.0.0.5:80", 53), at("::1", unix.IPPROTO_UDP, 53, "[fd00:a::5]:80", 53),
 		at(hostAddr4, unix.IPPROTO_UDP, 54, "10.0.0.5:80", 54), at(hostAddr6, unix.IPPROTO_UDP, 54, "[fd00:a::5]:80", 54),
 		at("0.0.0.0", unix.IPPROTO_UDP, 55, "10.0.0.5:80", 55), at("::", unix.IPPROTO_UDP, 55, "[fd00:a::5]:80", 55),
@@ -313,7 +313,7 @@ func TestPublishedSCTP(t *testing.T) {
 	w.apply(a)
 	w.sh(w.neighbour, "ip -6 route add default via "+hostAddr6)
 	c := w.plug(a.ID, a.Bridges[0], "10.0.0.5", "fd00:a::5")
-	must(t, w.f.UpdateForwards(context.Background(), a.ID, nil, []Forward{
+	must(t, changeForwards(context.Background(), w.f, a.ID, nil, []Forward{
 		at("0.0.0.0", unix.IPPROTO_SCTP, 9000, "10.0.0.5:90", 9000),
 		at("::", unix.IPPROTO_SCTP, 9000, "[fd00:a::5]:90", 9000),
 		at(hostAddr4, unix.IPPROTO_SCTP, 9001, "10.0.0.5:91", 40001),

@@ -152,27 +152,35 @@ func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claim
 		defer c.space.close()
 	}
 	wantedForwards := k.feasibleForwards(state.Forwards[d.ID])
+	var forwards []nft.Element
 	if d.Uplink != nil {
-		_, there, ferr := forwardElements(wantedForwards, d.Uplink)
-		if ferr != nil {
-			return c, ferr
+		for _, w := range wantedForwards {
+			if err := w.validate(); err != nil {
+				return c, err
+			}
 		}
+		if err := d.Uplink.carries(wantedForwards); err != nil {
+			return c, err
+		}
+		var there []nft.Element
+		forwards, there = forwardElements(wantedForwards, d.Uplink)
 		c.elements = append(c.elements, there...)
 	}
 	if err != nil || c.space == nil {
 		return c, err
 	}
 	routes := k.convergeRoutes(r, c.space, d)
-	guards, err := portsElements(state.Ports[d.ID])
-	if err != nil {
-		return c, errors.Join(routes, err)
+	for _, p := range state.Ports[d.ID] {
+		if err := p.validate(); err != nil {
+			return c, errors.Join(routes, err)
+		}
 	}
 	// The filter first: what the guard does not know cannot send.
 	if err := c.space.compareFilter(r, state.Ports[d.ID], state.Groups, state.Sets); err != nil {
 		return c, errors.Join(routes, err)
 	}
 	failpoint.Here("router.reconcile.filtered")
-	if err := guardTable().sync(r, c.space, guards); err != nil {
+	if err := guardTable().sync(r, c.space, portsElements(state.Ports[d.ID])); err != nil {
 		return c, errors.Join(routes, err)
 	}
 	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
@@ -185,13 +193,6 @@ func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claim
 	)
 	if d.Uplink == nil {
 		return c, rest
-	}
-	var forwards []nft.Element
-	for _, w := range wantedForwards {
-		if err := w.validate(); err != nil {
-			return c, errors.Join(rest, err)
-		}
-		forwards = append(forwards, w.inRouter()...)
 	}
 	var names []string
 	for _, v := range nft.Versions {

@@ -41,8 +41,8 @@ func scene(w *world) (State, []container) {
 		w.apply(d)
 		p := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
 		p.port.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("10.0.0.64/28")}}
-		must(w.t, w.f.UpdatePorts(context.Background(), d.ID, nil, []Port{p.port}))
-		must(w.t, w.f.UpdateForwards(context.Background(), d.ID, nil, state.Forwards[d.ID]))
+		must(w.t, changePorts(context.Background(), w.f, d.ID, nil, []Port{p.port}))
+		must(w.t, changeForwards(context.Background(), w.f, d.ID, nil, state.Forwards[d.ID]))
 		plugged = append(plugged, p)
 		state.Ports[d.ID] = []Port{p.port}
 	}
@@ -258,7 +258,7 @@ func TestMigration(t *testing.T) {
 	attached := router
 	attached.Bridges = alone.Bridges
 	w.apply(attached)
-	must(t, w.f.DeleteRouter(ctx, alone.ID))
+	must(t, w.f.Delete(ctx, alone.ID))
 	w.reaches(a.ns, "10.0.0.6", true)
 	w.reaches(a.ns, neighbourAddr4, true)
 	state := State{Shapes: []Shape{attached}, Ports: map[string][]Port{router.ID: {a.port, b.port}}}
@@ -294,7 +294,7 @@ func TestRefusedRoute(t *testing.T) {
 	d := Shape{ID: newID(), Bridges: []Bridge{bridge("10.0.0.1/24")}, Uplink: uplink("100.64.0.2")}
 	d.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.9.9.9")}}
 	d.Uplink.Floating = []Floating{{netip.MustParseAddr("198.51.100.40"), netip.MustParseAddr("10.0.0.5")}}
-	if _, err := w.f.ApplyShape(context.Background(), d); err == nil || !strings.Contains(err.Error(), "192.0.2.0/24") {
+	if _, err := applyShape(context.Background(), w.f, d); err == nil || !strings.Contains(err.Error(), "192.0.2.0/24") {
 		t.Errorf("error %v, want one that names the route", err)
 	}
 	c := w.plug(d.ID, d.Bridges[0], "10.0.0.5")
@@ -319,10 +319,10 @@ func TestForeignLinkIsNotTaken(t *testing.T) {
 	w := newWorld(t)
 	d := Shape{ID: newID(), Uplink: uplink("100.64.0.2")}
 	w.sh(w.host, "ip link add "+UplinkName(d.ID)+" type bridge")
-	if _, err := w.f.ApplyShape(context.Background(), d); err == nil || !strings.Contains(err.Error(), "foreign link") {
+	if _, err := applyShape(context.Background(), w.f, d); err == nil || !strings.Contains(err.Error(), "foreign link") {
 		t.Errorf("error %v", err)
 	}
-	must(t, w.f.DeleteRouter(context.Background(), d.ID))
+	must(t, w.f.Delete(context.Background(), d.ID))
 	w.sh(w.host, "ip link show "+UplinkName(d.ID))
 }
 
@@ -339,11 +339,11 @@ func TestParallel(t *testing.T) {
 				Uplink: uplink(fmt.Sprintf("100.64.1.%d", i+1)),
 			}
 			for range 3 {
-				if _, err := w.f.ApplyShape(context.Background(), d); err != nil {
+				if _, err := applyShape(context.Background(), w.f, d); err != nil {
 					done <- err
 					return
 				}
-				if err := w.f.DeleteRouter(context.Background(), d.ID); err != nil {
+				if err := w.f.Delete(context.Background(), d.ID); err != nil {
 					done <- err
 					return
 				}

@@ -50,7 +50,7 @@ func (f *filtered) group(id string, rules ...securitygroup.Rule) {
 	}
 	g := securitygroup.Group{ID: id, Revision: f.revisions, Rules: rules}
 	f.groups[id] = g
-	must(f.t, f.f.UpdateGroups(context.Background(), f.d.ID, []securitygroup.Group{g}, nil))
+	must(f.t, define(context.Background(), f.f, f.d.ID, []securitygroup.Group{g}, nil))
 }
 
 func (f *filtered) set(id string, prefixes ...string) {
@@ -60,7 +60,7 @@ func (f *filtered) set(id string, prefixes ...string) {
 	for _, p := range prefixes {
 		s.Prefixes = append(s.Prefixes, netip.MustParsePrefix(p))
 	}
-	must(f.t, f.f.UpdateGroups(context.Background(), f.d.ID, nil, []securitygroup.Set{s}))
+	must(f.t, define(context.Background(), f.f, f.d.ID, nil, []securitygroup.Set{s}))
 }
 
 // join gives a port these groups.
@@ -68,7 +68,7 @@ func (f *filtered) join(c *container, groups ...string) {
 	f.t.Helper()
 	now := c.port
 	now.Groups = groups
-	must(f.t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{c.port}, []Port{now}))
+	must(f.t, changePorts(context.Background(), f.f, f.d.ID, []Port{c.port}, []Port{now}))
 	c.port = now
 }
 

@@ -163,8 +163,8 @@ func BenchmarkFilterMember(b *testing.B) {
 			one[0].Addrs = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00:a::f:5")}
 			one[0].Addrs[0] = netip.MustParseAddr("10.9.0.5")
 			for b.Loop() {
-				must(b, f.f.UpdatePorts(context.Background(), f.d.ID, nil, one))
-				must(b, f.f.UpdatePorts(context.Background(), f.d.ID, one, nil))
+				must(b, changePorts(context.Background(), f.f, f.d.ID, nil, one))
+				must(b, changePorts(context.Background(), f.f, f.d.ID, one, nil))
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func (f *filtered) crowd(n int, group string) {
 	for i := range list {
 		list[i].Groups = []string{group}
 	}
-	must(f.t, f.f.UpdatePorts(context.Background(), f.d.ID, nil, list))
+	must(f.t, changePorts(context.Background(), f.f, f.d.ID, nil, list))
 }
 
 // BenchmarkFilterConnect opens and closes a connection, without a filter and with a hundred rules.

@@ -209,8 +209,8 @@ func TestFilterLeftovers(t *testing.T) {
 		f.group(id, ports(securitygroup.Ingress, unix.IPPROTO_TCP, 80, 80))
 		p := client.port
 		p.ID, p.Groups = newID(), []string{id}
-		must(t, f.f.UpdatePorts(ctx, f.d.ID, nil, []Port{p}))
-		must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{p}, nil))
+		must(t, changePorts(ctx, f.f, f.d.ID, nil, []Port{p}))
+		must(t, changePorts(ctx, f.f, f.d.ID, []Port{p}, nil))
 	}
 	if now := chains(); now > before+8 {
 		t.Errorf("%d chains, want %d and those of the last port", now, before)

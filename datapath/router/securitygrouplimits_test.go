@@ -98,7 +98,7 @@ func TestLimits(t *testing.T) {
 		t.Helper()
 		now := was
 		now.Limits, now.Groups = l, groups
-		must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{was}, []Port{now}))
+		must(t, changePorts(ctx, f.f, f.d.ID, []Port{was}, []Port{now}))
 		was = now
 	}
 	expect("no limits", false, false)
@@ -159,7 +159,7 @@ func TestLimits(t *testing.T) {
 	limit(securitygroup.Limits{})
 	bad := was
 	bad.Limits.DSCP = 64
-	if err := f.f.UpdatePorts(ctx, f.d.ID, nil, []Port{bad}); err == nil {
+	if err := changePorts(ctx, f.f, f.d.ID, nil, []Port{bad}); err == nil {
 		t.Error("a mark of seven bits")
 	}
 }

@@ -98,13 +98,13 @@ func TestFilterLive(t *testing.T) {
 	c := f.converse(near.ns, server.ns, "10.0.0.5:80")
 	bare := server.port
 	bare.Guard, bare.Groups = false, nil
-	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{server.port}, []Port{bare}))
+	must(t, changePorts(ctx, f.f, f.d.ID, []Port{server.port}, []Port{bare}))
 	if !says(c.in, c.out, true) || !says(c.out, c.in, true) {
 		t.Error("a connection is disturbed by port security that is switched off")
 	}
 	f.serve(server.ns, 99)
 	f.expect("without port security", near.ns, "tcp", "10.0.0.5:99", true)
-	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{bare}, []Port{server.port}))
+	must(t, changePorts(ctx, f.f, f.d.ID, []Port{bare}, []Port{server.port}))
 	f.expect("with port security", near.ns, "tcp", "10.0.0.5:99", false)
 	// What ended is forgotten soon, what begins anew under the same addresses and ports passes.
 	for range 3 {
@@ -375,7 +375,7 @@ func TestFilterMembers(t *testing.T) {
 		t.Helper()
 		now := c.port
 		now.Groups, now.Allowed = groups, []AllowedAddress{{Prefix: netip.PrefixFrom(vip, 32)}}
-		must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{c.port}, []Port{now}))
+		must(t, changePorts(ctx, f.f, f.d.ID, []Port{c.port}, []Port{now}))
 		c.port = now
 	}
 	f.sh(one.ns, "ip addr add 10.0.0.66/24 dev eth0")
@@ -421,7 +421,7 @@ func TestFilterOutside(t *testing.T) {
 	near, far := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6"), f.plug(f.d.ID, f.d.Bridges[1], "10.0.1.7")
 	f.serve(server.ns, 80)
 	f.serve(server.ns, 81)
-	must(t, f.f.UpdateForwards(ctx, f.d.ID, nil, []Forward{
+	must(t, changeForwards(ctx, f.f, f.d.ID, nil, []Forward{
 		{
 			Address: netip.IPv4Unspecified(), Protocol: unix.IPPROTO_TCP, Port: 8080,
 			To: netip.MustParseAddrPort("10.0.0.5:80"),
@@ -471,7 +471,7 @@ func TestFilterOtherKinds(t *testing.T) {
 	receiver, sender := f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.5"), f.plug(f.d.ID, f.d.Bridges[0], "10.0.0.6")
 	bare := sender.port
 	bare.Guard = false
-	must(t, f.f.UpdatePorts(context.Background(), f.d.ID, []Port{sender.port}, []Port{bare}))
+	must(t, changePorts(context.Background(), f.f, f.d.ID, []Port{sender.port}, []Port{bare}))
 	f.group("any", slices.Concat(anything(securitygroup.Ingress), anything(securitygroup.Egress))...)
 	in, out, mac := newWire(t, receiver.ns), newWire(t, sender.ns), sender.port.MAC
 	other, arp, marker := ethernet(mac, 0x88cc, make([]byte, 46)),
@@ -508,7 +508,7 @@ func TestFilterReconcile(t *testing.T) {
 		{Prefix: netip.MustParsePrefix("10.0.0.128/25")},
 		{Prefix: netip.MustParsePrefix("fd00:a::1:0/112")},
 	}
-	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{server.port}, []Port{server.port}))
+	must(t, changePorts(ctx, f.f, f.d.ID, []Port{server.port}, []Port{server.port}))
 	f.join(&client, "client")
 	state := State{Shapes: []Shape{f.d}, Ports: map[string][]Port{f.d.ID: {server.port, client.port}},
 		Groups: []securitygroup.Group{f.groups["server"], f.groups["client"], {ID: "unused"}},
@@ -604,10 +604,10 @@ func TestFilterReconcile(t *testing.T) {
 	}
 	// ports whose groups are not known are refused
 	client.port.Groups = []string{"unheard-of"}
-	if err := f.f.UpdatePorts(ctx, f.d.ID, nil, []Port{client.port}); !errors.Is(err, os.ErrNotExist) {
+	if err := changePorts(ctx, f.f, f.d.ID, nil, []Port{client.port}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a port with an unknown group: %v", err)
 	}
-	must(t, f.f.UpdatePorts(ctx, f.d.ID, []Port{client.port}, nil))
+	must(t, changePorts(ctx, f.f, f.d.ID, []Port{client.port}, nil))
 }
 
 // lines is a listing without its order: what was mended stands at the end.
@@ -636,8 +636,8 @@ func TestFilterMoved(t *testing.T) {
 	for _, port := range []int{80, 81} {
 		f.expect("moved, the groups not told yet", client.ns, "tcp", fmt.Sprintf("10.0.1.5:%d", port), false)
 	}
-	must(t, f.f.UpdateGroups(ctx, other.ID, []securitygroup.Group{f.groups["server"]}, nil))
-	must(t, f.f.UpdatePorts(ctx, other.ID, nil, []Port{server.port, client.port}))
+	must(t, define(ctx, f.f, other.ID, []securitygroup.Group{f.groups["server"]}, nil))
+	must(t, changePorts(ctx, f.f, other.ID, nil, []Port{server.port, client.port}))
 	f.expect("told", client.ns, "tcp", "10.0.1.5:80", true)
 	f.expect("told", client.ns, "tcp", "10.0.1.5:81", false)
 }

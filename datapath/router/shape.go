@@ -63,17 +63,9 @@ var routerSysctls = []sysctl{
 	{"bridge/bridge-nf-call-arptables", "0"},
 }
 
-// ApplyShape makes the router's namespace as d says: bridges, uplink, translation,
-// routes. It costs by that shape, not by the number of ports. Ports and forwardings stay
-// as they are. A network that lies in another router is fetched from there with its
-// ports.
-func (k *Kernel) ApplyShape(ctx context.Context, d Shape) (Result, error) {
-	if err := d.validate(k.options); err != nil {
-		return Result{}, err
-	}
-	d = k.feasible(d)
-	k.gate.RLock()
-	defer k.gate.RUnlock()
+// setShape makes the router's namespace as d says: bridges, uplink, translation, routes.
+// Ports and forwardings stay as they are.
+func (k *Kernel) setShape(ctx context.Context, d Shape) (Result, error) {
 	result, err := k.applyShape(ctx, d)
 	if err != nil {
 		return result, fmt.Errorf("apply router %s: %w", d.ID, err)
@@ -404,9 +396,9 @@ func routeKey(r netlink.Route) string {
 	return r.Dst.String() + " via " + r.Gw.String()
 }
 
-// DeleteRouter removes a router and everything in it, and what it had in the host. An
+// Delete removes a router and everything in it, and what it had in the host. An
 // absent one is no error. The caller does not wait for the kernel to take the links down.
-func (k *Kernel) DeleteRouter(ctx context.Context, id string) error {
+func (k *Kernel) Delete(ctx context.Context, id string) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
 	defer k.lock(id)()

@@ -334,7 +334,7 @@ func TestShareOfNeighbours(t *testing.T) {
 	now := evil.port
 	now.Allowed = []AllowedAddress{{Prefix: netip.MustParsePrefix("10.0.0.64/26")},
 		{Prefix: netip.MustParsePrefix("fd00:a::1:0/112")}}
-	must(t, f.f.UpdatePorts(context.Background(), d.ID, []Port{evil.port}, []Port{now}))
+	must(t, changePorts(context.Background(), f.f, d.ID, []Port{evil.port}, []Port{now}))
 	out, in := newWire(t, evil.ns), newWire(t, near.ns)
 	must(t, unix.SetsockoptInt(in.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20))
 	passed := 0

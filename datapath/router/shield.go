@@ -39,22 +39,6 @@ func shields(ports []Port) []nft.Element {
 	return list
 }
 
-// shieldPorts tells of ports that are parents no more, and that are.
-func shieldPorts(r *run, s *space, remove, add []Port) error {
-	gone, fresh := shields(remove), shields(add)
-	if len(fresh) == 0 && len(gone) == 0 {
-		return nil
-	}
-	if len(fresh) > 0 {
-		return shieldTable().updateOrMend(r, s, gone, fresh)
-	}
-	err := shieldTable().update(s, gone, nil)
-	if nft.IsAbsent(err) {
-		return nil
-	}
-	return err
-}
-
 // compareShields is the table's part of a comparison of everything.
 func compareShields(r *run, s *space, ports []Port) error {
 	want := shields(ports)

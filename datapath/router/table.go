@@ -4,6 +4,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -227,29 +228,50 @@ func (t table) elements(s *space, names ...string) (_ []nft.Element, err error) 
 	return all, nil
 }
 
-// update removes and adds elements in one transaction. An element to be removed is added
-// first: so absent is fine, and one whose key stands for another value is left alone and
-// makes the whole transaction fail with EEXIST. A missing table or set is ENOENT.
+// update removes and adds elements in one transaction. A missing table or set is ENOENT, and
+// an element to be added whose key stands for another value EEXIST.
 func (t table) update(s *space, remove, add []nft.Element) (err error) {
 	defer s.note(&err)
-	remove = nft.Without(remove, add)
 	x := nft.Begin(s.nft)
-	x.AddElements(t.in(), remove)
-	x.DeleteElements(t.in(), remove)
-	x.AddElements(t.in(), add)
+	t.queue(x, remove, add)
 	return x.Commit()
 }
 
-// updateOrMend is update, but makes the table first if it is missing or damaged.
+// queue queues that elements go and come. One that goes is added first: so absent is fine,
+// and one whose key stands for another value makes the whole transaction fail with EEXIST.
+func (t table) queue(x *nft.Transaction, remove, add []nft.Element) {
+	remove, _ = nft.Difference(remove, add)
+	x.AddElements(t.in(), remove)
+	x.DeleteElements(t.in(), remove)
+	x.AddElements(t.in(), add)
+}
+
+// updateOrMend is update, but if that fails it makes the table if that is missing or
+// damaged, looks what is in it, and does what differs. What goes and has another value is
+// left alone.
 func (t table) updateOrMend(r *run, s *space, remove, add []nft.Element) error {
-	err := t.update(s, remove, add)
-	if !nft.IsAbsent(err) {
-		return err
+	return s.changeTables(r, []elementChange{{t, true, remove, add}}, Parts[Port]{})
+}
+
+// differing leaves of what goes what is in the table, and of what comes what is not.
+func (t table) differing(
+	ctx context.Context, s *space, remove, add []nft.Element,
+) (gone, fresh []nft.Element, err error) {
+	var have []nft.Element
+	read := map[string]bool{}
+	for _, e := range slices.Concat(remove, add) {
+		if read[e.Set] {
+			continue
+		}
+		read[e.Set] = true
+		list, err := t.in().StableElements(ctx, s.nft, e.Set)
+		if err != nil && !nft.IsAbsent(err) {
+			return nil, nil, err
+		}
+		have = append(have, list...)
 	}
-	if err := t.converge(r, s); err != nil {
-		return err
-	}
-	return t.update(s, remove, add)
+	absent := nft.Without(remove, have)
+	return nft.Without(nft.Without(remove, add), absent), nft.Without(add, have), nil
 }
 
 // sync makes the named sets hold exactly these elements.

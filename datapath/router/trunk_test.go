@@ -197,7 +197,7 @@ func subportOf(p, parent Port, vlan int) Port {
 
 func (w *world) update(router string, remove, add []Port) {
 	w.t.Helper()
-	must(w.t, w.f.UpdatePorts(context.Background(), router, remove, add))
+	must(w.t, changePorts(context.Background(), w.f, router, remove, add))
 }
 
 // A subport's link is there while its parent's is, whichever is asked for first, in
@@ -253,7 +253,7 @@ func TestLegsFollowTaps(t *testing.T) {
 		w.update(other.ID, nil, []Port{there}) // by whose link we know that what is not there would be
 		w.leg("in the end", other.ID, there, true)
 		w.leg("in the end", home.ID, changed, false)
-		must(t, w.f.DeleteRouter(context.Background(), other.ID))
+		must(t, w.f.Delete(context.Background(), other.ID))
 		if left := w.f.trunks.on(TapName(parent.ID)); len(left) > 0 {
 			t.Errorf("of subports in a deleted router %v are remembered", left)
 		}
@@ -289,12 +289,12 @@ func TestLegsMove(t *testing.T) {
 			w.update(to, nil, ports)
 		}
 		told(other.ID, router.ID, sub)
-		must(t, w.f.DeleteRouter(context.Background(), other.ID))
+		must(t, w.f.Delete(context.Background(), other.ID))
 		w.leg("its old router is gone", router.ID, sub, true)
 
 		router.Bridges = append(router.Bridges, parents)
 		w.apply(router)
-		must(t, w.f.DeleteRouter(context.Background(), home.ID))
+		must(t, w.f.Delete(context.Background(), home.ID))
 		w.leg("the parent's network too", router.ID, sub, true)
 		w.noneDiffers(State{Shapes: []Shape{router}, Ports: map[string][]Port{router.ID: {parent, sub}}})
 
@@ -406,7 +406,7 @@ func TestLegRefused(t *testing.T) {
 			subportOf(aPort(others, 3, "10.2.0.6"), parent, 12)
 		third := subportOf(aPort(others, 4, "10.2.0.7"), parent, 13)
 		w.update(home.ID, nil, []Port{first})
-		err := w.f.UpdatePorts(context.Background(), other.ID, nil, []Port{second, third})
+		err := changePorts(context.Background(), w.f, other.ID, nil, []Port{second, third})
 		if err == nil || !strings.Contains(err.Error(), "VLAN 12 of "+TapName(parent.ID)) ||
 			!strings.Contains(err.Error(), second.ID) {
 			t.Errorf("a VLAN given twice: %v", err)
@@ -422,7 +422,7 @@ func TestLegRefused(t *testing.T) {
 		} {
 			p := third
 			p.Trunk = bad
-			if err := w.f.UpdatePorts(context.Background(), other.ID, nil, []Port{p}); err == nil {
+			if err := changePorts(context.Background(), w.f, other.ID, nil, []Port{p}); err == nil {
 				t.Errorf("trunk %+v is taken", bad)
 			}
 		}

@@ -179,14 +179,14 @@ func TestTrunkTraffic(t *testing.T) {
 	group := securitygroup.Group{ID: "one", Revision: 1, Rules: []securitygroup.Rule{
 		{ID: "out", Direction: securitygroup.Egress},
 	}}
-	must(t, w.f.UpdateGroups(ctx, router.ID, []securitygroup.Group{group}, nil))
+	must(t, define(ctx, w.f, router.ID, []securitygroup.Group{group}, nil))
 	filtered := one
 	filtered.Groups = []string{"one"}
 	w.update(router.ID, []Port{one}, []Port{filtered})
 	w.reaches(first.ns, "10.2.0.9", true)
 	w.reaches(peer.ns, "10.2.0.6", false)
 	group.Revision, group.Rules = 2, append(group.Rules, securitygroup.Rule{ID: "in", Protocol: unix.IPPROTO_ICMP})
-	must(t, w.f.UpdateGroups(ctx, router.ID, []securitygroup.Group{group}, nil))
+	must(t, define(ctx, w.f, router.ID, []securitygroup.Group{group}, nil))
 	w.reaches(peer.ns, "10.2.0.6", true)
 	w.update(router.ID, []Port{filtered}, []Port{one})
 
@@ -210,7 +210,7 @@ func TestTrunkTraffic(t *testing.T) {
 	together := router
 	together.Bridges = append(together.Bridges[:2:2], parents)
 	w.apply(together)
-	must(t, w.f.DeleteRouter(ctx, home.ID))
+	must(t, w.f.Delete(ctx, home.ID))
 	w.leg("moved", router.ID, two, true)
 	w.reaches(peer.ns, "10.2.0.6", true)
 	w.reaches(neighbour.ns, "10.1.0.6", true)

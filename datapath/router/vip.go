@@ -3,7 +3,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,30 +22,10 @@ import (
 // loopbackIndex is the loopback link's in every namespace.
 const loopbackIndex = 1
 
-// UpdateVIPs has the router answer at addresses no more, and at others. Adding what is
-// there and removing what is absent is fine. The error is os.ErrNotExist if the router
-// has no namespace, or lacks a VIP's network, and there is something to be added.
-func (k *Kernel) UpdateVIPs(ctx context.Context, router string, remove, add []VIP) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	remove, add = k.feasibleVIPs(remove), k.feasibleVIPs(add)
-	k.gate.RLock()
-	defer k.gate.RUnlock()
-	defer k.lock(router)()
-	s, err := k.openRouter(router)
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		if len(add) > 0 {
-			return fmt.Errorf("VIPs of router %s: %w", router, os.ErrNotExist)
-		}
-		return nil
-	}
-	defer s.close()
-	if err := s.heedProxies(&run{ctx: ctx, router: router}, add); err != nil {
-		return fmt.Errorf("VIPs of router %s: %w", router, err)
+// setVIPs has the namespace answer at addresses no more, and at others.
+func (s *space) setVIPs(r *run, remove, add []VIP) error {
+	if err := s.heedProxies(r, add); err != nil {
+		return fmt.Errorf("VIPs: %w", err)
 	}
 	kept := map[netip.Addr]bool{}
 	for _, v := range add {
@@ -54,16 +33,20 @@ func (k *Kernel) UpdateVIPs(ctx context.Context, router string, remove, add []VI
 	}
 	for _, v := range remove {
 		if err := s.dropVIP(v, kept[v.Addr]); err != nil {
-			return fmt.Errorf("VIP %s of router %s: %w", v.Addr, router, err)
+			return fmt.Errorf("VIP %s: %w", v.Addr, err)
 		}
 	}
-	failpoint.Here("router.vips.removed")
+	if len(remove) > 0 {
+		failpoint.Here("router.vips.removed")
+	}
 	for _, v := range add {
 		if err := s.addVIP(v); err != nil {
-			return fmt.Errorf("VIP %s of router %s: %w", v.Addr, router, err)
+			return fmt.Errorf("VIP %s: %w", v.Addr, err)
 		}
 	}
-	failpoint.Here("router.vips.added")
+	if len(add) > 0 {
+		failpoint.Here("router.vips.added")
+	}
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Collect removes what is there for groups and profiles that no port has any more, which
-// UpdatePorts leaves: to know which port is the last with a group it would have to look
+// ChangePorts leaves: to know which port is the last with a group it would have to look
 // at all of them, as this does. It must be called now and then, to keep what is left
 // within bounds. A group that goes must be told again before a port has it.
 func (f *Filter) Collect() error {

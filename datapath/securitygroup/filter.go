@@ -3,9 +3,7 @@
 package securitygroup
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,57 +189,39 @@ func neededSets(groups []Group, sets []Set) []nftables.Set {
 	return list
 }
 
-// UpdatePorts makes the filter know ports no more, and know others, in one transaction;
-// the ports' links need not exist yet. Adding what is there and removing what is absent
-// is fine. It costs by the ports given. The error is os.ErrNotExist if a group of a port
-// to be added is not known.
-func (f *Filter) UpdatePorts(remove, add []Port) error {
-	gone, err := elementsOf(remove, nil)
-	if err != nil {
-		return err
+// ChangePorts queues in a transaction that the filter forgets some ports and knows others; the
+// ports' links need not exist yet. It costs by the ports given. Adding what is there and
+// removing what is absent is fine if ChangePorts looks at what is there. Otherwise the
+// transaction may fail with ENOENT or EEXIST, and changes nothing. After a look ENOENT says that
+// a group of a port to be added is not known.
+func (f *Filter) ChangePorts(x *nft.Transaction, remove, add []Port, look bool) error {
+	for _, p := range add {
+		if err := p.validate(); err != nil {
+			return err
+		}
 	}
-	fresh, err := elementsOf(add, nil)
-	if err != nil || len(gone)+len(fresh) == 0 {
-		return err
+	// An invalid one was never added.
+	remove = slices.DeleteFunc(slices.Clone(remove), func(p Port) bool { return p.validate() != nil })
+	gone, fresh := elementsOf(remove, nil), elementsOf(add, nil)
+	if len(gone)+len(fresh) == 0 {
+		return nil
 	}
 	gone = nft.Without(gone, fresh)
-	if slices.ContainsFunc(add, func(p Port) bool { return len(p.Groups) == 0 }) {
-		// Such a port needs no group, so it may be the first that the filter knows.
-		if exists, err := filter.Exists(f.conn); err != nil {
+	var known numbering // without a look, what the hashes say
+	t := &transaction{Transaction: x}
+	if look && len(fresh) > 0 {
+		exists, err := filter.Exists(f.conn)
+		if err != nil {
 			return err
-		} else if !exists {
-			if err := f.create(); err != nil {
-				return err
-			}
-			failpoint.Here("securitygroup.ports.table")
 		}
-	}
-	err = f.updatePorts(remove, add, gone, fresh, false)
-	if nft.IsAbsent(err) || errors.Is(err, unix.EEXIST) {
-		// Something is not as it was thought to be: look, and do what differs.
-		err = f.updatePorts(remove, add, gone, fresh, true)
-	}
-	if nft.IsAbsent(err) {
-		if len(add) == 0 {
-			return nil // no table, so nothing of the ports
+		if !exists {
+			t.create()
 		}
-		return fmt.Errorf("security groups of %s: %w: %w", add[0].Tap, os.ErrNotExist, err)
-	}
-	return err
-}
-
-func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look bool) error {
-	var known numbering // if there is nothing to be looked at, what the hashes say
-	if look {
-		var err error
 		if known, err = f.numbering(add); err != nil {
 			return err
 		}
-		if fresh, err = elementsOf(add, known); err != nil {
-			return err
-		}
+		fresh = elementsOf(add, known)
 	}
-	t := f.begin()
 	f.queueLimits(t, remove, add, look)
 	for _, p := range profiles(add, known) {
 		if !f.hasChain(p.chain(Egress, false)) {
@@ -260,14 +240,12 @@ func (f *Filter) updatePorts(remove, add []Port, gone, fresh []nft.Element, look
 	if err != nil {
 		return err
 	}
-	t.narrower = slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
+	t.narrower = t.narrower || slices.ContainsFunc(gone, func(e nft.Element) bool { return !isLimitSet(e.Set) })
 	// An element that changes its value is removed by its old one and added with its new one.
 	t.DeleteElements(filter, gone)
 	t.AddElements(filter, fresh)
 	pairs(t)
-	if err := t.commit(); err != nil {
-		return fmt.Errorf("filtered ports: %w", err)
-	}
+	t.finish()
 	return nil
 }
 
@@ -340,22 +318,18 @@ func (f *Filter) pairsAfter(gone, fresh []nft.Element) (func(*transaction), erro
 	return func(t *transaction) { t.syncElements(have, memberPairs(groups, after)) }, nil
 }
 
-func elementsOf(ports []Port, known numbering) ([]nft.Element, error) {
+func elementsOf(ports []Port, known numbering) []nft.Element {
 	var list []nft.Element
 	seen := map[nft.Element]bool{}
 	for _, p := range ports {
-		own, err := p.elements(known)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range own {
+		for _, e := range p.elements(known) {
 			if !seen[e] {
 				seen[e] = true
 				list = append(list, e)
 			}
 		}
 	}
-	return list, nil
+	return list
 }
 
 func setsOf(lists ...[]nft.Element) []string {

@@ -42,16 +42,21 @@ func isVerdictMap(set string) bool {
 	return false
 }
 
-// commit makes the changes. Where something that passed may not pass any more it begins a
-// new epoch, so that every packet is judged again.
+// commit makes the changes.
 func (t *transaction) commit() error {
+	t.finish()
+	return t.Commit()
+}
+
+// finish queues what comes last. Where something that passed may not pass any more it begins a
+// new epoch, so that every packet is judged again.
+func (t *transaction) finish() {
 	if t.narrower {
 		epoch := nft.Chain{Name: chainEpoch, Rules: []nft.Rule{epochRule(newEpoch())}}
 		t.ReplaceRules(filter, epoch)
 	}
 	t.DeleteChains(filter, t.last...)
 	t.DeleteSets(filter, t.lastSets...)
-	return t.Commit()
 }
 
 // newEpoch is a number that no epoch of the last seconds had.

@@ -40,7 +40,7 @@ func (f *Filter) Profiles(taps []string) (Profiles, error) {
 	return known, nil
 }
 
-// Expect has ports filtered that come from another namespace, until UpdatePorts says what
+// Expect has ports filtered that come from another namespace, until ChangePorts says what
 // they are. A profile that is not known here lets nothing pass.
 func (f *Filter) Expect(ports Profiles) error {
 	if len(ports) == 0 {

@@ -27,37 +27,41 @@ type Port struct {
 	OnLink []netip.Prefix
 }
 
-// elements are all that the sets hold of a port, but for the pairs of the groups'
-// members; they are a function of the port and its profile's number.
-func (p Port) elements(known numbering) ([]nft.Element, error) {
+func (p Port) validate() error {
 	if len(p.Tap) >= unix.IFNAMSIZ || len(p.Tap) <= len(tapPrefix) || p.Tap[:len(tapPrefix)] != tapPrefix {
-		return nil, fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
+		return fmt.Errorf("link %q: want a name of at most 15 bytes that begins with %q", p.Tap, tapPrefix)
 	}
 	if err := p.Limits.validate(); err != nil {
-		return nil, fmt.Errorf("link %s: %w", p.Tap, err)
+		return fmt.Errorf("link %s: %w", p.Tap, err)
 	}
+	if slices.Contains(p.Addrs, netip.Addr{}) {
+		return fmt.Errorf("link %s: invalid address", p.Tap)
+	}
+	if slices.ContainsFunc(p.Pairs, func(pair netip.Prefix) bool { return !pair.IsValid() }) {
+		return fmt.Errorf("link %s: invalid allowed pair", p.Tap)
+	}
+	return nil
+}
+
+// elements are all that the sets hold of a valid port, but for the pairs of the groups'
+// members; they are a function of the port and its profile's number.
+func (p Port) elements(known numbering) []nft.Element {
 	limits := p.limitElements()
 	if len(p.Groups) == 0 {
-		return limits, nil
+		return limits
 	}
 	own := known.profileOf(p.Groups)
 	list := append([]nft.Element{{Set: setPorts, Key: p.name(), Value: own.mark()}}, p.onLink()...)
 	for _, g := range own.groups {
 		for _, a := range p.Addrs {
-			if !a.IsValid() {
-				return nil, fmt.Errorf("link %s: invalid address", p.Tap)
-			}
 			a = a.Unmap().WithZone("")
 			list = append(list, nft.Element{Set: memberSet(g, nft.VersionOf(a)), Key: nft.Addr(a)})
 		}
 		for _, pair := range p.Pairs {
-			if !pair.IsValid() {
-				return nil, fmt.Errorf("link %s: invalid allowed pair", p.Tap)
-			}
 			list = append(list, nft.Element{Set: setPairs, Key: p.name() + hash8(g) + pairKey(pair)})
 		}
 	}
-	return append(list, limits...), nil
+	return append(list, limits...)
 }
 
 // onLinkBits is how much of an address the set of prefixes has. A longer prefix counts as

@@ -67,10 +67,12 @@ func (s State) image(known numbering) (image, error) {
 		}
 		im.chains = append(im.chains, list...)
 	}
-	ports, err := elementsOf(s.Ports, known)
-	if err != nil {
-		return im, err
+	for _, p := range s.Ports {
+		if err := p.validate(); err != nil {
+			return im, err
+		}
 	}
+	ports := elementsOf(s.Ports, known)
 	im.elements = slices.Concat(baseElements(), revisions(s.Groups, s.Sets), ports)
 	var limits []nft.Chain
 	for _, p := range s.Ports {
@@ -279,7 +281,7 @@ func (f *Filter) repair(want image, dry bool, note func(object, want, have strin
 	return t.commit()
 }
 
-// isLeftover tells what is there for groups and profiles, which UpdatePorts leaves when
+// isLeftover tells what is there for groups and profiles, which ChangePorts leaves when
 // the last port goes that had them (see Collect). It is harmless, so it is collected in
 // passing and is no difference.
 func isLeftover(name string) bool {

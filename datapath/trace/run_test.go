@@ -130,10 +130,10 @@ func TestPublished(t *testing.T) {
 	r := w.route([]string{"100.64.0.2"}, "10.1.0.1/24")
 	r2 := w.route([]string{"100.64.0.3"}, "10.1.0.1/24") // the same range
 	c, d := w.plug(r, "10.1.0.2"), w.plug(r2, "10.1.0.3")
-	must(t, w.f.UpdateForwards(t.Context(), r2.id, nil, []router.Forward{{
+	w.set(router.Change{Router: r2.id, Forwards: router.Parts[router.Forward]{Add: []router.Forward{{
 		Address: netip.IPv4Unspecified(), Protocol: 6, Port: 8080,
 		To: netip.MustParseAddrPort("10.1.0.3:80"),
-	}}))
+	}}}})
 	sites := append(w.sites(r, c), Site{Name: "router 2", NS: r2.ns}, Site{Name: "called", NS: d.ns})
 	f := flow(unix.IPPROTO_TCP, "10.1.0.2", "198.51.100.1", 8080)
 	got := follow(t, f, sites, 4)
@@ -227,23 +227,19 @@ func TestDrops(t *testing.T) {
 	}
 
 	// Security groups: the called port's, then the caller's own.
-	must(t, w.f.UpdateGroups(
-		t.Context(), r.id,
-		[]securitygroup.Group{{ID: "nobody", Rules: []securitygroup.Rule{{
-			ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25,
-		}}}},
-		nil,
-	))
+	w.set(router.Change{Router: r.id, Groups: []securitygroup.Group{{ID: "nobody", Rules: []securitygroup.Rule{{
+		ID: "mail", Protocol: unix.IPPROTO_TCP, First: 25, Last: 25,
+	}}}}})
 	for _, one := range []struct {
 		c     container
 		chain string
 	}{{e, "bridge kuryr_policy ingress_of_"}, {c, "bridge kuryr_policy egress_of_"}} {
 		filtered := one.c.port
 		filtered.Groups = []string{"nobody"}
-		must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{one.c.port}, []router.Port{filtered}))
+		w.ports(r.id, []router.Port{one.c.port}, []router.Port{filtered})
 		near := flow(unix.IPPROTO_TCP, "10.1.0.2", "10.1.0.3", 80)
 		wants(t, follow(t, near, sites, 3), Dropped, false, `"no rule lets it pass"`, one.chain, "in router")
-		must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{filtered}, []router.Port{one.c.port}))
+		w.ports(r.id, []router.Port{filtered}, []router.Port{one.c.port})
 	}
 
 	// An address group has its single addresses and its prefixes in a set each.
@@ -254,10 +250,9 @@ func TestDrops(t *testing.T) {
 	for i, prefix := range []string{"10.1.0.2/32", "10.1.0.0/28", "10.1.0.9/32"} {
 		set := securitygroup.Set{ID: "friends", Revision: int64(i),
 			Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
-		must(t, w.f.UpdateGroups(t.Context(), r.id, []securitygroup.Group{friends},
-			[]securitygroup.Set{set}))
+		w.set(router.Change{Router: r.id, Groups: []securitygroup.Group{friends}, Sets: []securitygroup.Set{set}})
 		if i == 0 {
-			must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{e.port}, []router.Port{of}))
+			w.ports(r.id, []router.Port{e.port}, []router.Port{of})
 		}
 		got := follow(t, flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.1.0.3", 0), sites, 3)
 		if set.Prefixes[0].Contains(netip.MustParseAddr("10.1.0.2")) {
@@ -266,7 +261,7 @@ func TestDrops(t *testing.T) {
 			wants(t, got, Dropped, false, `"no rule lets it pass"`, "ingress_of_")
 		}
 	}
-	must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{of}, []router.Port{e.port}))
+	w.ports(r.id, []router.Port{of}, []router.Port{e.port})
 
 	// The guard: an address that is not the port's, then elements that are gone.
 	w.sh(c.ns, "ip addr add 10.1.0.77/24 dev eth0")
@@ -279,7 +274,7 @@ func TestDrops(t *testing.T) {
 		!strings.Contains(plan[len(plan)-1].Mend, "does not have that address") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
-	must(t, w.f.UpdatePorts(t.Context(), r.id, []router.Port{c.port}, nil))
+	w.ports(r.id, []router.Port{c.port}, nil)
 	way.Flow = flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0)
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || plan[len(plan)-1].Mend != mendReconcile {
 		t.Errorf("plan: %v, %+v", err, plan)
@@ -348,7 +343,7 @@ func TestDevice(t *testing.T) {
 		"ip link set eth1 up; ip addr add 10.2.0.2/24 dev eth1; ip route add default via 10.2.0.1 "+
 			"dev eth1 metric 9",
 	)
-	must(t, w.f.UpdatePorts(t.Context(), r2.id, nil, []router.Port{second}))
+	w.ports(r2.id, nil, []router.Port{second})
 	if device := Holder(Site{NS: c.ns}, second.Addrs[0]); device != "eth1" {
 		t.Errorf("10.2.0.2 is on %q", device)
 	}

@@ -100,6 +100,17 @@ type testRouter struct {
 	ns     vns.NsHandle
 }
 
+func (w *world) set(c router.Change) {
+	w.t.Helper()
+	_, err := w.f.Set(context.Background(), c)
+	must(w.t, err)
+}
+
+func (w *world) ports(id string, remove, add []router.Port) {
+	w.t.Helper()
+	w.set(router.Change{Router: id, Ports: router.Parts[router.Port]{Remove: remove, Add: add}})
+}
+
 // route makes a router with a network, whose gateways are given with their lengths.
 func (w *world) route(uplink []string, gateways ...string) testRouter {
 	w.t.Helper()
@@ -114,8 +125,8 @@ func (w *world) route(uplink []string, gateways ...string) testRouter {
 			d.Uplink.Addrs = append(d.Uplink.Addrs, netip.MustParseAddr(a))
 		}
 	}
-	_, err := w.f.ApplyShape(context.Background(), d)
-	must(w.t, err)
+	w.set(router.Change{Router: d.ID, Shape: &d})
+	var err error
 	r.ns, err = w.store.Handle(r.id)
 	must(w.t, err)
 	w.t.Cleanup(func() { _ = r.ns.Close() })
@@ -152,7 +163,7 @@ func (w *world) plug(r testRouter, addrs ...string) container {
 		}
 	}
 	nstest.WaitForAddresses(w.t, c.ns)
-	must(w.t, w.f.UpdatePorts(context.Background(), r.id, nil, []router.Port{c.port}))
+	w.ports(r.id, nil, []router.Port{c.port})
 	return c
 }
 

@@ -9,9 +9,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
-	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
 )
@@ -88,17 +86,77 @@ type applier struct {
 	round *round
 }
 
-// parts changes what is in the domain, what ports need first.
+// parts changes what is in the domain, in one call.
 func (a *applier) parts() error {
 	if a.want.shaped && a.want.shape == nil {
 		return nil // everything went with it
 	}
-	for _, step := range []func() error{a.groups, a.forwards, a.ports, a.balances} {
-		if err := step(); err != nil {
+	defined := a.want.defined.revisions()
+	if c := a.compare(); !c.IsEmpty() {
+		if _, err := a.p.datapath.Set(a.ctx, c); err != nil {
+			if len(defined) > 0 {
+				a.applied.known = nil
+			}
 			return err
 		}
+		failpoint.Here("local.sync.parts")
+	}
+	a.noteDefined(defined)
+	return a.noteParts()
+}
+
+// compare returns the difference between the applied parts and the wanted ones. From now on
+// the domain may have either, and its ports may go to another domain with their network.
+func (a *applier) compare() router.Change {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := router.Change{
+		Router: string(a.id), Groups: slices.Collect(maps.Values(a.want.defined.groups)),
+		Sets:  slices.Collect(maps.Values(a.want.defined.sets)),
+		Ports: a.applied.ports.differ(a.want.ports), Forwards: a.applied.forwards.differ(a.want.forwards),
+	}
+	c.VIPs, c.Frontends = a.applied.balanced(a.want.balances)
+	if !c.Ports.IsEmpty() {
+		a.applied.ports.note(a.want.ports, errUnfinished)
+	}
+	if !c.Forwards.IsEmpty() {
+		a.applied.forwards.note(a.want.forwards, errUnfinished)
+	}
+	if !c.VIPs.IsEmpty() || !c.Frontends.IsEmpty() {
+		a.applied.noteBalances(a.want.balances, errUnfinished)
+	}
+	return c
+}
+
+// noteParts remembers that the domain has the wanted parts. The error is errNoBridge if another
+// domain has taken the network of a port since that was read.
+func (a *applier) noteParts() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied.forwards.note(a.want.forwards, nil)
+	a.applied.noteBalances(a.want.balances, nil)
+	has := networksIn(a.applied.shape)
+	for _, p := range a.want.ports {
+		if p != nil && !has[sdn.ID(p.Network)] {
+			return errNoBridge
+		}
+	}
+	a.applied.ports.note(a.want.ports, nil)
+	for id := range a.want.ports {
+		delete(a.target.failed, portKey(sdn.ID(id)))
 	}
 	return nil
+}
+
+// noteDefined remembers definitions that the domain was told.
+func (a *applier) noteDefined(defined map[partKey]revision) {
+	if len(defined) == 0 {
+		return
+	}
+	if a.applied.known == nil || len(a.applied.known) >= mostKnown {
+		a.applied.known = map[partKey]revision{}
+	}
+	maps.Copy(a.applied.known, defined)
 }
 
 // shape applies the domain itself, or removes it with all that is in it.
@@ -112,7 +170,7 @@ func (a *applier) shape() error {
 	a.begin()
 	came := map[partKey]bool{}
 	if d == nil {
-		if err := a.p.datapath.DeleteRouter(a.ctx, string(a.id)); err != nil {
+		if err := a.p.datapath.Delete(a.ctx, string(a.id)); err != nil {
 			return err
 		}
 		failpoint.Here("local.sync.gone")
@@ -123,7 +181,7 @@ func (a *applier) shape() error {
 		a.noteUnreached(a.ctx, a.target, nil)
 	} else {
 		a.inherit(came)
-		result, err := a.p.datapath.ApplyShape(a.ctx, *d)
+		result, err := a.p.datapath.Set(a.ctx, router.Change{Router: string(a.id), Shape: d})
 		if err != nil {
 			return err
 		}
@@ -220,111 +278,4 @@ func reachOf(d *router.Shape) []netip.Prefix {
 		return nil
 	}
 	return d.Uplink.Reach
-}
-
-// groups tells the domain the definitions that it does not know.
-func (a *applier) groups() error {
-	var groups []securitygroup.Group
-	var sets []securitygroup.Set
-	known := map[partKey]revision{}
-	for id, g := range a.want.defined.groups {
-		groups = append(groups, g)
-		r := revision{number: g.Revision}
-		for _, rule := range g.Rules {
-			if rule.RemoteSet != "" {
-				r.sets = append(r.sets, sdn.ID(rule.RemoteSet))
-			}
-		}
-		known[groupKey(id)] = r
-	}
-	for id, s := range a.want.defined.sets {
-		sets = append(sets, s)
-		known[setKey(id)] = revision{number: s.Revision}
-	}
-	if len(known) == 0 {
-		return nil
-	}
-	if err := a.p.datapath.UpdateGroups(a.ctx, string(a.id), groups, sets); err != nil {
-		a.applied.known = nil
-		return err
-	}
-	failpoint.Here("local.sync.groups")
-	if a.applied.known == nil || len(a.applied.known) >= mostKnown {
-		a.applied.known = map[partKey]revision{}
-	}
-	for k, r := range known {
-		a.applied.known[k] = r
-	}
-	return nil
-}
-
-func (a *applier) forwards() error {
-	remove, add := a.applied.forwards.differ(a.want.forwards)
-	if len(remove)+len(add) > 0 {
-		a.applied.forwards.note(a.want.forwards, errUnfinished)
-		if err := a.p.datapath.UpdateForwards(a.ctx, string(a.id), remove, add); err != nil {
-			return err
-		}
-		failpoint.Here("local.sync.forwards")
-	}
-	a.applied.forwards.note(a.want.forwards, nil)
-	return nil
-}
-
-func (a *applier) ports() error {
-	a.mu.Lock()
-	remove, add := a.applied.ports.differ(a.want.ports)
-	if len(remove)+len(add) > 0 { // until then they may go to another domain with their network
-		a.applied.ports.note(a.want.ports, errUnfinished)
-	}
-	a.mu.Unlock()
-	if len(remove)+len(add) > 0 {
-		if err := a.p.datapath.UpdatePorts(a.ctx, string(a.id), remove, add); err != nil {
-			return err
-		}
-		failpoint.Here("local.sync.ports")
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	has := networksIn(a.applied.shape)
-	for _, p := range a.want.ports {
-		if p != nil && !has[sdn.ID(p.Network)] {
-			return errNoBridge // another domain has taken the network since it was read
-		}
-	}
-	a.applied.ports.note(a.want.ports, nil)
-	for id := range a.want.ports {
-		delete(a.target.failed, portKey(sdn.ID(id)))
-	}
-	return nil
-}
-
-// balances changes frontends before their VIPs, so that no connection is refused at an address that has
-// just come.
-func (a *applier) balances() error {
-	gone, set, remove, add := a.applied.balanced(a.want.balances)
-	if len(gone)+len(set)+len(remove)+len(add) > 0 {
-		a.noteBalances(errUnfinished)
-	}
-	if len(gone)+len(set) > 0 {
-		all := func() ([]lb.Frontend, error) { return a.applied.allFrontends(a.want.balances), nil }
-		if err := a.p.datapath.UpdateFrontends(a.ctx, string(a.id), gone, set, all); err != nil {
-			return err
-		}
-		failpoint.Here("local.sync.frontends")
-	}
-	if len(remove)+len(add) > 0 {
-		if err := a.p.datapath.UpdateVIPs(a.ctx, string(a.id), remove, add); err != nil {
-			return err
-		}
-		failpoint.Here("local.sync.vips")
-	}
-	a.noteBalances(nil)
-	return nil
-}
-
-func (a *applier) noteBalances(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.applied.noteBalances(a.want.balances, err)
 }

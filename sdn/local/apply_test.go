@@ -30,7 +30,7 @@ func ok(t testing.TB, err error) {
 func TestKernelFailureIsMendedByTheSameEnsure(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, call := range []string{"ApplyShape", "UpdatePorts"} {
+	for _, call := range []string{"shape", "ports"} {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			fake := newFake()
@@ -133,7 +133,7 @@ func TestReconcileSweeps(t *testing.T) {
 	fill(t, p, 5)
 	ok(t, p.Close())
 	fake := newFake() // the machine was booted
-	_, err := fake.ApplyShape(ctx, router.Shape{ID: "stale"})
+	_, err := fake.Set(ctx, router.Change{Router: "stale", Shape: &router.Shape{ID: "stale"}})
 	ok(t, err)
 	p = open(t, Options{Path: path, Datapath: fake})
 	if diff, err := p.Check(ctx); err != nil || len(diff) != 2 {
@@ -345,7 +345,7 @@ func TestGivingUpKeepsTheOrder(t *testing.T) {
 		ok(t, err)
 		inside, proceed := make(chan struct{}), make(chan struct{})
 		fake.fail = func(call, _ string) error {
-			if call == "UpdatePorts" {
+			if call == "ports" {
 				close(inside)
 				<-proceed
 			}

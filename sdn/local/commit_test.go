@@ -169,7 +169,7 @@ func TestPanicsLeaveNothing(t *testing.T) {
 	}
 	fail := w.fake.fail
 	w.fake.fail = func(call, _ string) error {
-		if call == "UpdateVIPs" {
+		if call == "vips" {
 			panic("a defect")
 		}
 		return nil

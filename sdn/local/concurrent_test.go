@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/datapath/router"
-	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 )
@@ -20,20 +19,14 @@ type blockingKernel struct {
 	wait func(call, domain string)
 }
 
-func (k *blockingKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Result, error) {
-	if k.wait != nil {
-		k.wait("ApplyShape", d.ID)
+func (k *blockingKernel) Set(ctx context.Context, c router.Change) (router.Result, error) {
+	if k.wait != nil && c.Shape != nil {
+		k.wait("shape", c.Router)
 	}
-	return k.fakeKernel.ApplyShape(ctx, d)
-}
-
-func (k *blockingKernel) UpdateGroups(
-	ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set,
-) error {
-	if k.wait != nil {
-		k.wait("UpdateGroups", domain)
+	if k.wait != nil && len(c.Groups) > 0 {
+		k.wait("groups", c.Router)
 	}
-	return k.fakeKernel.UpdateGroups(ctx, domain, groups, sets)
+	return k.fakeKernel.Set(ctx, c)
 }
 
 // newRouterAndNetwork returns a router, and a network with a subnet that is on no router.
@@ -165,7 +158,7 @@ func TestNetworkLeavesBeforeItsPort(t *testing.T) {
 		ok(t, err)
 		proceed := make(chan struct{})
 		kernel.wait = func(call, domain string) {
-			if call == "UpdateGroups" && domain == string(r) {
+			if call == "groups" && domain == string(r) {
 				<-proceed
 			}
 		}

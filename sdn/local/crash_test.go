@@ -351,7 +351,7 @@ func (v victim) tellFilter(ctx context.Context, p *Provider) error {
 // TestKilledWhileGroupsAreTold kills a process right after a domain was told of groups, and before it was told of the ports that have them: the
 // next start tells both, and all can be done anew up to the end.
 func TestKilledWhileGroupsAreTold(t *testing.T) {
-	for _, at := range []string{"local.sync.groups:1", "local.sync.groups:2", "local.sync.groups:3", "local.sync.groups:4"} {
+	for _, at := range []string{"router.groups.told:1", "router.groups.told:2", "router.groups.told:3", "router.groups.told:4"} {
 		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
 			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Filter: true}
 			fatal(t, v.kill(at))
@@ -436,18 +436,21 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 		"router.migrate.guarded:1", "router.migrate.moved:1", "router.migrate.unguarded:1", // to the router
 		"router.migrate.guarded:2", "router.migrate.moved:2", "router.migrate.unguarded:2", // and back
 		"router.floating.unannounced:1", "router.floating.unannounced:2",
-		"local.sync.shape:1", "local.sync.shape:2", "local.sync.shape:3", "local.sync.shape:4", "local.sync.shape:5", "local.sync.groups:1", "local.sync.groups:2", "local.sync.groups:3", "local.sync.groups:4",
-		"local.sync.forwards:1", "local.sync.forwards:2", "local.sync.forwards:3",
-		"router.forwards.host:1", "router.forwards.host:2", "router.forwards.host:3", "router.forwards.router:2",
-		"local.sync.ports:1", "local.sync.gone:1", "local.sync.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9",
-		"local.sync.vips:1", "local.sync.frontends:1", "local.sync.frontends:3", "router.frontends.bridges:1", "lb.restore.told:1", "lb.apply.told:2",
+		"local.sync.shape:1", "local.sync.shape:2", "local.sync.shape:3", "local.sync.shape:4", "local.sync.shape:5",
+		"local.sync.parts:1", "local.sync.parts:2", "local.sync.parts:3", "local.sync.parts:4", "local.sync.parts:5",
+		"local.sync.parts:6", "router.groups.told:1", "router.groups.told:2", "router.groups.told:3", "router.groups.told:4",
+		"router.forwards.host:1", "router.forwards.host:2", "router.forwards.host:3", "router.tables.changed:1",
+		"router.tables.changed:2", "router.tables.changed:3", "router.tables.changed:4", "local.sync.gone:1",
+		"local.sync.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9", "router.vips.added:1",
+		"router.frontends.told:1", "router.frontends.told:3", "router.frontends.bridges:1", "lb.restore.told:1",
+		"lb.apply.told:2",
 	}
 	for _, at := range points {
 		t.Run(strings.ReplaceAll(at, ":", " "), func(t *testing.T) {
 			host := nstest.New(t)
 			pins, err := os.MkdirTemp("/run", "crash-")
 			fatal(t, err)
-			if strings.HasPrefix(at, "local.sync.groups") && !canFilter(t) {
+			if strings.HasPrefix(at, "router.groups") && !canFilter(t) {
 				t.Skip("this kernel cannot filter for security groups: TestKilledWhileGroupsAreTold does it without")
 			}
 			v := victim{Store: filepath.Join(t.TempDir(), "sdn.db"), Pins: pins}
@@ -464,7 +467,8 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 			checkSum(t, p)
 			ports, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Hosts: []string{testHost}}))
 			fatal(t, err)
-			if !slices.Contains([]string{"local.sync.shape:1", "local.sync.ports:1"}, at) { // those come before the link
+			beforeLink := []string{"local.sync.shape:1", "local.sync.parts:1", "router.tables.changed:1"}
+			if !slices.Contains(beforeLink, at) {
 				plugged(t, ports, at)
 			}
 			nstest.Do(t, host, func() { err = v.tell(t.Context(), p) })

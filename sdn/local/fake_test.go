@@ -14,6 +14,7 @@ import (
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/datapath/securitygroup"
+	"github.com/kuryr/kuryr/internal/failpoint"
 )
 
 // fakeKernel is a Datapath without a kernel: it adds up what it is told, as strictly as the kernel: an element for a domain that is not
@@ -29,7 +30,7 @@ type fakeKernel struct {
 	can       router.Support
 	// fail, if set, is asked before each changing call.
 	fail func(call, domain string) error
-	// refuse, if set, tells ports by their MACs that UpdatePorts does not add.
+	// refuse, if set, tells ports by their MACs that are not added.
 	refuse func(mac string) bool
 	// broken is a domain that Reconcile cannot change.
 	broken string
@@ -86,46 +87,68 @@ func (f *fakeKernel) begin(ctx context.Context, call, domain string) error {
 	return nil
 }
 
-func (f *fakeKernel) UpdateGroups(
-	ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set,
-) error {
+// Set does what the kernel does in one step kind by kind: "shape", "groups", "forwards", "ports",
+// "frontends" and "vips" are calls of their own.
+func (f *fakeKernel) Set(ctx context.Context, c router.Change) (result router.Result, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.begin(ctx, "UpdateGroups", domain); err != nil {
-		return err
+	if c.Shape != nil {
+		if err := f.begin(ctx, "shape", c.Router); err != nil {
+			return result, err
+		}
+		result = f.shape(*c.Shape)
 	}
-	d := f.state[domain]
-	if d == nil {
-		return fmt.Errorf("no domain %s", domain)
+	for _, step := range []struct {
+		call  string
+		empty bool
+		do    func(*fakeDomain, router.Change) error
+	}{
+		{"groups", len(c.Groups)+len(c.Sets) == 0, f.define}, {"forwards", c.Forwards.IsEmpty(), f.forward},
+		{"ports", c.Ports.IsEmpty(), f.ports}, {"frontends", c.Frontends.IsEmpty(), f.balance},
+		{"vips", c.VIPs.IsEmpty(), f.answer},
+	} {
+		if step.empty {
+			continue
+		}
+		if err := f.begin(ctx, step.call, c.Router); err != nil {
+			return result, err
+		}
+		d := f.state[c.Router]
+		if d == nil {
+			return result, fmt.Errorf("no domain %s", c.Router)
+		}
+		if err := step.do(d, c); err != nil {
+			return result, err
+		}
 	}
-	for _, s := range sets {
+	return result, nil
+}
+
+func (f *fakeKernel) define(d *fakeDomain, c router.Change) error {
+	for _, s := range c.Sets {
 		if s.Revision == 0 || d.sets[s.ID].Revision > s.Revision {
 			return fmt.Errorf("address group %s at revision %d after %d", s.ID, s.Revision, d.sets[s.ID].Revision)
 		}
 		d.sets[s.ID] = s
 	}
-	for _, g := range groups {
+	for _, g := range c.Groups {
 		if g.Revision == 0 || d.groups[g.ID].Revision > g.Revision {
 			return fmt.Errorf("security group %s at revision %d after %d", g.ID, g.Revision, d.groups[g.ID].Revision)
 		}
 		d.groups[g.ID] = g
 		for _, r := range g.Rules {
 			if _, known := d.sets[r.RemoteSet]; r.RemoteSet != "" && !known {
-				return fmt.Errorf("no address group %s in domain %s", r.RemoteSet, domain)
+				return fmt.Errorf("no address group %s in domain %s", r.RemoteSet, c.Router)
 			}
 		}
 	}
+	failpoint.Here("router.groups.told")
 	return nil
 }
 
 func (f *fakeKernel) Supports() router.Support { return f.can }
 
-func (f *fakeKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Result, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(ctx, "ApplyShape", d.ID); err != nil {
-		return router.Result{}, err
-	}
+func (f *fakeKernel) shape(d router.Shape) (result router.Result) {
 	had := f.state[d.ID]
 	if had == nil {
 		had = newFakeDomain(d)
@@ -152,7 +175,6 @@ func (f *fakeKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Res
 			other.shape.Bridges = slices.DeleteFunc(slices.Clone(other.shape.Bridges), func(b router.Bridge) bool { return has(b.Network) })
 		}
 	}
-	var result router.Result
 	maps.DeleteFunc(f.holder, func(p netip.Prefix, id string) bool {
 		return id == d.ID && (d.Uplink == nil || !slices.Contains(d.Uplink.Reach, p))
 	})
@@ -169,13 +191,13 @@ func (f *fakeKernel) ApplyShape(ctx context.Context, d router.Shape) (router.Res
 			}
 		}
 	}
-	return result, nil
+	return result
 }
 
-func (f *fakeKernel) DeleteRouter(ctx context.Context, id string) error {
+func (f *fakeKernel) Delete(ctx context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.begin(ctx, "DeleteRouter", id); err != nil {
+	if err := f.begin(ctx, "delete", id); err != nil {
 		return err
 	}
 	delete(f.state, id)
@@ -183,16 +205,8 @@ func (f *fakeKernel) DeleteRouter(ctx context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(ctx, "UpdatePorts", domain); err != nil {
-		return err
-	}
-	d := f.state[domain]
-	if d == nil {
-		return fmt.Errorf("no domain %s", domain)
-	}
+func (f *fakeKernel) ports(d *fakeDomain, c router.Change) error {
+	remove, add := c.Ports.Remove, c.Ports.Add
 	for _, p := range add {
 		if f.refuse != nil && f.refuse(p.MAC.String()) {
 			return errInjected
@@ -213,7 +227,7 @@ func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add
 		delete(d.left, p.ID)
 		for _, g := range p.Groups {
 			if _, known := d.groups[g]; !known {
-				return fmt.Errorf("security group %s in domain %s: %w", g, domain, os.ErrNotExist)
+				return fmt.Errorf("security group %s in domain %s: %w", g, c.Router, os.ErrNotExist)
 			}
 		}
 		d.ports[p.ID] = p
@@ -222,56 +236,29 @@ func (f *fakeKernel) UpdatePorts(ctx context.Context, domain string, remove, add
 	return nil
 }
 
-func (f *fakeKernel) UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(ctx, "UpdateForwards", domain); err != nil {
-		return err
-	}
-	d := f.state[domain]
-	if d == nil {
-		return fmt.Errorf("no domain %s", domain)
-	}
-	for _, w := range remove {
+func (f *fakeKernel) forward(d *fakeDomain, c router.Change) error {
+	for _, w := range c.Forwards.Remove {
 		delete(d.forwards, identify(w))
 	}
-	for _, w := range add {
+	for _, w := range c.Forwards.Add {
 		d.forwards[identify(w)] = w
 	}
 	return nil
 }
 
-func (f *fakeKernel) UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(ctx, "UpdateVIPs", domain); err != nil {
-		return err
-	}
-	d := f.state[domain]
-	if d == nil {
-		return fmt.Errorf("no domain %s", domain)
-	}
-	for _, v := range remove {
+func (f *fakeKernel) answer(d *fakeDomain, c router.Change) error {
+	for _, v := range c.VIPs.Remove {
 		delete(d.vips, v.Addr)
 	}
-	for _, v := range add {
+	for _, v := range c.VIPs.Add {
 		d.vips[v.Addr] = v
 	}
 	return nil
 }
 
-func (f *fakeKernel) UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(ctx, "UpdateFrontends", domain); err != nil {
-		return err
-	}
-	d := f.state[domain]
-	if d == nil {
-		return fmt.Errorf("no domain %s", domain)
-	}
+func (f *fakeKernel) balance(d *fakeDomain, c router.Change) error {
 	if !d.asked {
-		whole, err := all()
+		whole, err := c.Frontends.All()
 		if err != nil {
 			return err
 		}
@@ -281,11 +268,11 @@ func (f *fakeKernel) UpdateFrontends(ctx context.Context, domain string, remove 
 		}
 		return nil
 	}
-	f.frontends += len(set) + len(remove)
-	for _, k := range remove {
+	f.frontends += len(c.Frontends.Set) + len(c.Frontends.Remove)
+	for _, k := range c.Frontends.Remove {
 		delete(d.balanced, k)
 	}
-	for _, v := range set {
+	for _, v := range c.Frontends.Set {
 		d.balanced[v.Key] = v
 	}
 	return nil

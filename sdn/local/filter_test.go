@@ -120,13 +120,13 @@ func TestGroupReachesItsDomains(t *testing.T) {
 	clear(w.calls)
 	damagePorts(t, w.Provider, func(sdn.ID) bool { return true })
 	w.group(t, web, egress(80), named, egress(443))
-	if want := map[string]int{"UpdateGroups " + a: 1, "UpdateGroups " + b: 1}; len(w.calls) != 2 || w.calls["UpdateGroups "+a] != 1 || w.calls["UpdateGroups "+b] != 1 {
+	if want := map[string]int{"groups " + a: 1, "groups " + b: 1}; len(w.calls) != 2 || w.calls["groups "+a] != 1 || w.calls["groups "+b] != 1 {
 		t.Errorf("told %v, want %v", w.calls, want)
 	}
 	clear(w.calls)
 	_, err = w.ApplyAddressGroup(t.Context(), sdn.AddressGroupSpec{ID: set.ID, Prefixes: []netip.Prefix{prefix("192.0.2.0/25")}})
 	ok(t, err)
-	if len(w.calls) != 2 || w.calls["UpdateGroups "+a] != 1 || w.calls["UpdateGroups "+b] != 1 {
+	if len(w.calls) != 2 || w.calls["groups "+a] != 1 || w.calls["groups "+b] != 1 {
 		t.Errorf("of the address group told %v", w.calls)
 	}
 	clear(w.calls)
@@ -181,17 +181,17 @@ func TestPortBringsItsGroups(t *testing.T) {
 	w.told(t, nil)
 	_, err := w.UpdatePort(t.Context(), id, sdn.PortPatch{Host: new(testHost)})
 	ok(t, err)
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 1})
 	ok(t, w.AddGroups(t.Context(), id, []sdn.ID{two, one}))
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 1})
 	if got := w.fake.state[r].ports[string(id)].Groups; len(got) != 2 || !slices.IsSorted(got) {
 		t.Errorf("the port has the groups %v", got)
 	}
 	// Groups that the domain knows are not told again.
 	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one, two}})
-	w.told(t, map[string]int{"UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"ports " + r: 1})
 	ok(t, w.RemoveGroups(t.Context(), id, []sdn.ID{one}))
-	w.told(t, map[string]int{"UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"ports " + r: 1})
 }
 
 // What the kernel has forgotten, as no port had it any more, or has lost, is told anew.
@@ -208,15 +208,15 @@ func TestForgottenGroupsAreToldAnew(t *testing.T) {
 	w.group(t, one, egress(81))
 	clear(w.calls)
 	ok(t, w.AddGroups(t.Context(), id, []sdn.ID{one}))
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 1})
 	clear(w.fake.state[r].groups)
 	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one}})
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 2})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 2})
 	_, err := w.Reconcile(t.Context())
 	ok(t, err)
 	clear(w.calls)
 	w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{one}})
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 1})
 }
 
 // A group of no rules, and an address group of no prefixes, are told as the others are, and become others.
@@ -254,7 +254,7 @@ func TestLimitsReachTheirPorts(t *testing.T) {
 	_, err = w.ApplyQoSPolicy(t.Context(), sdn.QoSPolicySpec{ID: q.ID, Limits: want})
 	ok(t, err)
 	for i, domain := range []sdn.ID{w.routers[0], w.routers[1], w.networks[2].ID} {
-		if n := w.calls["UpdatePorts "+string(domain)]; n != 1 || len(w.calls) != 3 {
+		if n := w.calls["ports "+string(domain)]; n != 1 || len(w.calls) != 3 {
 			t.Errorf("told %v", w.calls)
 		}
 		if got := w.fake.state[string(domain)].ports[string(limited[i])].Limits; got != securitygroup.Limits(want) {
@@ -271,7 +271,7 @@ func TestLimitsReachTheirPorts(t *testing.T) {
 // Where a network moves to, its filtered and limited ports are told anew, also when that does not succeed at once and more changes meanwhile.
 func TestMovedNetworkIsFilteredAnew(t *testing.T) {
 	t.Parallel()
-	for _, refused := range []string{"", "ApplyShape", "UpdateGroups", "UpdatePorts"} {
+	for _, refused := range []string{"", "shape", "groups", "ports"} {
 		t.Run("refused "+refused, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -316,7 +316,7 @@ func TestFailedGroupChangesMerge(t *testing.T) {
 	r := string(w.routers[0])
 	g := w.group(t, "", egress(80))
 	first := w.port(t, sdn.PortSpec{Network: w.networks[0].ID, Host: testHost, Groups: []sdn.ID{g}})
-	w.refuse = "UpdateGroups"
+	w.refuse = "groups"
 	for port := range uint16(3) {
 		if _, err := w.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{ID: g, Rules: []sdn.Rule{egress(81 + port)}}); !sdn.IsUnavailable(err) {
 			t.Errorf("got error %v, want unavailable", err)
@@ -331,7 +331,7 @@ func TestFailedGroupChangesMerge(t *testing.T) {
 	clear(w.calls)
 	// Repeating what is there already mends it too.
 	w.group(t, g, egress(83))
-	w.told(t, map[string]int{"UpdateGroups " + r: 1, "UpdatePorts " + r: 1})
+	w.told(t, map[string]int{"groups " + r: 1, "ports " + r: 1})
 	if got := w.fake.state[r].groups[string(g)].Rules; len(got) != 1 || got[0].First != 83 {
 		t.Errorf("the domain knows the rules %+v", got)
 	}

@@ -61,7 +61,7 @@ func TestFrontendsComeBeforeTheirVIPs(t *testing.T) {
 	ok(t, p.DeleteLoadBalancer(t.Context(), l.ID))
 	fake.mu.Lock()
 	defer fake.mu.Unlock()
-	if want := []string{"UpdateFrontends", "UpdateVIPs", "UpdateFrontends", "UpdateVIPs"}; !slices.Equal(calls, want) {
+	if want := []string{"frontends", "vips", "frontends", "vips"}; !slices.Equal(calls, want) {
 		t.Errorf("the kernel is told by %v, want %v", calls, want)
 	}
 }
@@ -269,7 +269,7 @@ func TestLoadBalancerReady(t *testing.T) {
 		ok(t, err)
 		return l.Status.Ready
 	}
-	w.refuse = "UpdatePorts"
+	w.refuse = "ports"
 	if _, err := w.EnsurePorts(t.Context(), []sdn.PortSpec{portSpec(w, 0)}); !sdn.IsUnavailable(err) {
 		t.Errorf("got %v, want unavailable", err)
 	}

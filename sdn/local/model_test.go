@@ -240,7 +240,7 @@ func TestRefusedPartFailsAlone(t *testing.T) {
 	w := newWorld(t)
 	refused := map[string]bool{"02:00:00:00:00:02": true, "02:00:00:00:00:05": true}
 	w.fake.refuse = func(mac string) bool { return refused[mac] }
-	w.refuse = "UpdatePorts"
+	w.refuse = "ports"
 	var specs []sdn.PortSpec
 	for i := range byte(9) {
 		spec := portSpec(w, 0)

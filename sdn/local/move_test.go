@@ -21,7 +21,7 @@ func TestUnfinishedPortMovesWithItsNetwork(t *testing.T) {
 	made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: n.ID, Host: testHost}})
 	ok(t, err)
 	fake.fail = func(call, _ string) error {
-		if call == "UpdatePorts" {
+		if call == "ports" {
 			return errInjected
 		}
 		return nil
@@ -226,7 +226,7 @@ func TestPortsOfRefusedShape(t *testing.T) {
 	for range 20 {
 		w.port(t, portSpec(w, 2))
 	}
-	w.refuse = "ApplyShape"
+	w.refuse = "shape"
 	if err := w.AttachSubnet(ctx, router, network.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
 		t.Fatalf("got %v, want unavailable", err)
 	}
@@ -257,7 +257,7 @@ func TestPortsOfNetworkThatDoesNotCome(t *testing.T) {
 	spec := portSpec(w, 2)
 	spec.Groups, spec.QoSPolicy = []sdn.ID{group}, policy.ID
 	port := w.port(t, spec)
-	w.refuse = "ApplyShape"
+	w.refuse = "shape"
 	if err := w.AttachSubnet(ctx, router, network.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
 		t.Fatalf("got %v, want unavailable", err)
 	}

@@ -95,6 +95,24 @@ type applied struct {
 	known map[partKey]revision
 }
 
+// revisions returns the definitions as the data path knows them when it was told.
+func (d definitions) revisions() map[partKey]revision {
+	known := map[partKey]revision{}
+	for id, g := range d.groups {
+		r := revision{number: g.Revision}
+		for _, rule := range g.Rules {
+			if rule.RemoteSet != "" {
+				r.sets = append(r.sets, sdn.ID(rule.RemoteSet))
+			}
+		}
+		known[groupKey(id)] = r
+	}
+	for id, s := range d.sets {
+		known[setKey(id)] = revision{number: s.Revision}
+	}
+	return known
+}
+
 // revision is a definition as the data path knows it.
 type revision struct {
 	number int64
@@ -139,7 +157,7 @@ func (v *values[K, V]) all() iter.Seq2[K, V] {
 }
 
 // differ returns what the data path removes and adds so that its parts are the wanted ones.
-func (v *values[K, V]) differ(want map[K]*V) (remove, add []V) {
+func (v *values[K, V]) differ(want map[K]*V) (parts router.Parts[V]) {
 	for k, w := range want {
 		list, sure := v.of(k)
 		if w != nil && sure && len(list) == 1 && reflect.DeepEqual(list[0], *w) {
@@ -147,14 +165,14 @@ func (v *values[K, V]) differ(want map[K]*V) (remove, add []V) {
 		}
 		for _, old := range list {
 			if w == nil || !reflect.DeepEqual(old, *w) {
-				remove = append(remove, old)
+				parts.Remove = append(parts.Remove, old)
 			}
 		}
 		if w != nil {
-			add = append(add, *w)
+			parts.Add = append(parts.Add, *w)
 		}
 	}
-	return remove, add
+	return parts
 }
 
 // note remembers that the data path has the wanted parts or, after an error, may have them.
@@ -239,7 +257,7 @@ func (v *values[K, V]) suspect(k K, w *V) {
 }
 
 // balanced returns what differs of load balancers: frontends by their keys, and VIPs.
-func (a *applied) balanced(want map[netip.Addr]*balance) (gone []lb.Key, set []lb.Frontend, remove, add []router.VIP) {
+func (a *applied) balanced(want map[netip.Addr]*balance) (vips router.Parts[router.VIP], frontends router.Frontends) {
 	for at, w := range want {
 		list, sure := a.balances.of(at)
 		if w == nil {
@@ -248,26 +266,27 @@ func (a *applied) balanced(want map[netip.Addr]*balance) (gone []lb.Key, set []l
 		had := map[lb.Key]*lb.Frontend{}
 		for _, old := range list {
 			if old.vip != w.vip {
-				remove = append(remove, old.vip)
+				vips.Remove = append(vips.Remove, old.vip)
 			}
 			for i, f := range old.frontends {
 				had[f.Key] = &old.frontends[i]
 			}
 		}
 		if w.vip != (router.VIP{}) && (!sure || len(list) != 1 || list[0].vip != w.vip) {
-			add = append(add, w.vip)
+			vips.Add = append(vips.Add, w.vip)
 		}
 		for _, f := range w.frontends {
 			if old := had[f.Key]; !sure || old == nil || !reflect.DeepEqual(*old, f) {
-				set = append(set, f)
+				frontends.Set = append(frontends.Set, f)
 			}
 			delete(had, f.Key)
 		}
 		for k := range had {
-			gone = append(gone, k)
+			frontends.Remove = append(frontends.Remove, k)
 		}
 	}
-	return gone, set, remove, add
+	frontends.All = func() ([]lb.Frontend, error) { return a.allFrontends(want), nil }
+	return vips, frontends
 }
 
 // allFrontends returns what the domain balances once want is applied.

@@ -8,9 +8,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
-	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
@@ -260,24 +258,10 @@ func (p *Provider) view(f func(engine.Tx) error) error { return p.store.View(f) 
 // Datapath is what the embedded SDN asks of the kernel; *router.Kernel is one. All methods are idempotent: adding what is there alike and
 // removing what is absent succeed. For one domain they are called one after another, in the order of the store's changes.
 type Datapath interface {
-	// ApplyShape makes the domain be this, but for its ports and forwards, which it leaves alone. A network that lies in another domain
-	// is fetched from there with its ports.
-	ApplyShape(ctx context.Context, d router.Shape) (router.Result, error)
-	// DeleteRouter removes the domain with its ports and forwards.
-	DeleteRouter(ctx context.Context, id string) error
-	// UpdatePorts has the domain know ports no more, and know others. It makes the links of subports, and takes them away; those whose parents are not
-	// plugged come with these. The error is os.ErrNotExist if it does not know a group that one has.
-	UpdatePorts(ctx context.Context, domain string, remove, add []router.Port) error
-	UpdateForwards(ctx context.Context, domain string, remove, add []router.Forward) error
-	// UpdateGroups tells the domain's filter what these security groups and address groups are now. It must know them before a port has them,
-	// and with a group the address groups that its rules name;
-	// those that no port has any more are forgotten some time. One that it knows at the revision given costs nothing.
-	UpdateGroups(ctx context.Context, domain string, groups []securitygroup.Group, sets []securitygroup.Set) error
-	// UpdateVIPs has the domain answer at addresses no more, and at others: what no frontend takes there it refuses.
-	UpdateVIPs(ctx context.Context, domain string, remove, add []router.VIP) error
-	// UpdateFrontends has the domain balance no more where these keys are, and balance what is set. Where it does not know what it balances, be it that
-	// it is new or that this process has not told it yet, it asks for all of it, which is then what it balances.
-	UpdateFrontends(ctx context.Context, domain string, remove []lb.Key, set []lb.Frontend, all func() ([]lb.Frontend, error)) error
+	// Set changes a domain; see router.Kernel.Set.
+	Set(ctx context.Context, c router.Change) (router.Result, error)
+	// Delete removes the domain with all that is in it.
+	Delete(ctx context.Context, id string) error
 	// Supports tells what the kernel can. It is cheap.
 	Supports() router.Support
 	// Location is where a network's bridge is. It is a pure function.

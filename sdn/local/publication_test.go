@@ -53,7 +53,7 @@ func TestPublicationIsOneStep(t *testing.T) {
 	p, port := publishedBox(t, Options{Datapath: fake})
 	updates := 0
 	fake.fail = func(call, _ string) error {
-		if call == "UpdateForwards" {
+		if call == "forwards" {
 			updates++
 		}
 		return nil

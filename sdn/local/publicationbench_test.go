@@ -23,7 +23,7 @@ func BenchmarkPublishRatio(b *testing.B) {
 }
 
 // inKernel returns what makes a data path in the kernel, which is then in f.
-func inKernel(b *testing.B, f **router.Kernel) func(uplink4, uplink6 netip.Prefix) (Datapath, error) {
+func inKernel(b testing.TB, f **router.Kernel) func(uplink4, uplink6 netip.Prefix) (Datapath, error) {
 	pins, err := os.MkdirTemp("/run", "bench-")
 	ok(b, err)
 	spaces, err := netns.Open(pins)

@@ -59,7 +59,7 @@ func TestLoadBalancersTogether(t *testing.T) {
 	for _, err := range settleAll(t, p, together(p, changes...)) {
 		ok(t, err)
 	}
-	if calls["UpdateFrontends"] != 1 || calls["UpdateVIPs"] != 1 || len(fake.balancedIn(router)) != 10 {
+	if calls["frontends"] != 1 || calls["vips"] != 1 || len(fake.balancedIn(router)) != 10 {
 		t.Errorf("%d load balancers were told by %v", len(fake.balancedIn(router)), calls)
 	}
 
@@ -75,7 +75,7 @@ func TestLoadBalancersTogether(t *testing.T) {
 	for _, err := range settleAll(t, p, list) {
 		ok(t, err)
 	}
-	if calls["UpdateFrontends"] != 1 || calls["UpdateVIPs"] > 1 {
+	if calls["frontends"] != 1 || calls["vips"] > 1 {
 		t.Errorf("the kernel was told by %v", calls)
 	}
 	fake.mu.Lock()
@@ -169,7 +169,7 @@ func TestRefusedBalancesAreBounded(t *testing.T) {
 	p, fake, subnet, router := vipWorld(t)
 	ok(t, p.AttachSubnet(t.Context(), router, subnet, netip.Addr{}))
 	fake.fail = func(call, _ string) error {
-		if call == "UpdateFrontends" {
+		if call == "frontends" {
 			return errInjected
 		}
 		return nil
