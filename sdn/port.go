@@ -84,7 +84,7 @@ type PortStatus string
 
 // The states of a port.
 const (
-	PortDown   PortStatus = "DOWN"   // not plugged, or not yet seen
+	PortDown   PortStatus = "DOWN"   // not plugged, not yet seen, or switched off: it, its network or its router
 	PortBuild  PortStatus = "BUILD"  // the SDN is at work on it
 	PortActive PortStatus = "ACTIVE" // traffic flows
 	PortError  PortStatus = "ERROR"

@@ -4,6 +4,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -180,11 +181,16 @@ func (k *Kernel) migrate(r *run, bridge, from, to string) error {
 			return err
 		}
 		failpoint.Here("router.migrate.filtered")
+		leaveDown, err := downPorts.move(r, old, s, names)
+		if err != nil {
+			return err
+		}
 		if err := guardTable().updateOrMend(r, s, nil, known); err != nil {
 			return err
 		}
 		failpoint.Here("router.migrate.guarded")
-		if err := moveShields(r, old, s, names); err != nil {
+		leaveParents, err := parents.move(r, old, s, names)
+		if err != nil {
 			return err
 		}
 		for _, tap := range taps {
@@ -198,6 +204,9 @@ func (k *Kernel) migrate(r *run, bridge, from, to string) error {
 		}
 		k.watch.tell(k.trunks.moved(bridge, from, to)...)
 		if err := guardTable().updateOrMend(r, old, known, nil); err != nil {
+			return err
+		}
+		if err := errors.Join(leaveDown(), leaveParents()); err != nil {
 			return err
 		}
 		failpoint.Here("router.migrate.unguarded")

@@ -83,6 +83,9 @@ type Port struct {
 	Trunk Trunk
 	// Parent says that the port has a trunk: subports may be reached through it.
 	Parent bool
+	// Down says that the port passes nothing, in either direction. Its subports have a state
+	// of their own.
+	Down bool
 }
 
 // Trunk makes a port a subport: what its parent's interface sends and gets with a VLAN

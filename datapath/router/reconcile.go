@@ -180,10 +180,13 @@ func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claim
 		return c, errors.Join(routes, err)
 	}
 	failpoint.Here("router.reconcile.filtered")
+	if err := downPorts.compare(r, c.space, state.Ports[d.ID]); err != nil {
+		return c, errors.Join(routes, err)
+	}
 	if err := guardTable().sync(r, c.space, portsElements(state.Ports[d.ID])); err != nil {
 		return c, errors.Join(routes, err)
 	}
-	if err := compareShields(r, c.space, state.Ports[d.ID]); err != nil {
+	if err := parents.compare(r, c.space, state.Ports[d.ID]); err != nil {
 		return c, errors.Join(routes, err)
 	}
 	// What is wrong with these hinders no forwarding. VIPs come when what they lead to is there.
@@ -205,6 +208,7 @@ func (k *Kernel) compareRouter(r *run, host *space, d Shape, state State) (claim
 // compareTaps fetches the router's networks from other routers, puts its ports' links
 // below their bridges, and removes links of ports that do not exist.
 func (k *Kernel) compareTaps(r *run, d Shape, ports []Port) error {
+	came := false
 	for _, b := range d.Bridges {
 		others, err := k.others(BridgeName(b.Network), d.ID)
 		if err != nil {
@@ -214,6 +218,7 @@ func (k *Kernel) compareTaps(r *run, d Shape, ports []Port) error {
 			if err := k.migrate(r, BridgeName(b.Network), from, d.ID); err != nil {
 				return err
 			}
+			came = true
 		}
 	}
 	s, err := k.openRouter(d.ID)
@@ -221,6 +226,11 @@ func (k *Kernel) compareTaps(r *run, d Shape, ports []Port) error {
 		return err
 	}
 	defer s.close()
+	if came && !r.dry { // ports that were down where they came from may be up by now
+		if err := downPorts.compare(r, s, ports); err != nil {
+			return err
+		}
+	}
 	links, err := s.links("", 0)
 	if err != nil {
 		return err

@@ -165,7 +165,7 @@ func (k *Kernel) setPorts(r *run, s *space, ports Parts[Port], forwards Parts[Fo
 	changes := []elementChange{
 		{table: guardTable(), needed: true, add: portsElements(ports.Add),
 			remove: append(portsElements(ports.Remove), rangedElements(ports.Remove)...)},
-		{table: shieldTable(), needed: true, remove: shields(ports.Remove), add: shields(ports.Add)},
+		downPorts.change(ports), parents.change(ports),
 	}
 	change, forget, err := k.forwardInHost(r, s, forwards)
 	if err != nil {

@@ -3,8 +3,6 @@
 package router
 
 import (
-	"slices"
-
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -29,44 +27,5 @@ func shieldTable() table {
 			}}}}
 }
 
-func shields(ports []Port) []nft.Element {
-	var list []nft.Element
-	for _, p := range ports {
-		if p.Parent {
-			list = append(list, nft.Element{Set: setParents, Key: nft.Link(TapName(p.ID))})
-		}
-	}
-	return list
-}
-
-// compareShields is the table's part of a comparison of everything.
-func compareShields(r *run, s *space, ports []Port) error {
-	want := shields(ports)
-	if len(want) == 0 && !r.dry {
-		return shieldTable().remove(r, s)
-	}
-	if len(want) == 0 { // an empty table is no difference
-		return shieldTable().sync(r, s, nil)
-	}
-	if err := shieldTable().converge(r, s); err != nil {
-		return err
-	}
-	return shieldTable().sync(r, s, want)
-}
-
-// moveShields has the parents among taps that move to another namespace be known there
-// before they come. names are the taps' as sets have them.
-func moveShields(r *run, from, to *space, names map[string]bool) error {
-	known, err := shieldTable().elements(from)
-	if err != nil {
-		return err
-	}
-	known = slices.DeleteFunc(known, func(e nft.Element) bool { return !names[e.Key] })
-	if len(known) == 0 {
-		return nil
-	}
-	if err := shieldTable().updateOrMend(r, to, nil, known); err != nil {
-		return err
-	}
-	return shieldTable().update(from, known, nil)
-}
+// parents are the ports that the table knows.
+var parents = marked{shieldTable(), setParents, func(p Port) bool { return p.Parent }}

@@ -49,7 +49,7 @@ func TestRulesets(t *testing.T) {
 	uplink4, uplink6 := netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/64")
 	tables := map[string]table{
 		"host": hostTable(uplink4, uplink6), "router": routerTable(true),
-		"router_without_nat": routerTable(false), "shield": shieldTable(),
+		"router_without_nat": routerTable(false), "shield": shieldTable(), "down": downTable(),
 	}
 	if can := supports(); can.rates {
 		tables["share"] = shareTable(defaultMax, false)

@@ -180,12 +180,27 @@ func (r *reader) holder(a netip.Addr) string {
 
 // elements are those of a set of Kuryr's; an error that is ENOENT: there is no such set.
 func (r *reader) elements(family nftables.TableFamily, set string) ([]nftables.SetElement, error) {
-	t := &nftables.Table{Name: tableName, Family: family}
-	s, err := r.nft.GetSetByName(t, set)
+	return r.elementsIn(tableName, family, set)
+}
+
+func (r *reader) elementsIn(table string, family nftables.TableFamily, set string) ([]nftables.SetElement, error) {
+	s, err := r.nft.GetSetByName(&nftables.Table{Name: table, Family: family}, set)
 	if err != nil {
-		return nil, fmt.Errorf("nft set %s %s: %w", tableName, set, err)
+		return nil, fmt.Errorf("nft set %s %s: %w", table, set, err)
 	}
 	return r.nft.GetSetElements(s)
+}
+
+// isDown reports whether a port is switched off. Where no port is, there is no such table.
+func (r *reader) isDown(tap string) bool {
+	list, err := r.elementsIn(tableName+"_down", nftables.TableFamilyBridge, "down")
+	if err != nil {
+		return false
+	}
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, tap)
+	_, down := find(list, name)
+	return down
 }
 
 // mapped is what a map of Kuryr's has for a key; nil for nothing.

@@ -35,6 +35,7 @@ type Way struct {
 const (
 	mendReconcile = "kuryr sdn reconcile"
 	mendReplug    = "disconnect the container from the network and connect it again"
+	mendUp        = "set admin_state_up of the port or of its network"
 	// A running kuryr turned it on already, and does so again only at its next start.
 	mendForwarding = "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1, or `kuryr doctor --fix`"
 )
@@ -196,6 +197,9 @@ func (p *planner) plugged(r *reader, port Port) error {
 		return p.stop(r, port.Tap, mendReplug, "the port's device is missing")
 	} else if err != nil {
 		return fmt.Errorf("%s: %w", r.Name, err)
+	}
+	if r.isDown(port.Tap) {
+		return p.stop(r, port.Tap, mendUp, "the port is switched off")
 	}
 	bridge, err := r.links.LinkByName(port.Bridge)
 	switch {

@@ -274,6 +274,15 @@ func TestDrops(t *testing.T) {
 		!strings.Contains(plan[len(plan)-1].Mend, "does not have that address") {
 		t.Errorf("plan: %v, %+v", err, plan)
 	}
+	off := c.port
+	off.Down = true
+	w.ports(r.id, []router.Port{c.port}, []router.Port{off})
+	way.Flow = flow(unix.IPPROTO_ICMP, "10.1.0.2", "10.1.0.3", 0)
+	wants(t, follow(t, way.Flow, sites, 3), Dropped, false, "bridge kuryr_down from")
+	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || plan[len(plan)-1].Mend != mendUp {
+		t.Errorf("plan: %v, %+v", err, plan)
+	}
+	w.ports(r.id, []router.Port{off}, []router.Port{c.port})
 	w.ports(r.id, []router.Port{c.port}, nil)
 	way.Flow = flow(unix.IPPROTO_ICMP, "10.1.0.2", outside, 0)
 	if plan, err := Plan(way); err != nil || !plan[len(plan)-1].Stop || plan[len(plan)-1].Mend != mendReconcile {

@@ -15,17 +15,25 @@ import (
 func eachBalance(b engine.Tx, r *loadBalancerRow, f func(domain sdn.ID, at balance)) error {
 	for _, v := range r.VIPs {
 		domain := routers.id(b, "subnet", string(v.Subnet))
-		if domain == "" {
+		if domain == "" || routerDown(b, domain) {
 			continue
 		}
 		s, err := subnets.need(b, v.Subnet)
 		if err != nil {
 			return err
 		}
+		if networkDown(b, s.Network) {
+			continue
+		}
 		vips := []router.VIP{{Addr: v.Addr, Network: string(s.Network)}}
 		fips, err := floatingIPs.all(b, "port", string(v.Port))
 		if err != nil {
 			return err
+		}
+		if down, err := uplinkDown(b, domain); err != nil {
+			return err
+		} else if down {
+			fips = nil
 		}
 		for _, fip := range fips {
 			vips = append(vips, router.VIP{Addr: fip.Address})

@@ -115,7 +115,8 @@ func (d *deriver) on(network sdn.ID, k partKey, changed bool) error {
 func samePort(a, b *portRow) bool {
 	return slices.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses) &&
 		slices.EqualFunc(a.AllowedPairs, b.AllowedPairs, samePair) && a.NoPortSecurity == b.NoPortSecurity &&
-		slices.Equal(a.Groups, b.Groups) && a.QoSPolicy == b.QoSPolicy && a.Trunk == b.Trunk && a.VLAN == b.VLAN
+		slices.Equal(a.Groups, b.Groups) && a.QoSPolicy == b.QoSPolicy && a.Trunk == b.Trunk && a.VLAN == b.VLAN &&
+		a.Disabled == b.Disabled
 }
 
 func (d *deriver) network(c *rowChange) error {
@@ -128,11 +129,73 @@ func (d *deriver) network(c *rowChange) error {
 	case is && !was:
 		d.add(after.ID, shapeKey, true)
 	}
-	if before == nil || after == nil || before.MTU == after.MTU && !c.touched {
+	if before == nil || after == nil {
+		return nil
+	}
+	turned := before.Disabled != after.Disabled
+	if before.MTU == after.MTU && !turned && !c.touched {
 		return nil
 	}
 	domain, err := domainOf(d.Tx, after.ID)
-	d.add(domain, shapeKey, before.MTU != after.MTU)
+	if err != nil {
+		return err
+	}
+	d.add(domain, shapeKey, before.MTU != after.MTU || turned)
+	if !turned && !after.Disabled {
+		return nil
+	}
+	return d.turned(after, domain, turned)
+}
+
+// turned adds what a network has that is switched on or off with it.
+func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
+	rows, err := ports.all(d.Tx, "network", string(n.ID))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if !r.plugged() {
+			continue
+		}
+		if err := d.on(n.ID, portKey(r.ID), changed); err != nil {
+			return err
+		}
+	}
+	for _, s := range n.Subnets {
+		if err := d.balancersOf(domain, s, changed); err != nil {
+			return err
+		}
+	}
+	for _, r := range routers.ids(d.Tx, "gateway", string(n.ID)) {
+		if err := d.uplink(r, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uplink adds a router's way out and what is reached by it.
+func (d *deriver) uplink(router sdn.ID, changed bool) error {
+	r, err := routers.need(d.Tx, router)
+	if err != nil || len(r.Interfaces) == 0 {
+		return err
+	}
+	d.add(router, shapeKey, changed)
+	rows, err := forwards.all(d.Tx, "router", string(router))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		for _, f := range projectForward(r) {
+			d.add(router, forwardKey(f), changed)
+		}
+	}
+	fips, err := floatingIPs.all(d.Tx, "router", string(router))
+	for _, f := range fips {
+		if f.Balancer != "" {
+			d.add(router, balanceKey(f.Balancer, f.Address), changed)
+		}
+	}
 	return err
 }
 
@@ -154,7 +217,7 @@ func (d *deriver) router(c *rowChange) error {
 		id = is.ID
 	}
 	same := slices.Equal(was.Interfaces, is.Interfaces) && slices.Equal(was.Routes, is.Routes) &&
-		reflect.DeepEqual(was.Gateway, is.Gateway)
+		reflect.DeepEqual(was.Gateway, is.Gateway) && was.Disabled == is.Disabled
 	if !same || c.touched {
 		d.add(id, shapeKey, !same)
 	}
@@ -169,16 +232,24 @@ func (d *deriver) router(c *rowChange) error {
 			if slices.ContainsFunc(pair[1].Interfaces, same) {
 				continue
 			}
-			if err := d.balancersOf(id, leg.Subnet); err != nil {
+			if err := d.balancersOf(id, leg.Subnet, true); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	if was.Disabled == is.Disabled || before == nil || after == nil {
+		return nil
+	}
+	for _, leg := range is.Interfaces {
+		if err := d.balancersOf(id, leg.Subnet, true); err != nil {
+			return err
+		}
+	}
+	return d.uplink(id, true)
 }
 
-// balancersOf adds the addresses that load balancers have on a subnet that a router came to or left.
-func (d *deriver) balancersOf(router, subnet sdn.ID) error {
+// balancersOf adds the addresses that load balancers have on a subnet of a router.
+func (d *deriver) balancersOf(router, subnet sdn.ID, changed bool) error {
 	rows, err := loadBalancers.all(d.Tx, "subnet", string(subnet))
 	if err != nil {
 		return err
@@ -188,7 +259,7 @@ func (d *deriver) balancersOf(router, subnet sdn.ID) error {
 			if v.Subnet != subnet {
 				continue
 			}
-			if err := d.vip(router, r.ID, v, true); err != nil {
+			if err := d.vip(router, r.ID, v, changed); err != nil {
 				return err
 			}
 		}

@@ -78,7 +78,7 @@ func (m *model) step(ctx context.Context, random *rand.Rand, name string, mine *
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(300))*time.Microsecond)
 		defer cancel()
 	}
-	switch random.IntN(12) {
+	switch random.IntN(13) {
 	case 0:
 		err = m.AttachSubnet(ctx, r, subnet, netip.Addr{})
 	case 1:
@@ -130,6 +130,18 @@ func (m *model) step(ctx context.Context, random *rand.Rand, name string, mine *
 		l, found, err = sdn.First(m.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: "o", Kind: "service", Names: []string{name}}}))
 		if found {
 			err = m.DeleteLoadBalancer(ctx, l.ID)
+		}
+	case 12:
+		off := random.IntN(3) == 0
+		switch random.IntN(3) {
+		case 0:
+			_, err = m.UpdateNetwork(ctx, m.networks[i].ID, sdn.NetworkPatch{Disabled: &off})
+		case 1:
+			_, err = m.UpdateRouter(ctx, r, sdn.RouterPatch{Disabled: &off})
+		case 2:
+			if len(*mine) > 0 {
+				_, err = m.UpdatePort(ctx, (*mine)[0], sdn.PortPatch{Disabled: &off})
+			}
 		}
 	case 11:
 		if random.IntN(5) == 0 {

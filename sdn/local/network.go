@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -41,9 +40,6 @@ func checkNetwork(spec sdn.NetworkSpec) error {
 	if err := lacking("network", "segment", spec.Segment != (sdn.Segment{}), "has no physical networks"); err != nil {
 		return err
 	}
-	if err := checkDisabled("network", &spec.Disabled); err != nil {
-		return err
-	}
 	for i, s := range spec.Subnets {
 		if s.Key.IsZero() != spec.Key.IsZero() {
 			return sdn.Invalid("network", fmt.Sprintf("subnets[%d].key", i), "a network with a key has subnets with keys, one without has none")
@@ -63,7 +59,7 @@ func (t *tx) ensureNetwork(spec sdn.NetworkSpec, uplink int) (*networkRow, error
 		if mtu == 0 {
 			mtu = uplink
 		}
-		r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity}}
+		r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity, Disabled: spec.Disabled}}
 		err = networks.put(t, r)
 	} else {
 		err = t.adoptNetwork(r, spec)
@@ -92,6 +88,7 @@ func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {
 		return err
 	}
 	changed = set(&r.NoPortSecurity, spec.NoPortSecurity) || changed
+	changed = set(&r.Disabled, spec.Disabled) || changed
 	if set(&r.MTU, spec.MTU) {
 		changed = true
 		if err := t.checkMTU(r); err != nil {
@@ -157,7 +154,7 @@ func (p *Provider) FindNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Se
 
 // UpdateNetwork changes a network.
 func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.NetworkPatch) (out sdn.Network, err error) {
-	if err := errors.Join(valid.Patch("network", change.Patch), checkDisabled("network", change.Disabled)); err != nil {
+	if err := valid.Patch("network", change.Patch); err != nil {
 		return out, err
 	}
 	if change.MTU != nil && (*change.MTU < leastMTU || *change.MTU > mostMTU) {
@@ -186,6 +183,10 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		}
 		if change.NoPortSecurity != nil {
 			r.NoPortSecurity = *change.NoPortSecurity
+		}
+		if change.Disabled != nil {
+			r.Disabled = *change.Disabled
+			networks.touch(t, r)
 		}
 		if change.MTU != nil {
 			r.MTU = *change.MTU

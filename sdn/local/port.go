@@ -16,8 +16,11 @@ import (
 func (p *Provider) showPort(b engine.Tx, r *portRow) (sdn.Port, error) {
 	p.fillMeta(&r.Meta)
 	r.Status, r.VIF = sdn.PortDown, sdn.VIF{Type: sdn.VIFUnbound}
+	down := isDown(b, r)
 	if r.Own {
-		r.Status = sdn.PortActive
+		if !down {
+			r.Status = sdn.PortActive
+		}
 		return r.Port, nil
 	}
 	if r.Host == "" {
@@ -31,7 +34,7 @@ func (p *Provider) showPort(b engine.Tx, r *portRow) (sdn.Port, error) {
 		if r.VIF, err = p.vif(b, domain, r); err != nil {
 			return r.Port, err
 		}
-		if p.sync.portSettled(domain, r.ID) {
+		if !down && p.sync.portSettled(domain, r.ID) {
 			r.Status = sdn.PortActive
 		}
 	}
@@ -140,6 +143,7 @@ func (t *tx) ensurePort(spec sdn.PortSpec) (*portRow, error) {
 	r = &portRow{Port: sdn.Port{
 		Meta: newMeta(spec.Base), Network: n.ID, MAC: spec.MAC, DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Host: spec.Host,
 		NoPortSecurity: n.NoPortSecurity, AllowedPairs: spec.AllowedPairs, Profile: spec.Profile,
+		Disabled: spec.Disabled,
 	}}
 	if spec.NoPortSecurity != nil {
 		r.NoPortSecurity = *spec.NoPortSecurity
@@ -248,6 +252,9 @@ func (t *tx) adoptPort(r *portRow, spec sdn.PortSpec) error {
 	if spec.QoSPolicy != "" {
 		c.QoSPolicy = &spec.QoSPolicy
 	}
+	if spec.Disabled {
+		c.Disabled = &spec.Disabled
+	}
 	return t.changePort(r, c, func(r *portRow) bool { r.Meta = m; return named })
 }
 
@@ -310,6 +317,9 @@ func (t *tx) changePort(r *portRow, c sdn.PortPatch, also func(*portRow) bool) e
 	}
 	if c.NoPortSecurity != nil && *c.NoPortSecurity != r.NoPortSecurity {
 		r.NoPortSecurity, changed = *c.NoPortSecurity, true
+	}
+	if c.Disabled != nil && *c.Disabled != r.Disabled {
+		r.Disabled, changed = *c.Disabled, true
 	}
 	if !slices.Equal(groups, r.Groups) {
 		r.Groups, changed = groups, true
@@ -403,7 +413,7 @@ func (p *Provider) UpdatePort(ctx context.Context, id sdn.ID, change sdn.PortPat
 	if change.QoSPolicy != nil {
 		policy = *change.QoSPolicy
 	}
-	if err := p.checkLacking(groups, policy, change.Disabled); err != nil {
+	if err := p.checkLacking(groups, policy); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {

@@ -27,7 +27,7 @@ func (p *Provider) checkPort(spec sdn.PortSpec) error {
 	case spec.WithoutGroups && spec.Groups != nil:
 		return sdn.Invalid("port", "groups", "must be nil for a port without groups")
 	}
-	if err := p.checkLacking(spec.Groups, spec.QoSPolicy, &spec.Disabled); err != nil {
+	if err := p.checkLacking(spec.Groups, spec.QoSPolicy); err != nil {
 		return err
 	}
 	if err := lacking("port", "vnic_type", spec.VNICType != sdn.VNICNormal, "has virtual interfaces only"); err != nil {
@@ -40,12 +40,11 @@ func (p *Provider) checkPort(spec sdn.PortSpec) error {
 }
 
 // checkLacking refuses what ports of the embedded SDN cannot have.
-func (p *Provider) checkLacking(groups []sdn.ID, policy sdn.ID, disabled *bool) error {
+func (p *Provider) checkLacking(groups []sdn.ID, policy sdn.ID) error {
 	can := p.supports()
 	return errors.Join(
 		lacking("port", "groups", len(groups) > 0 && !can.Groups, "has no security groups on this machine: its kernel cannot filter for them"),
 		lacking("port", "qos_policy", policy != "" && !can.Limits, "has no bandwidth limits on this machine: its kernel cannot keep them"),
-		checkDisabled("port", disabled),
 	)
 }
 

@@ -151,6 +151,9 @@ func (r *reader) forward(id forwardID) error {
 	if err != nil || row == nil || row.Router != r.domain.id {
 		return err
 	}
+	if down, err := uplinkDown(r.Tx, row.Router); down || err != nil {
+		return err
+	}
 	for _, f := range projectForward(row) { // the other ports of a range are asked for with it
 		r.want.forwards[identify(f)] = &f
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
@@ -17,6 +18,27 @@ import (
 // A network on a router is a bridge in the router's domain, and a router's domain is there while it has networks. A network without a
 // router has a domain of its own from its first plugged port on, so that a network that is to be put on a router is never built
 // twice. An external network has none: it is the host. A port is the kernel's business while it has a host.
+
+// isDown reports whether a port passes nothing: it is switched off, or its network is, or the router that it is a leg of.
+func isDown(b engine.Tx, r *portRow) bool {
+	return r.Disabled || networkDown(b, r.Network) || r.Own && routerDown(b, sdn.ID(r.DeviceID))
+}
+
+func networkDown(b engine.Tx, id sdn.ID) bool { return networks.id(b, "down", string(id)) != "" }
+
+func routerDown(b engine.Tx, id sdn.ID) bool { return routers.id(b, "down", string(id)) != "" }
+
+// uplinkDown reports whether a router that has a gateway is without its way out, as it is switched off, or the gateway's network is.
+func uplinkDown(b engine.Tx, id sdn.ID) (bool, error) {
+	if routerDown(b, id) {
+		return true, nil
+	}
+	if !anyWith(b, networks.indexTable("down"), "") {
+		return false, nil
+	}
+	r, err := routers.get(b, id)
+	return r != nil && r.Gateway != nil && networkDown(b, r.Gateway.Network), err
+}
 
 // domainOf is the domain a network's ports are in; "" where it has none (yet).
 func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
@@ -46,6 +68,8 @@ func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Shape, error) 
 	return &router.Shape{ID: string(id), Bridges: []router.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
 }
 
+// projectRouter gives the domain of a router. One that is switched off still bridges its networks, of which it has no address, and so has no leg on
+// a network that is switched off.
 func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
@@ -68,6 +92,9 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 			bridges[n.ID] = at
 			d.Bridges = append(d.Bridges, router.Bridge{Network: string(n.ID), MTU: n.MTU})
 		}
+		if r.Disabled || networkDown(b, s.Network) {
+			continue
+		}
 		d.Bridges[at].Addrs = append(d.Bridges[at].Addrs, netip.PrefixFrom(leg.Addr, s.CIDR.Bits()))
 		reach = append(reach, s.CIDR)
 	}
@@ -76,10 +103,14 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 		sortslice.Func(d.Bridges[i].Addrs, netip.Prefix.Compare)
 	}
 	for _, route := range r.Routes {
+		if !slices.ContainsFunc(reach, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
+			continue // its leg is down
+		}
 		d.Routes = append(d.Routes, router.Route{Destination: route.Destination, NextHop: route.NextHop})
 	}
-	if r.Gateway == nil {
-		return d, nil
+	down, err := uplinkDown(b, r.ID)
+	if r.Gateway == nil || down || err != nil {
+		return d, err
 	}
 	d.Uplink = &router.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
 	if !r.withheld() {
@@ -116,7 +147,7 @@ func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits}
+	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits, Down: isDown(b, r)}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
 		if a.Addr.Is4() {
@@ -196,6 +227,10 @@ func (p *Provider) projectStored(b engine.Tx, id sdn.ID) (*router.Shape, *wanted
 	}
 	rows, err := forwards.all(b, "router", string(id))
 	errs = append(errs, err)
+	down, err := uplinkDown(b, id)
+	if errs = append(errs, err); down {
+		rows = nil
+	}
 	for _, r := range rows {
 		for _, f := range projectForward(r) {
 			want.forwards[identify(f)] = &f
@@ -267,7 +302,18 @@ func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 	if err := errors.Join(projectFilters(b, &s), projectBalances(b, &s)); err != nil {
 		return s, err
 	}
-	return s, forwards.each(b, func(r *forwardRow) error {
+	uplinks := map[sdn.ID]bool{} // true for those that are down
+	return s, forwards.each(b, func(r *forwardRow) (err error) {
+		down, known := uplinks[r.Router]
+		if !known {
+			if down, err = uplinkDown(b, r.Router); err != nil {
+				return err
+			}
+			uplinks[r.Router] = down
+		}
+		if down {
+			return nil
+		}
 		s.Forwards[string(r.Router)] = append(s.Forwards[string(r.Router)], projectForward(r)...)
 		return nil
 	})

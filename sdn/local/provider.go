@@ -207,6 +207,7 @@ func (p *Provider) Capabilities() sdn.Capabilities {
 		MaxNameLen:      valid.MaxText,
 		MaxBulk:         4096,
 		PortsPerNetwork: max(p.limit, 0),
+		AdminState:      true,
 		KeepReserved:    true,
 		ServiceTypes:    true,
 		SubnetPools:     true,

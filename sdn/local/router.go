@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -34,7 +33,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 	if err := valid.Base("router", spec.Base); err != nil {
 		return out, err
 	}
-	if err := errors.Join(valid.Routes("router", "routes", spec.Routes), checkDisabled("router", &spec.Disabled)); err != nil {
+	if err := valid.Routes("router", "routes", spec.Routes); err != nil {
 		return out, err
 	}
 	var id sdn.ID
@@ -52,6 +51,7 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 			}
 		}
 		id = r.ID
+		changed = set(&r.Disabled, spec.Disabled) || changed
 		if setRoutes := spec.Routes != nil && !slices.Equal(spec.Routes, r.Routes); setRoutes {
 			if err := t.checkNextHops(r, spec.Routes); err != nil {
 				return err
@@ -146,7 +146,7 @@ func (p *Provider) changeRouter(ctx context.Context, id sdn.ID, f func(*tx, *rou
 
 // UpdateRouter changes a router.
 func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.RouterPatch) (out sdn.Router, err error) {
-	if err := errors.Join(valid.Patch("router", change.Patch), checkDisabled("router", change.Disabled)); err != nil {
+	if err := valid.Patch("router", change.Patch); err != nil {
 		return out, err
 	}
 	if change.Routes != nil {
@@ -163,6 +163,9 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 				return err
 			}
 			r.Routes = *change.Routes
+		}
+		if change.Disabled != nil {
+			r.Disabled = *change.Disabled
 		}
 		switch {
 		case change.Gateway == nil:

@@ -155,6 +155,14 @@ func someIf(is bool) []string {
 	return []string{"x"}
 }
 
+// itselfIf is the index key of what is true of a few rows, so that it can be asked without reading the row.
+func itselfIf(id sdn.ID, is bool) []string {
+	if !is {
+		return nil
+	}
+	return []string{string(id)}
+}
+
 func addrKey(scope sdn.ID, a netip.Addr) string { return key(string(scope), string(a.AsSlice())) }
 
 // prefixKey is a prefix's family and then its bits as digits, so that what is inside of it begins with its key.
@@ -208,6 +216,7 @@ var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []inde
 	{"project", false, func(r *networkRow) []string { return some(sdn.ID(r.Project)) }},
 	{"external", false, func(r *networkRow) []string { return someIf(r.External) }},
 	{"shared", false, func(r *networkRow) []string { return someIf(r.Shared) }},
+	{"down", true, func(r *networkRow) []string { return itselfIf(r.ID, r.Disabled) }},
 }}
 
 var subnets = table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[subnetRow]{
@@ -299,6 +308,7 @@ var routers = table[routerRow, *routerRow]{sdn.NounRouter, "router", []index[rou
 		}
 		return []string{string(r.Gateway.Network)}
 	}},
+	{"down", true, func(r *routerRow) []string { return itselfIf(r.ID, r.Disabled) }},
 }}
 
 var floatingIPs = table[floatingIPRow, *floatingIPRow]{sdn.NounFloatingIP, "floating IP", []index[floatingIPRow]{

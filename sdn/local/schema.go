@@ -26,7 +26,7 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 6, steps: map[int]func(engine.Tx) error{
+var currentSchema = schema{version: 7, steps: map[int]func(engine.Tx) error{
 	1: func(b engine.Tx) error {
 		if err := subnetPools.index(b, "name", "prefix"); err != nil {
 			return err
@@ -48,6 +48,8 @@ var currentSchema = schema{version: 6, steps: map[int]func(engine.Tx) error{
 	5: func(b engine.Tx) error {
 		return errors.Join(rebuildKeys(b), ownForwards(b), countAll(b), keepQuotas(b))
 	},
+	// Networks and routers that are switched off, of which an older store has none.
+	6: func(engine.Tx) error { return nil },
 }}
 
 // prepare makes an empty store ready, and migrates an older one in one transaction after a copy of the

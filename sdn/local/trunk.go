@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
@@ -52,7 +53,7 @@ func (p *Provider) EnsureTrunk(ctx context.Context, spec sdn.TrunkSpec) (sdn.Tru
 
 // EnsureTrunkWith makes, finishes or adopts a trunk with subports, in one transaction.
 func (p *Provider) EnsureTrunkWith(ctx context.Context, spec sdn.TrunkSpec, subports []sdn.Subport) (out sdn.Trunk, err error) {
-	if err := errors.Join(p.withTrunks(), valid.Base("trunk", spec.Base), checkDisabled("trunk", &spec.Disabled), valid.Subports(subports)); err != nil {
+	if err := errors.Join(p.withTrunks(), valid.Base("trunk", spec.Base), valid.Subports(subports)); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {
@@ -95,7 +96,7 @@ func (t *tx) makeTrunk(spec sdn.TrunkSpec) (*trunkRow, error) {
 	if in := t.trunkOf(parent); in != "" {
 		return nil, sdn.Conflict(sdn.Exists, "trunk", "parent", "port %s is in trunk %s", parent.ID, in)
 	}
-	r := &trunkRow{sdn.Trunk{Meta: newMeta(spec.Base), Parent: parent.ID}}
+	r := &trunkRow{sdn.Trunk{Meta: newMeta(spec.Base), Parent: parent.ID, Disabled: spec.Disabled}}
 	return r, trunks.put(t, r)
 }
 
@@ -104,7 +105,7 @@ func (t *tx) adoptTrunk(r *trunkRow, spec sdn.TrunkSpec) error {
 		return immutable("trunk", r.ID, "parent", r.Parent, spec.Parent)
 	}
 	changed, err := adopt("trunk", &r.Meta, spec.Base)
-	if err != nil || !changed {
+	if changed = set(&r.Disabled, spec.Disabled) || changed; err != nil || !changed {
 		return err
 	}
 	return trunks.put(t, r)
@@ -144,7 +145,7 @@ func (p *Provider) FindTrunks(ctx context.Context, q sdn.TrunkQuery) iter.Seq2[s
 
 // UpdateTrunk changes a trunk.
 func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkPatch) (out sdn.Trunk, err error) {
-	if err := errors.Join(p.withTrunks(), valid.Patch("trunk", change.Patch), checkDisabled("trunk", change.Disabled)); err != nil {
+	if err := errors.Join(p.withTrunks(), valid.Patch("trunk", change.Patch)); err != nil {
 		return out, err
 	}
 	err = p.update(ctx, func(t *tx) error {
@@ -154,6 +155,9 @@ func (p *Provider) UpdateTrunk(ctx context.Context, id sdn.ID, change sdn.TrunkP
 		}
 		if err := trunks.patch(t, &r.Meta, change.Patch); err != nil {
 			return err
+		}
+		if change.Disabled != nil {
+			r.Disabled = *change.Disabled
 		}
 		if err := trunks.put(t, r); err != nil {
 			return err
@@ -176,6 +180,11 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		if err != nil {
 			return err
 		}
+		for _, s := range subports {
+			if r.Disabled && !t.isIn(r, s.Port) {
+				return errTrunkDown(r)
+			}
+		}
 		out, err = t.attach(r, subports)
 		return err
 	})
@@ -183,6 +192,15 @@ func (p *Provider) AttachSubports(ctx context.Context, trunk sdn.ID, subports []
 		return nil, err
 	}
 	return out, err
+}
+
+func errTrunkDown(r *trunkRow) error {
+	return inUse("trunk", r.ID, "it is switched off: its subports cannot be changed")
+}
+
+// isIn reports whether a port is a subport of the trunk.
+func (t *tx) isIn(r *trunkRow, port sdn.ID) bool {
+	return slices.ContainsFunc(subportsOf(t.Tx, r.ID), func(s sdn.Subport) bool { return s.Port == port })
 }
 
 // attach gives the VLANs that are asked for before it chooses others.
@@ -339,6 +357,9 @@ func (p *Provider) DetachSubports(ctx context.Context, trunk sdn.ID, ids []sdn.I
 			}
 			if row == nil || row.Trunk != trunk {
 				continue
+			}
+			if r.Disabled {
+				return errTrunkDown(r)
 			}
 			if err := t.leave(row); err != nil {
 				return err

@@ -20,11 +20,6 @@ func lacking(noun, field string, asked bool, what string) error {
 	return &sdn.Error{Kind: sdn.KindUnsupported, Noun: noun, Field: field, Detail: "this SDN " + what}
 }
 
-// checkDisabled refuses to switch something off.
-func checkDisabled(noun string, disabled *bool) error {
-	return lacking(noun, "disabled", disabled != nil && *disabled, "cannot switch things off")
-}
-
 // newMeta begins an object.
 func newMeta(b sdn.Base) sdn.Meta {
 	b.Tags = valid.TagSet(b.Tags)

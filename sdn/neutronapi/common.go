@@ -96,3 +96,11 @@ func prefixTexts(prefixes []netip.Prefix) []string {
 }
 
 const active = "ACTIVE"
+
+// status is what an object without a status of its own shows.
+func status(up bool) string {
+	if up {
+		return active
+	}
+	return string(sdn.PortDown)
+}

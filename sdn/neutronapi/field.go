@@ -241,12 +241,6 @@ func needed(all []field) (names []string) {
 	return names
 }
 
-// takenState and whyState tell of admin_state_up where the SDN's capabilities decide.
-const (
-	takenState = "`true`; from an SDN that can switch things off also `false`"
-	whyState   = "the embedded SDN switches nothing off"
-)
-
 // null, never and empty show what the SDN lacks.
 func null(any) any  { return nil }
 func never(any) any { return false }

@@ -75,7 +75,6 @@ func (s *server) ports() tableOf[sdn.Port] {
 			{name: "extra_dhcp_opts", is: isList, show: empty, why: "this SDN gives no DHCP options"},
 			{name: "status", show: via(func(n *N) any { return string(n.Status) })},
 			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
-				taken: takenState, why: whyState,
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},

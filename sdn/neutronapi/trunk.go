@@ -86,7 +86,6 @@ func (s *server) trunks() tableOf[sdn.Trunk] {
 				post: set(func(x *S) *[]sdn.Subport { return &x.subports })},
 			{name: "status", show: via(func(*N) any { return active })}, // the ports tell theirs
 			{name: "admin_state_up", is: isBool, show: via(func(n *N) any { return !n.Disabled }),
-				taken: takenState, why: whyState,
 				post: setNot(func(x *S) *bool { return &x.Disabled }),
 				put:  changeNot(func(p *P) **bool { return &p.Disabled })},
 		},

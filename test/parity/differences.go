@@ -136,7 +136,6 @@ var Differences = []Difference{
 	{"group delete stateless", "*", "follows from the one above"},
 	{"rule create protocol 0", "*", "0 is any protocol in the contract: the rule would allow more than it says, so it is refused"},
 	{"trunk create parent no uuid", "*", "ids are opaque: what is no UUID is no port there is"},
-	{"trunk disable", "*", "the embedded SDN has trunks that are up only: switching one off is refused, not taken and ignored"},
 	{"trunk add nothing", "*", "Neutron fails inside (500) where the body has no sub_ports; here nothing is added"},
 	{"rule type show absent", "*", "Neutron fails inside (500); here it is not found"},
 	{"extension show absent", "*", "Neutron answers in another shape than everywhere else"},

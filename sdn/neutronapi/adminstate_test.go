@@ -2,8 +2,6 @@ package neutronapi
 
 import "testing"
 
-// What fails today is listed in test/known-failures.
-
 // Networks, ports and routers are DOWN while they are switched off, and a port while its network is.
 func TestAdminStateDown(t *testing.T) {
 	t.Parallel()
