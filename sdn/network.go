@@ -44,8 +44,10 @@ type Network struct {
 	Shared         bool
 	NoPortSecurity bool
 	Disabled       bool
-	Segment        Segment // zero where the SDN does not tell
-	Subnets        []ID
+	// Restricted says that the network is External for those projects only that have an Access.
+	Restricted bool    `json:",omitempty"`
+	Segment    Segment // zero where the SDN does not tell
+	Subnets    []ID
 }
 
 // NetworkPatch changes a network.

@@ -24,10 +24,10 @@ const (
 	NounMember        Noun = "member"
 	NounHealthMonitor Noun = "healthmonitor"
 	NounForward       Noun = "port_forwarding"
+	NounRBACPolicy    Noun = "rbac_policy" // Neutron's rules of sharing, see AccessPolicies
 	// The contract has none of these: there is but a limit of them, which clients set with the others.
-	NounL7Policy   Noun = "l7policy"
-	NounL7Rule     Noun = "l7rule"
-	NounRBACPolicy Noun = "rbac_policy" // Neutron's rules of sharing
+	NounL7Policy Noun = "l7policy"
+	NounL7Rule   Noun = "l7rule"
 )
 
 // Usage is how much of a quota is used.

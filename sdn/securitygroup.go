@@ -48,6 +48,8 @@ type SecurityGroup struct {
 	Meta
 	Stateless bool
 	Rules     []Rule
+	// Shared says that other projects have an Access, all of them or the one that asks.
+	Shared bool `json:",omitempty"`
 }
 
 // SecurityGroupQuery selects security groups. Rules selects those that have one of these, by ID.
@@ -68,6 +70,7 @@ type AddressGroupSpec struct {
 type AddressGroup struct {
 	Meta
 	Prefixes []netip.Prefix
+	Shared   bool `json:",omitempty"` // as in SecurityGroup
 }
 
 // AddressGroupQuery selects address groups.

@@ -14,9 +14,11 @@ import (
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-func (p *Provider) showAddressGroup(_ engine.Tx, r *addressGroupRow) (sdn.AddressGroup, error) {
+func (p *Provider) showAddressGroup(b engine.Tx, r *addressGroupRow) (sdn.AddressGroup, error) {
 	p.fillMeta(&r.Meta)
-	return r.AddressGroup, nil
+	out := r.AddressGroup
+	out.Shared = granted(b, r.ID, false, sdn.Everyone)
+	return out, nil
 }
 
 // ApplyAddressGroup makes an address group be this value.
@@ -110,6 +112,9 @@ func (t *tx) deleteAddressGroup(id sdn.ID) error {
 	}
 	if securityGroups.any(t.Tx, "set", string(id)) {
 		return inUse("address group", id, "rules name it")
+	}
+	if err := t.dropAccess(id); err != nil {
+		return err
 	}
 	return addressGroups.del(t, id)
 }

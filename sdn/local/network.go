@@ -180,6 +180,11 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 			if err := t.setExternal(r, *change.External); err != nil {
 				return err
 			}
+			if r.Restricted = false; !r.External {
+				if err := t.dropExternalAccess(id); err != nil {
+					return err
+				}
+			}
 		}
 		if change.NoPortSecurity != nil {
 			r.NoPortSecurity = *change.NoPortSecurity
@@ -214,7 +219,7 @@ func (t *tx) setShared(r *networkRow, shared bool) error {
 			return err
 		}
 		for _, p := range there {
-			if p.counted() && p.Project != r.Project {
+			if p.counted() && p.Project != r.Project && !granted(t.Tx, r.ID, false, p.Project) {
 				return inUse("network", r.ID, "ports of other projects are on it")
 			}
 		}
@@ -280,6 +285,9 @@ func (t *tx) deleteNetwork(id sdn.ID) error {
 		if err := t.dropSubnet(s); err != nil {
 			return err
 		}
+	}
+	if err := t.dropAccess(id); err != nil {
+		return err
 	}
 	return networks.del(t, id)
 }

@@ -18,6 +18,7 @@ var (
 	_ sdn.QuotaReset        = (*Provider)(nil)
 	_ sdn.ForwardUpdate     = (*Provider)(nil)
 	_ sdn.MetaPatch         = (*Provider)(nil)
+	_ sdn.AccessPolicies    = (*Provider)(nil)
 )
 
 // DeleteIf deletes an object of any noun but forwardings, if it is still at the revision; 0 is any.

@@ -307,7 +307,7 @@ func TestDeleteAtRevision(t *testing.T) {
 			t.Errorf("%s is still there", noun)
 		}
 	}
-	if err := p.DeleteIf(ctx, sdn.NounRBACPolicy, "x", 1); !sdn.IsUnsupported(err) {
+	if err := p.DeleteIf(ctx, sdn.NounHealthMonitor, "x", 1); !sdn.IsUnsupported(err) {
 		t.Errorf("of a rule of sharing: %v", err)
 	}
 }

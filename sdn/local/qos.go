@@ -77,7 +77,7 @@ func (t *tx) checkOwnPorts(r *qosPolicyRow) error {
 		return err
 	}
 	for _, p := range naming {
-		if p.Project != r.Project {
+		if p.Project != r.Project && !granted(t.Tx, r.ID, false, p.Project) {
 			return inUse("QoS policy", r.ID, "ports of other projects name it")
 		}
 	}
@@ -118,6 +118,9 @@ func (t *tx) deleteQoSPolicy(id sdn.ID) error {
 	}
 	if ports.any(t.Tx, "qos", string(id)) {
 		return inUse("QoS policy", id, "ports name it")
+	}
+	if err := t.dropAccess(id); err != nil {
+		return err
 	}
 	return qosPolicies.del(t, id)
 }

@@ -19,7 +19,7 @@ func DefaultQuotas() map[sdn.Noun]int64 {
 	return map[sdn.Noun]int64{
 		sdn.NounNetwork: 100, sdn.NounSubnet: 200, sdn.NounSubnetPool: 50, sdn.NounPort: 500, sdn.NounTrunk: 100,
 		sdn.NounRouter: 20, sdn.NounFloatingIP: 50, sdn.NounForward: 500,
-		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50,
+		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50, sdn.NounRBACPolicy: 100,
 		sdn.NounLoadBalancer: 100, sdn.NounListener: 500, sdn.NounPool: 500, sdn.NounMember: 5000,
 	}
 }
@@ -75,12 +75,12 @@ func quotaKey(project string) []byte { return []byte("project:" + project) }
 var countedNouns = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk,
 	sdn.NounRouter, sdn.NounFloatingIP, sdn.NounForward,
-	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounAddressGroup, sdn.NounQoSPolicy,
+	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounAddressGroup, sdn.NounQoSPolicy, sdn.NounRBACPolicy,
 	sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember,
 }
 
 // absentNouns are those that there is never one of, with limits that clients set all the same.
-var absentNouns = []sdn.Noun{sdn.NounRBACPolicy, sdn.NounHealthMonitor, sdn.NounL7Policy, sdn.NounL7Rule}
+var absentNouns = []sdn.Noun{sdn.NounHealthMonitor, sdn.NounL7Policy, sdn.NounL7Rule}
 
 // Usage tells a project's quotas and what it has.
 func (p *Provider) Usage(ctx context.Context, project string) (map[sdn.Noun]sdn.Usage, error) {

@@ -443,7 +443,7 @@ func tableNames() []string {
 	names := []string{metaTable, addressIndexes, prefixIndexes, quotaTable, usageTable}
 	for _, t := range []interface{ tableNames() []string }{
 		networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups,
-		addressGroups, qosPolicies, loadBalancers,
+		addressGroups, qosPolicies, loadBalancers, accesses,
 	} {
 		names = append(names, t.tableNames()...)
 	}

@@ -116,6 +116,7 @@ func FuzzDecode(f *testing.F) {
 		try(check, addressGroups, id, data)
 		try(check, qosPolicies, id, data)
 		try(check, loadBalancers, id, data)
+		try(check, accesses, id, data)
 		_, _ = decodeInterval(data[:len(data)/2], data[len(data)/2:])
 	})
 }

@@ -48,7 +48,7 @@ var currentSchema = schema{version: 7, steps: map[int]func(engine.Tx) error{
 	5: func(b engine.Tx) error {
 		return errors.Join(rebuildKeys(b), ownForwards(b), countAll(b), keepQuotas(b))
 	},
-	// Networks and routers that are switched off, of which an older store has none.
+	// RBAC policies, and networks and routers that are switched off, of which an older store has none.
 	6: func(engine.Tx) error { return nil },
 }}
 

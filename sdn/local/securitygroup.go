@@ -39,9 +39,11 @@ func (p *Provider) withGroups(unsupported error) error {
 	return nil
 }
 
-func (p *Provider) showSecurityGroup(_ engine.Tx, r *securityGroupRow) (sdn.SecurityGroup, error) {
+func (p *Provider) showSecurityGroup(b engine.Tx, r *securityGroupRow) (sdn.SecurityGroup, error) {
 	p.fillMeta(&r.Meta)
-	return r.SecurityGroup, nil
+	out := r.SecurityGroup
+	out.Shared = granted(b, r.ID, false, sdn.Everyone)
+	return out, nil
 }
 
 // ApplySecurityGroup makes a security group be this value, in one transaction.
@@ -253,6 +255,9 @@ func (t *tx) deleteSecurityGroup(id sdn.ID) error {
 		}
 	}
 	if err := errors.Join(t.count(sdn.NounRule, r.Project, -int64(len(r.Rules))), t.tally(sdn.NounRule, -int64(len(r.Rules)))); err != nil {
+		return err
+	}
+	if err := t.dropAccess(id); err != nil {
 		return err
 	}
 	return securityGroups.del(t, id)

@@ -407,5 +407,8 @@ func (t *tx) deleteSubnetPool(id sdn.ID) error {
 	if err := dropIntervals(t.Tx, prefixIndexes, id); err != nil {
 		return err
 	}
+	if err := t.dropAccess(id); err != nil {
+		return err
+	}
 	return subnetPools.del(t, id)
 }

@@ -83,12 +83,15 @@ func (s *server) addressGroups() tableOf[sdn.AddressGroup] {
 		fields: []field{
 			{name: "addresses", is: isPrefixes, show: via(func(n *N) any { return prefixTexts(n.Prefixes) }),
 				post: set(func(x *S) *[]netip.Prefix { return &x.Prefixes })},
-			{name: "shared", show: never}, // no group is given to other projects
+			{name: "shared", show: via(func(n *N) any { return n.Shared })},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.AddressGroup(ctx, id)) }},
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
-			return pointers(s.p.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()}))
+			return pointers(s.findAddressGroups(ctx, sdn.AddressGroupQuery{Match: f.match()}))
 		},
+		shared: judged(func(c *call, n *N) (bool, error) {
+			return c.sharing(sdn.NounAddressGroup, n.Meta, &n.Shared)
+		}),
 		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("address group", n.Meta, p.Patch) }),
 		create: createCall{made[S], func(ctx context.Context, asked any) (any, error) {
 			x := *asked.(*S)

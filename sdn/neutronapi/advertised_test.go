@@ -78,6 +78,19 @@ var proofs = map[string][]step{
 		{"PUT", "subnetpools/$pool/add_prefixes", `{"prefixes":["172.16.0.0/12"]}`, 200, "prefixes.#=2"},
 		{"PUT", "subnetpools/$pool/remove_prefixes", `{"prefixes":["172.16.0.0/12"]}`, 200, "prefixes.#=1"},
 	},
+	"rbac-policies": {
+		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"network","object_id":"$network","action":"access_as_shared","target_tenant":"p"}}`, 201,
+			"rbac_policy.target_tenant=p"},
+	},
+	"rbac-subnetpool": {
+		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"subnetpool","object_id":"$pool","action":"access_as_shared","target_tenant":"p"}}`, 201,
+			"rbac_policy.target_tenant=p"},
+	},
+	"rbac-security-groups": {
+		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"security_group","object_id":"$group","action":"access_as_shared","target_tenant":"p"}}`, 201,
+			"rbac_policy.target_tenant=p"},
+	},
+	"rbac-address-group": {{"GET", "rbac-policies?object_type=address_group", "", 200, "rbac_policies.#=0"}}, // and TestRBACPolicies
 	"port-security": {
 		{"POST", "networks", `{"network":{"port_security_enabled":false}}`, 201, "network.port_security_enabled=false"},
 		{"POST", "ports",

@@ -22,6 +22,8 @@ type call struct {
 	made   []string               // ids of what it made, for the audit log
 	seen   map[sdn.ID]sdn.Network // networks that were looked at, see network
 	found  map[sdn.ID]bool        // subnets that the caller sees, see knows
+
+	granted map[sdn.Noun]map[sdn.ID]grant // what the caller's project was given access to, see grants
 }
 
 // ctx is the request's context.

@@ -155,7 +155,7 @@ func TestQuotas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.steps(t, root, []step{
-		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=500 quota.network=100 quota.rbac_policy=-1"},
+		{"GET", "/v2.0/quotas/p", "", 200, "quota.port=500 quota.network=100 quota.rbac_policy=100"},
 		{"PUT", "/v2.0/quotas/p", `{"quota":{"port":1,"network":"5"}}`, 200, "quota.port=1 quota.network=5"},
 		{"GET", "/v2.0/quotas/p/default", "", 200, "quota.port=500"},
 		{"POST", "/v2.0/ports", `{"port":{"network_id":"` + string(w.network.ID) + `","project_id":"p"}}`, 201, ""},

@@ -43,7 +43,8 @@ var exhaustions = map[sdn.Reason]answerType{
 
 // nounTypes are the names that the exceptions of a noun begin with, where they are not the noun's.
 var nounTypes = map[string]string{"floatingip": "FloatingIP", "qospolicy": "QosPolicy", "subnetpool": "SubnetPool", "securitygroup": "SecurityGroup",
-	"securitygrouprule": "SecurityGroupRule", "addressgroup": "AddressGroup", "portforwarding": "PortForwarding", "loadbalancer": "LoadBalancer"}
+	"securitygrouprule": "SecurityGroupRule", "addressgroup": "AddressGroup", "portforwarding": "PortForwarding", "loadbalancer": "LoadBalancer",
+	"rbacpolicy": "RbacPolicy", "addressscope": "AddressScope"}
 
 // nounType is the name that the exceptions of a noun begin with.
 func nounType(noun string) string {

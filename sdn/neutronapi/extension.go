@@ -27,6 +27,9 @@ type Extension struct {
 // Kuryr is the alias of the extension that tells what no other does: the SDN's capabilities.
 const Kuryr = "kuryr"
 
+// sharing are the extensions that only a provider with AccessPolicies has.
+var sharing = []string{"rbac-policies", "rbac-subnetpool", "rbac-security-groups", "rbac-address-group"}
+
 // prefixOperations is the alias of the extension that only a provider with PrefixRemoval has.
 const prefixOperations = "subnetpool-prefix-ops"
 
@@ -59,6 +62,13 @@ var core = []extension{
 		"2016-03-15T18:00:00-00:00", func(c sdn.Capabilities) bool { return c.ServiceTypes }},
 	{prefixOperations, "Subnet Pool Prefix Operations", "Prefixes are added and removed one by one.",
 		"2019-02-08T10:00:00-00:00", nil},
+	{"rbac-policies", "RBAC Policies", "Projects are given access to networks and QoS policies.", "2015-06-17T12:15:12-30:00", nil},
+	{"rbac-subnetpool", "Add subnetpool type to RBAC", "Projects are given access to subnet pools.", "2020-02-20T00:00:00-00:00",
+		func(c sdn.Capabilities) bool { return c.SubnetPools }},
+	{"rbac-security-groups", "Add security_group type to network RBAC", "Projects are given access to security groups.",
+		"2018-05-04T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SecurityGroups }},
+	{"rbac-address-group", "Add address_group type to RBAC", "Projects are given access to address groups.",
+		"2021-01-31T00:00:00-00:00", func(c sdn.Capabilities) bool { return c.AddressGroups }},
 	{"port-security", "Port Security", "The guard of a port can be switched off.", "2012-07-23T10:00:00-00:00", nil},
 	{"allowed-address-pairs", "Allowed Address Pairs", "A port may send as others.", "2013-07-23T10:00:00-00:00", nil},
 	{"binding", "Port Binding", "A port tells how it is to be plugged.", "2014-02-03T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.HostBinding }},
@@ -77,6 +87,9 @@ func (s *server) extensions() []Extension {
 			continue
 		}
 		if _, removes := s.p.(sdn.PrefixRemoval); x.alias == prefixOperations && !removes {
+			continue
+		}
+		if _, shares := s.p.(sdn.AccessPolicies); slices.Contains(sharing, x.alias) && !shares {
 			continue
 		}
 		shown := Extension{Alias: x.alias, Name: x.name, Description: x.description, Updated: x.updated, Links: []struct{}{}}

@@ -3,6 +3,7 @@ package neutronapi
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,10 +59,22 @@ func (s *server) onNetworks(ctx context.Context, among []sdn.ID, project string,
 	searches := []iter.Seq2[sdn.Network, error]{
 		s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: among, Projects: []string{project}}}),
 	}
-	if shared {
-		searches = append(searches, s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: among}, Shared: &shared}))
+	if !shared {
+		return networkIDs(searches...)
 	}
-	return networkIDs(searches...)
+	searches = append(searches, s.p.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: among}, Shared: &shared}))
+	ids, err := networkIDs(searches...)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := s.grantsOf(ctx, sdn.NounNetwork, project)
+	for id, g := range granted {
+		if g.shared && (len(among) == 0 || slices.Contains(among, id)) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), err
 }
 
 // findPorts lists ports: of the own project, and on its networks.
@@ -98,13 +111,14 @@ func (s *server) findSubnets(ctx context.Context, q sdn.SubnetQuery) iter.Seq2[s
 func (s *server) findNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2[sdn.Network, error] {
 	match := func(q *sdn.NetworkQuery) *sdn.Match { return &q.Match }
 	id := func(n sdn.Network) sdn.ID { return n.ID }
-	return seen(ctx, s, q, match, s.p.FindNetworks, id, func(string) ([]sdn.NetworkQuery, error) {
+	return seen(ctx, s, q, match, s.p.FindNetworks, id, func(project string) ([]sdn.NetworkQuery, error) {
 		is, shared, external := true, q, q
 		shared.Shared, external.External = &is, &is
-		if q.External != nil && !*q.External {
-			return []sdn.NetworkQuery{shared}, nil
+		queries := []sdn.NetworkQuery{shared}
+		if q.External == nil || *q.External {
+			queries = append(queries, external)
 		}
-		return []sdn.NetworkQuery{shared, external}, nil
+		return alsoGranted(ctx, s, sdn.NounNetwork, project, q, match, queries)
 	})
 }
 
@@ -112,11 +126,41 @@ func (s *server) findNetworks(ctx context.Context, q sdn.NetworkQuery) iter.Seq2
 func (s *server) findSubnetPools(ctx context.Context, q sdn.SubnetPoolQuery) iter.Seq2[sdn.SubnetPool, error] {
 	match := func(q *sdn.SubnetPoolQuery) *sdn.Match { return &q.Match }
 	id := func(p sdn.SubnetPool) sdn.ID { return p.ID }
-	return seen(ctx, s, q, match, s.p.FindSubnetPools, id, func(string) ([]sdn.SubnetPoolQuery, error) {
+	return seen(ctx, s, q, match, s.p.FindSubnetPools, id, func(project string) ([]sdn.SubnetPoolQuery, error) {
 		is, shared := true, q
 		shared.Shared = &is
-		return []sdn.SubnetPoolQuery{shared}, nil
+		return alsoGranted(ctx, s, sdn.NounSubnetPool, project, q, match, []sdn.SubnetPoolQuery{shared})
 	})
+}
+
+// seenSecurityGroups lists security groups: of the own project, and those that it was given access to.
+func (s *server) seenSecurityGroups(ctx context.Context, q sdn.SecurityGroupQuery) iter.Seq2[sdn.SecurityGroup, error] {
+	match := func(q *sdn.SecurityGroupQuery) *sdn.Match { return &q.Match }
+	id := func(g sdn.SecurityGroup) sdn.ID { return g.ID }
+	return seen(ctx, s, q, match, s.p.FindSecurityGroups, id, func(project string) ([]sdn.SecurityGroupQuery, error) {
+		return alsoGranted(ctx, s, sdn.NounSecurityGroup, project, q, match, nil)
+	})
+}
+
+// findAddressGroups lists address groups likewise.
+func (s *server) findAddressGroups(ctx context.Context, q sdn.AddressGroupQuery) iter.Seq2[sdn.AddressGroup, error] {
+	match := func(q *sdn.AddressGroupQuery) *sdn.Match { return &q.Match }
+	id := func(g sdn.AddressGroup) sdn.ID { return g.ID }
+	return seen(ctx, s, q, match, s.p.FindAddressGroups, id, func(project string) ([]sdn.AddressGroupQuery, error) {
+		return alsoGranted(ctx, s, sdn.NounAddressGroup, project, q, match, nil)
+	})
+}
+
+// alsoGranted adds a query of what a project was given access to.
+func alsoGranted[Q any](
+	ctx context.Context, s *server, noun sdn.Noun, project string, q Q, match func(*Q) *sdn.Match, queries []Q,
+) ([]Q, error) {
+	granted, err := s.grantsOf(ctx, noun, project)
+	if err != nil || len(granted) == 0 {
+		return queries, err
+	}
+	match(&q).IDs = slices.Sorted(maps.Keys(granted))
+	return append(queries, q), nil
 }
 
 // networkIDs gives the ids of networks that searches find.

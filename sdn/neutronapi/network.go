@@ -64,7 +64,7 @@ func (s *server) networks() tableOf[sdn.Network] {
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
 			return pointers(s.findNetworks(ctx, networkQuery(f)))
 		},
-		shared: judged(func(_ *call, n *N) (bool, error) { return n.Shared || n.External, nil }),
+		shared: judged((*call).seesNetwork),
 		create: createCall{made[S], func(ctx context.Context, x any) (any, error) { return pointer(s.p.EnsureNetwork(ctx, *x.(*S))) }},
 		update: updateCall{made[P], func(ctx context.Context, id sdn.ID, p any) (any, error) {
 			return pointer(s.p.UpdateNetwork(ctx, id, *p.(*P)))

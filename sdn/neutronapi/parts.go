@@ -43,6 +43,7 @@ func (s *server) serveParts() {
 	s.serveForwards()
 	s.servePublications()
 	s.serveAvailability()
+	s.serveAccess()
 	s.gate(func(c sdn.Capabilities) bool { return c.SecurityGroups }, func(s *server) {
 		s.serve(s.securityGroups().resource())
 		s.serve(s.securityGroupRules().resource())

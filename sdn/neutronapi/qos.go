@@ -39,7 +39,9 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
 			return pointers(s.p.FindQoSPolicies(ctx, sdn.QoSPolicyQuery{Match: f.match()}))
 		},
-		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
+		shared: judged(func(c *call, n *N) (bool, error) {
+			return c.sharing(sdn.NounQoSPolicy, n.Meta, &n.Shared)
+		}),
 		beforePost: hook(func(c *call, b *body, _ *S) { b.fail(c.adminsOnly("create_policy")) }),
 		beforePut:  hookOn(func(c *call, b *body, _ *N, _ *P) { b.fail(c.adminsOnly("update_policy")) }),
 		checkPut:   hookOn(func(_ *call, b *body, n *N, p *P) { p.clearing = b.clearing("QoS policy", n.Meta, p.Patch) }),

@@ -11,6 +11,9 @@ func (c *call) network(id sdn.ID) (sdn.Network, error) {
 	if err != nil {
 		return n, err
 	}
+	if _, err := c.seesNetwork(&n); err != nil {
+		return n, err
+	}
 	if c.seen == nil {
 		c.seen = map[sdn.ID]sdn.Network{}
 	}

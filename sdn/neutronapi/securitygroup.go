@@ -38,13 +38,16 @@ func (s *server) securityGroups() tableOf[sdn.SecurityGroup] {
 				taken: "`true`; from an SDN with stateless groups also `false`", why: "the embedded SDN has stateful groups only",
 				post: setNot(func(x *S) *bool { return &x.Stateless }),
 				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Stateless = !v.(bool) } })},
-			{name: "shared", show: never}, // no group is given to other projects
+			{name: "shared", show: via(func(n *N) any { return n.Shared })},
 			{name: "security_group_rules", show: via(showRules)},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.SecurityGroup(ctx, id)) }},
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
 			return pointers(s.findSecurityGroups(ctx, f))
 		},
+		shared: judged(func(c *call, n *N) (bool, error) {
+			return c.sharing(sdn.NounSecurityGroup, n.Meta, &n.Shared)
+		}),
 		checkPost: hook(func(_ *call, b *body, x *S) {
 			x.Rules = egressRules()
 			if x.Name == defaultGroup {
@@ -80,7 +83,7 @@ func (s *server) findSecurityGroups(ctx context.Context, f *filter) iter.Seq2[sd
 			yield(sdn.SecurityGroup{}, err)
 			return
 		}
-		for g, err := range s.p.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m}) {
+		for g, err := range s.seenSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: m}) {
 			if !yield(g, err) {
 				return
 			}

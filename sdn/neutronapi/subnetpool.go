@@ -47,7 +47,9 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
 			return pointers(s.findSubnetPools(ctx, sdn.SubnetPoolQuery{Match: f.match()}))
 		},
-		shared:     judged(func(_ *call, n *N) (bool, error) { return n.Shared, nil }),
+		shared: judged(func(c *call, n *N) (bool, error) {
+			return c.sharing(sdn.NounSubnetPool, n.Meta, &n.Shared)
+		}),
 		beforePost: hook(func(_ *call, b *body, _ *S) { b.required("name") }),
 		checkPut: hookOn(func(_ *call, b *body, n *N, p *P) {
 			if p.Prefixes == nil {
@@ -78,7 +80,14 @@ func (s *server) defaultSubnetPool(c *call, version int) (sdn.ID, error) {
 		if err != nil {
 			return "", err
 		}
-		if poolFamily(&pool) == version && (pool.Shared || c.owns(pool.Meta)) {
+		if poolFamily(&pool) != version {
+			continue
+		}
+		shared, err := c.sharing(sdn.NounSubnetPool, pool.Meta, &pool.Shared)
+		if err != nil {
+			return "", err
+		}
+		if shared || c.owns(pool.Meta) {
 			return pool.ID, nil
 		}
 	}

@@ -1,0 +1,550 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/kuryr/kuryr/internal/valid"
+	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
+)
+
+// accessRow is an access of a single project, or of all to what has no Shared. That a network, a subnet pool or
+// a QoS policy is Shared, or a network External, is its own row's, and shown as an access of Everyone.
+type accessRow struct{ sdn.Access }
+
+func (r *accessRow) meta() *sdn.Meta { return &r.Meta }
+func (r *accessRow) counted() bool   { return true }
+
+var accesses = table[accessRow, *accessRow]{sdn.NounRBACPolicy, "RBAC policy", []index[accessRow]{
+	{"key", true, func(r *accessRow) []string { return ident(r.Meta) }},
+	{"object", false, func(r *accessRow) []string { return some(r.Object) }},
+	{"target", false, func(r *accessRow) []string { return []string{r.Target} }},
+	{"grant", true, func(r *accessRow) []string { return []string{grantKey(r.Object, r.External, r.Target)} }},
+}}
+
+func grantKey(object sdn.ID, external bool, target string) string {
+	action := "shared"
+	if external {
+		action = "external"
+	}
+	return key(string(object), action, target)
+}
+
+// granted reports whether a project, or every project, was given access to an object.
+func granted(b engine.Tx, object sdn.ID, external bool, project string) bool {
+	return accesses.id(b, "grant", grantKey(object, external, project)) != "" ||
+		accesses.id(b, "grant", grantKey(object, external, sdn.Everyone)) != ""
+}
+
+// flagID is the id of the access that stands for an object's being Shared or External.
+func flagID(object sdn.ID, external bool) sdn.ID {
+	return sdn.ID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(grantKey(object, external, sdn.Everyone))).String())
+}
+
+// flagged returns the accesses that stand for what is Shared or External.
+func flagged(b engine.Tx) (list []sdn.Access, err error) {
+	add := func(m sdn.Meta, noun sdn.Noun, external bool) {
+		list = append(list, sdn.Access{
+			Meta: sdn.Meta{
+				ID: flagID(m.ID, external), Base: sdn.Base{Project: m.Project}, Revision: 1, Created: m.Created, Updated: m.Created,
+			},
+			Noun: noun, Object: m.ID, External: external, Target: sdn.Everyone,
+		})
+	}
+	shared, err := networks.all(b, "shared", "x")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range shared {
+		add(n.Meta, networks.noun, false)
+	}
+	external, err := networks.all(b, "external", "x")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range external {
+		if !n.Restricted {
+			add(n.Meta, networks.noun, true)
+		}
+	}
+	pools, err := subnetPools.all(b, "shared", "x")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pools {
+		add(p.Meta, subnetPools.noun, false)
+	}
+	return list, qosPolicies.each(b, func(r *qosPolicyRow) error {
+		if r.Shared {
+			add(r.Meta, qosPolicies.noun, false)
+		}
+		return nil
+	})
+}
+
+// flagOf finds the access of an id that stands for a flag; nil if absent.
+func flagOf(b engine.Tx, id sdn.ID) (*sdn.Access, error) {
+	list, err := flagged(b)
+	if i := slices.IndexFunc(list, func(a sdn.Access) bool { return a.ID == id }); i >= 0 {
+		return &list[i], nil
+	}
+	return nil, err
+}
+
+func (p *Provider) showAccess(_ engine.Tx, r *accessRow) (sdn.Access, error) {
+	p.fillMeta(&r.Meta)
+	return r.Access, nil
+}
+
+// CreateAccess gives a project, or all, access to an object.
+func (p *Provider) CreateAccess(ctx context.Context, spec sdn.AccessSpec) (out sdn.Access, err error) {
+	if err := valid.Base("RBAC policy", spec.Base); err != nil {
+		return out, err
+	}
+	err = checkTarget(spec.Target)
+	switch {
+	case err != nil:
+		return out, err
+	case !slices.Contains(sdn.SharedNouns, spec.Noun):
+		return out, sdn.Invalid("RBAC policy", "object_type", "%q cannot be shared", spec.Noun)
+	case spec.External && spec.Noun != sdn.NounNetwork:
+		return out, sdn.Invalid("RBAC policy", "action", "only networks can be external")
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r := &accessRow{sdn.Access{
+			Meta: newMeta(spec.Base), Noun: spec.Noun, Object: spec.Object, External: spec.External, Target: spec.Target,
+		}}
+		if err := t.grant(r); err != nil {
+			return err
+		}
+		out, err = p.showAccess(t.Tx, r)
+		return err
+	})
+	return out, err
+}
+
+func checkTarget(target string) error {
+	if target == "" {
+		return sdn.Invalid("RBAC policy", "target_tenant", "is missing")
+	}
+	return valid.Text("RBAC policy", "target_tenant", target)
+}
+
+// hasFlag reports whether an access is stored as a flag of the object.
+func hasFlag(a sdn.Access) bool {
+	return a.Target == sdn.Everyone && (a.Noun == networks.noun || a.Noun == subnetPools.noun || a.Noun == qosPolicies.noun)
+}
+
+// grant stores an access. One that stands for a flag gets the flag's id.
+func (t *tx) grant(r *accessRow) error {
+	if hasFlag(r.Access) {
+		project, err := t.setFlag(r.Access, true)
+		if err != nil {
+			return err
+		}
+		r.ID, r.Project, r.Revision, r.Created, r.Updated = flagID(r.Object, r.External), project, 1, t.now, t.now
+		return nil
+	}
+	if err := t.checkNew(r.Access); err != nil {
+		return err
+	}
+	if r.External {
+		n, err := networks.need(t.Tx, r.Object)
+		if err != nil {
+			return err
+		}
+		if !n.External {
+			if err := t.setExternal(n, true); err != nil {
+				return err
+			}
+			n.Restricted = true
+			if err := networks.put(t, n); err != nil {
+				return err
+			}
+		}
+	} else if _, err := t.sharedMeta(r.Noun, r.Object); err != nil {
+		return err
+	}
+	return accesses.put(t, r)
+}
+
+func (t *tx) checkNew(a sdn.Access) error {
+	if accesses.id(t.Tx, "grant", grantKey(a.Object, a.External, a.Target)) != "" {
+		return sdn.Conflict(sdn.Exists, accesses.title, "", "%s has this access to %s", a.Target, a.Object)
+	}
+	return nil
+}
+
+// setFlag makes an object Shared or External, or no longer, and returns its project.
+func (t *tx) setFlag(a sdn.Access, on bool) (project string, err error) {
+	twice := func(is bool) error {
+		if is == on {
+			return sdn.Conflict(sdn.Exists, "RBAC policy", "", "every project has this access to %s", a.Object)
+		}
+		return nil
+	}
+	switch a.Noun {
+	case networks.noun:
+		n, err := networks.need(t.Tx, a.Object)
+		if err != nil {
+			return "", err
+		}
+		if a.External {
+			if err := twice(n.External && !n.Restricted); err != nil {
+				return "", err
+			}
+			if a.Object == t.p.external {
+				return "", builtIn("network", a.Object)
+			}
+			return n.Project, t.openExternal(n, on)
+		}
+		if err := twice(n.Shared); err != nil {
+			return "", err
+		}
+		if a.Object == t.p.external {
+			return "", builtIn("network", a.Object)
+		}
+		if err := t.setShared(n, on); err != nil {
+			return "", err
+		}
+		return n.Project, networks.put(t, n)
+	case subnetPools.noun:
+		r, err := subnetPools.need(t.Tx, a.Object)
+		if err == nil {
+			err = twice(r.Shared)
+		}
+		if err != nil {
+			return "", err
+		}
+		r.Shared = on
+		return r.Project, subnetPools.put(t, r)
+	default:
+		r, err := qosPolicies.need(t.Tx, a.Object)
+		if err == nil {
+			err = twice(r.Shared)
+		}
+		if err != nil {
+			return "", err
+		}
+		r.Shared = on
+		return r.Project, qosPolicies.put(t, r)
+	}
+}
+
+// openExternal makes a network external for every project, or for those alone that have an access.
+func (t *tx) openExternal(n *networkRow, open bool) error {
+	switch {
+	case open && n.External:
+		n.Restricted = false
+	case open:
+		if err := t.setExternal(n, true); err != nil {
+			return err
+		}
+	default:
+		restricted, err := t.hasExternalAccess(n.ID)
+		if err != nil {
+			return err
+		}
+		if n.Restricted = restricted; restricted {
+			break
+		}
+		if err := t.setExternal(n, false); err != nil {
+			return err
+		}
+	}
+	return networks.put(t, n)
+}
+
+func (t *tx) hasExternalAccess(network sdn.ID) (bool, error) {
+	rows, err := accesses.all(t.Tx, "object", string(network))
+	return slices.ContainsFunc(rows, func(r *accessRow) bool { return r.External }), err
+}
+
+// sharedMeta is what every object has of one that can be shared.
+func (t *tx) sharedMeta(noun sdn.Noun, id sdn.ID) (sdn.Meta, error) {
+	switch noun {
+	case networks.noun:
+		return metaOf(t.Tx, networks, id)
+	case subnetPools.noun:
+		return metaOf(t.Tx, subnetPools, id)
+	case addressGroups.noun:
+		return metaOf(t.Tx, addressGroups, id)
+	case securityGroups.noun:
+		return metaOf(t.Tx, securityGroups, id)
+	}
+	return metaOf(t.Tx, qosPolicies, id)
+}
+
+func metaOf[T any, R row[T]](b engine.Tx, of table[T, R], id sdn.ID) (sdn.Meta, error) {
+	r, err := of.need(b, id)
+	if err != nil {
+		return sdn.Meta{}, err
+	}
+	return *r.meta(), nil
+}
+
+// checkUsers refuses what has taken an access away, of whom only the target can have lost it.
+func (t *tx) checkUsers(a sdn.Access) error {
+	m, err := t.sharedMeta(a.Noun, a.Object)
+	if err != nil {
+		return err
+	}
+	open, err := t.isOpen(a)
+	if err != nil || open {
+		return err
+	}
+	projects, err := t.usersOf(a)
+	if err != nil {
+		return err
+	}
+	for _, project := range projects {
+		lost := project == a.Target || a.Target == sdn.Everyone && project != ""
+		if lost && project != m.Project && !granted(t.Tx, a.Object, a.External, project) {
+			return inUse("RBAC policy", a.ID, "project %s uses %s %s", project, a.Noun, a.Object)
+		}
+	}
+	return nil
+}
+
+// isOpen reports whether every project has the access by a flag.
+func (t *tx) isOpen(a sdn.Access) (bool, error) {
+	switch a.Noun {
+	case networks.noun:
+		n, err := networks.need(t.Tx, a.Object)
+		if err != nil {
+			return false, err
+		}
+		if a.External {
+			return n.External && !n.Restricted, nil
+		}
+		return n.Shared, nil
+	case subnetPools.noun:
+		r, err := subnetPools.need(t.Tx, a.Object)
+		return err == nil && r.Shared, err
+	case qosPolicies.noun:
+		r, err := qosPolicies.need(t.Tx, a.Object)
+		return err == nil && r.Shared, err
+	}
+	return false, nil
+}
+
+// usersOf lists the projects that use an object.
+func (t *tx) usersOf(a sdn.Access) ([]string, error) {
+	id := string(a.Object)
+	switch {
+	case a.External:
+		users, err := projectsOf(t.Tx, routers, "gateway", id)
+		if err != nil {
+			return nil, err
+		}
+		more, err := projectsOf(t.Tx, floatingIPs, "network", id)
+		return append(users, more...), err
+	case a.Noun == networks.noun:
+		var users []string
+		rows, err := ports.all(t.Tx, "network", id)
+		for _, r := range rows {
+			if r.counted() {
+				users = append(users, r.Project)
+			}
+		}
+		return users, err
+	case a.Noun == subnetPools.noun:
+		return projectsOf(t.Tx, subnets, "pool", id)
+	case a.Noun == addressGroups.noun:
+		return projectsOf(t.Tx, securityGroups, "set", id)
+	case a.Noun == securityGroups.noun:
+		users, err := projectsOf(t.Tx, ports, "group", id)
+		if err != nil {
+			return nil, err
+		}
+		more, err := projectsOf(t.Tx, securityGroups, "remote", id)
+		return append(users, more...), err
+	}
+	return projectsOf(t.Tx, ports, "qos", id)
+}
+
+func projectsOf[T any, R row[T]](b engine.Tx, of table[T, R], index, k string) (projects []string, err error) {
+	rows, err := of.all(b, index, k)
+	for _, r := range rows {
+		projects = append(projects, r.meta().Project)
+	}
+	return projects, err
+}
+
+// Access gets an access.
+func (p *Provider) Access(ctx context.Context, id sdn.ID) (out sdn.Access, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	err = p.view(func(b engine.Tx) error {
+		a, err := flagOf(b, id)
+		if err != nil {
+			return err
+		}
+		if a != nil {
+			out = *a
+			p.fillMeta(&out.Meta)
+			return nil
+		}
+		r, err := accesses.need(b, id)
+		if err == nil {
+			out, err = p.showAccess(b, r)
+		}
+		return err
+	})
+	return out, err
+}
+
+// FindAccesses finds accesses, of which there are few.
+func (p *Provider) FindAccesses(ctx context.Context, q sdn.AccessQuery) iter.Seq2[sdn.Access, error] {
+	scans, err := p.scansOf(ctx, accesses.noun, q.Match, byEach("object", q.Objects), byEach("target", q.Targets), byProject(q.Match))
+	if err != nil {
+		return broken[sdn.Access](err)
+	}
+	return func(yield func(sdn.Access, error) bool) {
+		var list []sdn.Access
+		if len(q.Targets) == 0 || slices.Contains(q.Targets, sdn.Everyone) {
+			var flags []sdn.Access
+			if err := p.view(func(b engine.Tx) (err error) { flags, err = flagged(b); return err }); err != nil {
+				yield(sdn.Access{}, err)
+				return
+			}
+			list = slices.DeleteFunc(flags, func(a sdn.Access) bool { return !q.Matches(a) })
+		}
+		for a, err := range search(ctx, p, accesses, scans, p.showAccess, q.Matches) {
+			if err != nil {
+				yield(sdn.Access{}, err)
+				return
+			}
+			list = append(list, a)
+		}
+		slices.SortFunc(list, func(a, b sdn.Access) int { return cmp.Compare(a.ID, b.ID) })
+		for _, a := range list {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// UpdateAccess gives an access to another target.
+func (p *Provider) UpdateAccess(ctx context.Context, id sdn.ID, target string, ifRevision int64) (out sdn.Access, err error) {
+	if err := checkTarget(target); err != nil {
+		return out, err
+	}
+	err = p.update(ctx, func(t *tx) error {
+		r, err := t.needAccess(id, ifRevision)
+		if err != nil {
+			return err
+		}
+		old, other := r.Access, &accessRow{r.Access}
+		if other.Target = target; old.Target == target {
+			out, err = p.showAccess(t.Tx, r)
+			return err
+		}
+		switch {
+		case hasFlag(old): // first the new one, so that its target keeps the access
+			other.Meta = newMeta(sdn.Base{Project: old.Project})
+			if err = t.grant(other); err == nil {
+				_, err = t.setFlag(old, false)
+			}
+		case hasFlag(other.Access):
+			if err = accesses.del(t, id); err == nil {
+				err = t.grant(other)
+			}
+		default:
+			if err = t.checkNew(other.Access); err == nil {
+				err = accesses.put(t, other)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if out, err = p.showAccess(t.Tx, other); err != nil {
+			return err
+		}
+		return t.checkUsers(old)
+	})
+	return out, err
+}
+
+// needAccess finds an access, stored or standing for a flag.
+func (t *tx) needAccess(id sdn.ID, ifRevision int64) (*accessRow, error) {
+	r, err := accesses.get(t.Tx, id)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		a, err := flagOf(t.Tx, id)
+		if err != nil {
+			return nil, err
+		}
+		if a == nil {
+			return nil, sdn.NotFound(accesses.title, id)
+		}
+		r = &accessRow{*a}
+	}
+	if ifRevision != 0 && ifRevision != r.Revision {
+		return nil, stale(accesses.title, &r.Meta)
+	}
+	return r, nil
+}
+
+// DeleteAccess takes an access away.
+func (p *Provider) DeleteAccess(ctx context.Context, id sdn.ID, ifRevision int64) error {
+	return p.update(ctx, func(t *tx) error {
+		r, err := t.needAccess(id, ifRevision)
+		if sdn.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if hasFlag(r.Access) {
+			if _, err := t.setFlag(r.Access, false); err != nil {
+				return err
+			}
+		} else if err := accesses.del(t, id); err != nil {
+			return err
+		}
+		if err := t.checkUsers(r.Access); err != nil || !r.External {
+			return err
+		}
+		n, err := networks.need(t.Tx, r.Object)
+		if err != nil || !n.Restricted {
+			return err
+		}
+		return t.openExternal(n, false)
+	})
+}
+
+// dropAccess takes away the accesses to an object that is deleted.
+func (t *tx) dropAccess(object sdn.ID) error {
+	for _, id := range accesses.ids(t.Tx, "object", string(object)) {
+		if err := accesses.del(t, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropExternalAccess takes away the accesses to a network as an external one, which it is no longer.
+func (t *tx) dropExternalAccess(network sdn.ID) error {
+	rows, err := accesses.all(t.Tx, "object", string(network))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if !r.External {
+			continue
+		}
+		if err := accesses.del(t, r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
