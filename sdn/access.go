@@ -43,7 +43,7 @@ func (q AccessQuery) Matches(a Access) bool {
 
 // SharedNouns are those whose objects projects can give one another access to.
 var SharedNouns = []Noun{
-	NounNetwork, NounSubnetPool, NounAddressGroup, NounSecurityGroup, NounQoSPolicy,
+	NounNetwork, NounSubnetPool, NounAddressGroup, NounSecurityGroup, NounQoSPolicy, NounAddressScope,
 }
 
 // AccessPolicies is a provider that gives single projects access to objects. What is Shared with

@@ -45,9 +45,11 @@ type Network struct {
 	NoPortSecurity bool
 	Disabled       bool
 	// Restricted says that the network is External for those projects only that have an Access.
-	Restricted bool    `json:",omitempty"`
-	Segment    Segment // zero where the SDN does not tell
-	Subnets    []ID
+	Restricted bool `json:",omitempty"`
+	// Scope4 and Scope6 are the address scopes of its subnets; "" where they are of none.
+	Scope4, Scope6 ID      `json:",omitempty"`
+	Segment        Segment // zero where the SDN does not tell
+	Subnets        []ID
 }
 
 // NetworkPatch changes a network.

@@ -24,6 +24,7 @@ const (
 	NounMember        Noun = "member"
 	NounHealthMonitor Noun = "healthmonitor"
 	NounForward       Noun = "port_forwarding"
+	NounAddressScope  Noun = "address_scope"
 	NounRBACPolicy    Noun = "rbac_policy" // Neutron's rules of sharing, see AccessPolicies
 	// The contract has none of these: there is but a limit of them, which clients set with the others.
 	NounL7Policy Noun = "l7policy"

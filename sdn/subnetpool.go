@@ -18,6 +18,9 @@ type SubnetPoolSpec struct {
 	// DefaultQuota is how much of the pool one project may have, 0 is no limit. The unit is an
 	// address of IPv4 and a /64 of IPv6.
 	DefaultQuota int64
+	// Scope is the address scope that the pool is in: it overlaps no other pool there (IsConflict, Exists). An SDN
+	// without AddressScopes refuses it (IsUnsupported).
+	Scope ID `json:",omitempty"`
 	// New says that no pool with the Key exists, nor is being made elsewhere: it was made up at random for this call, or the caller has
 	// looked. An SDN that would have to look for it first need not; after a lost answer it looks all the same. Where that is wrong
 	// there may be two.
@@ -36,6 +39,7 @@ type SubnetPool struct {
 
 	Default      bool  `json:",omitempty"`
 	DefaultQuota int64 `json:",omitempty"`
+	Scope        ID    `json:",omitempty"`
 }
 
 // SubnetPoolPatch changes a subnet pool. Prefixes is the whole new list; it can only grow (IsConflict, Immutable). Subnets
@@ -49,6 +53,7 @@ type SubnetPoolPatch struct {
 
 	Default      *bool
 	DefaultQuota *int64
+	Scope        *ID `json:",omitempty"` // "" is none
 }
 
 // SubnetPoolQuery selects subnet pools.

@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// accessRow is an access of a single project, or of all to what has no Shared. That a network, a subnet pool or
-// a QoS policy is Shared, or a network External, is its own row's, and shown as an access of Everyone.
+// accessRow is an access of a single project, or of all to what has no Shared. That a network, a subnet pool, an
+// address scope or a QoS policy is Shared, or a network External, is its own row's, and shown as an access of Everyone.
 type accessRow struct{ sdn.Access }
 
 func (r *accessRow) meta() *sdn.Meta { return &r.Meta }
@@ -78,6 +78,13 @@ func flagged(b engine.Tx) (list []sdn.Access, err error) {
 	for _, p := range pools {
 		add(p.Meta, subnetPools.noun, false)
 	}
+	scopes, err := addressScopes.all(b, "shared", "x")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range scopes {
+		add(s.Meta, addressScopes.noun, false)
+	}
 	return list, qosPolicies.each(b, func(r *qosPolicyRow) error {
 		if r.Shared {
 			add(r.Meta, qosPolicies.noun, false)
@@ -136,7 +143,8 @@ func checkTarget(target string) error {
 
 // hasFlag reports whether an access is stored as a flag of the object.
 func hasFlag(a sdn.Access) bool {
-	return a.Target == sdn.Everyone && (a.Noun == networks.noun || a.Noun == subnetPools.noun || a.Noun == qosPolicies.noun)
+	return a.Target == sdn.Everyone && (a.Noun == networks.noun || a.Noun == subnetPools.noun || a.Noun == qosPolicies.noun ||
+		a.Noun == addressScopes.noun)
 }
 
 // grant stores an access. One that stands for a flag gets the flag's id.
@@ -222,6 +230,16 @@ func (t *tx) setFlag(a sdn.Access, on bool) (project string, err error) {
 		}
 		r.Shared = on
 		return r.Project, subnetPools.put(t, r)
+	case addressScopes.noun:
+		r, err := addressScopes.need(t.Tx, a.Object)
+		if err == nil {
+			err = twice(r.Shared)
+		}
+		if err != nil {
+			return "", err
+		}
+		r.Shared = on
+		return r.Project, addressScopes.put(t, r)
 	default:
 		r, err := qosPolicies.need(t.Tx, a.Object)
 		if err == nil {
@@ -275,6 +293,8 @@ func (t *tx) sharedMeta(noun sdn.Noun, id sdn.ID) (sdn.Meta, error) {
 		return metaOf(t.Tx, addressGroups, id)
 	case securityGroups.noun:
 		return metaOf(t.Tx, securityGroups, id)
+	case addressScopes.noun:
+		return metaOf(t.Tx, addressScopes, id)
 	}
 	return metaOf(t.Tx, qosPolicies, id)
 }
@@ -325,6 +345,9 @@ func (t *tx) isOpen(a sdn.Access) (bool, error) {
 	case subnetPools.noun:
 		r, err := subnetPools.need(t.Tx, a.Object)
 		return err == nil && r.Shared, err
+	case addressScopes.noun:
+		r, err := addressScopes.need(t.Tx, a.Object)
+		return err == nil && r.Shared, err
 	case qosPolicies.noun:
 		r, err := qosPolicies.need(t.Tx, a.Object)
 		return err == nil && r.Shared, err
@@ -354,6 +377,8 @@ func (t *tx) usersOf(a sdn.Access) ([]string, error) {
 		return users, err
 	case a.Noun == subnetPools.noun:
 		return projectsOf(t.Tx, subnets, "pool", id)
+	case a.Noun == addressScopes.noun:
+		return projectsOf(t.Tx, subnetPools, "scope", id)
 	case a.Noun == addressGroups.noun:
 		return projectsOf(t.Tx, securityGroups, "set", id)
 	case a.Noun == securityGroups.noun:

@@ -114,7 +114,7 @@ func (t *tx) addLeg(r *routerRow, n *networkRow, leg sdn.RouterInterface) error 
 	}
 	r.Interfaces = append(r.Interfaces, leg)
 	r.Networks = append(r.Networks, n.ID)
-	return nil
+	return t.checkRouterScopes(r)
 }
 
 // joinRouter writes a network that is to be on a router, where it has no domain of its own.

@@ -16,12 +16,14 @@ const (
 	mostMTU    = 65535 // of an IP packet
 )
 
-func (p *Provider) showNetwork(_ engine.Tx, r *networkRow) (sdn.Network, error) {
+func (p *Provider) showNetwork(b engine.Tx, r *networkRow) (out sdn.Network, err error) {
 	p.fillMeta(&r.Meta)
 	if r.ID == p.external {
 		r.MTU = p.mtu
 	}
-	return r.Network, nil
+	out = r.Network
+	out.Scope4, out.Scope6, err = networkScopes(b, r)
+	return out, err
 }
 
 // EnsureNetwork makes, finishes or adopts a network with its subnets, in one transaction.

@@ -19,6 +19,7 @@ var (
 	_ sdn.ForwardUpdate     = (*Provider)(nil)
 	_ sdn.MetaPatch         = (*Provider)(nil)
 	_ sdn.AccessPolicies    = (*Provider)(nil)
+	_ sdn.AddressScopes     = (*Provider)(nil)
 )
 
 // DeleteIf deletes an object of any noun but forwardings, if it is still at the revision; 0 is any.
@@ -61,6 +62,8 @@ func (p *Provider) DeleteIf(ctx context.Context, noun sdn.Noun, id sdn.ID, revis
 			return deleteIf(t, qosPolicies, id, revision, t.deleteQoSPolicy)
 		case sdn.NounLoadBalancer:
 			return deleteIf(t, loadBalancers, id, revision, t.deleteLoadBalancer)
+		case sdn.NounAddressScope:
+			return deleteIf(t, addressScopes, id, revision, t.deleteAddressScope)
 		}
 		return sdn.Unsupported(string(noun), "this SDN deletes none at a revision")
 	})

@@ -20,6 +20,7 @@ func DefaultQuotas() map[sdn.Noun]int64 {
 		sdn.NounNetwork: 100, sdn.NounSubnet: 200, sdn.NounSubnetPool: 50, sdn.NounPort: 500, sdn.NounTrunk: 100,
 		sdn.NounRouter: 20, sdn.NounFloatingIP: 50, sdn.NounForward: 500,
 		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50, sdn.NounRBACPolicy: 100,
+		sdn.NounAddressScope: 50,
 		sdn.NounLoadBalancer: 100, sdn.NounListener: 500, sdn.NounPool: 500, sdn.NounMember: 5000,
 	}
 }
@@ -75,7 +76,7 @@ func quotaKey(project string) []byte { return []byte("project:" + project) }
 var countedNouns = []sdn.Noun{
 	sdn.NounNetwork, sdn.NounSubnet, sdn.NounSubnetPool, sdn.NounPort, sdn.NounTrunk,
 	sdn.NounRouter, sdn.NounFloatingIP, sdn.NounForward,
-	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounAddressGroup, sdn.NounQoSPolicy, sdn.NounRBACPolicy,
+	sdn.NounSecurityGroup, sdn.NounRule, sdn.NounAddressGroup, sdn.NounQoSPolicy, sdn.NounRBACPolicy, sdn.NounAddressScope,
 	sdn.NounLoadBalancer, sdn.NounListener, sdn.NounPool, sdn.NounMember,
 }
 

@@ -63,6 +63,9 @@ func (p *Provider) EnsureRouter(ctx context.Context, spec sdn.RouterSpec) (out s
 			if err != nil {
 				return err
 			}
+			if err := t.checkRouterScopes(r); err != nil {
+				return err
+			}
 			changed = also || changed
 		}
 		if !changed {
@@ -180,6 +183,9 @@ func (p *Provider) UpdateRouter(ctx context.Context, id sdn.ID, change sdn.Route
 			if _, err := t.setGateway(r, change.Gateway); err != nil {
 				return err
 			}
+			if err := t.checkRouterScopes(r); err != nil {
+				return err
+			}
 		}
 		return routers.put(t, r)
 	})
@@ -229,6 +235,9 @@ func (p *Provider) AttachSubnet(ctx context.Context, router, subnet sdn.ID, addr
 		}
 		r.Interfaces = append(r.Interfaces, sdn.RouterInterface{Subnet: subnet, Addr: addr, Port: leg.ID})
 		r.Networks = append(r.Networks, n.ID)
+		if err := t.checkRouterScopes(r); err != nil {
+			return err
+		}
 		return routers.put(t, r)
 	})
 }

@@ -231,6 +231,7 @@ var subnetPools = table[subnetPoolRow, *subnetPoolRow]{sdn.NounSubnetPool, "subn
 	{"name", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Name)) }},
 	{"project", false, func(r *subnetPoolRow) []string { return some(sdn.ID(r.Project)) }},
 	{"shared", false, func(r *subnetPoolRow) []string { return someIf(r.Shared) }},
+	{"scope", false, func(r *subnetPoolRow) []string { return some(r.Scope) }},
 	{"prefix", false, func(r *subnetPoolRow) []string {
 		keys := make([]string, len(r.Prefixes))
 		for i, p := range r.Prefixes {
@@ -443,7 +444,7 @@ func tableNames() []string {
 	names := []string{metaTable, addressIndexes, prefixIndexes, quotaTable, usageTable}
 	for _, t := range []interface{ tableNames() []string }{
 		networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups,
-		addressGroups, qosPolicies, loadBalancers, accesses,
+		addressGroups, qosPolicies, loadBalancers, accesses, addressScopes,
 	} {
 		names = append(names, t.tableNames()...)
 	}

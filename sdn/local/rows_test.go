@@ -117,6 +117,7 @@ func FuzzDecode(f *testing.F) {
 		try(check, qosPolicies, id, data)
 		try(check, loadBalancers, id, data)
 		try(check, accesses, id, data)
+		try(check, addressScopes, id, data)
 		_, _ = decodeInterval(data[:len(data)/2], data[len(data)/2:])
 	})
 }

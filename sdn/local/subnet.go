@@ -74,7 +74,11 @@ func (t *tx) makeSubnet(n *networkRow, spec sdn.SubnetSpec) (*subnetRow, error) 
 	if r.CIDR.Addr().Is6() && n.MTU < leastMTUv6 {
 		return nil, sdn.Invalid("subnet", "cidr", "%v is IPv6 and needs an MTU of %d; its network has %d", r.CIDR, leastMTUv6, n.MTU)
 	}
-	if err := t.checkOverlap(n, r.CIDR); err != nil {
+	scope, err := scopeOf(t.Tx, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(t.checkOverlap(n, r.CIDR), t.checkNetworkScope(n, r.CIDR, scope)); err != nil {
 		return nil, err
 	}
 	if err := buildAddressing(t.Tx, &r.Subnet, nil); err != nil {

@@ -60,9 +60,9 @@ func (t *tx) makeSubnetPool(spec sdn.SubnetPoolSpec) (*subnetPoolRow, error) {
 	}
 	r := &subnetPoolRow{sdn.SubnetPool{
 		Meta: newMeta(spec.Base), Prefixes: spec.Prefixes, DefaultLen: spec.DefaultLen, MinLen: spec.MinLen, MaxLen: spec.MaxLen, Shared: spec.Shared,
-		Default: spec.Default, DefaultQuota: spec.DefaultQuota,
+		Default: spec.Default, DefaultQuota: spec.DefaultQuota, Scope: spec.Scope,
 	}}
-	if err := t.checkPoolDefaults(r); err != nil {
+	if err := errors.Join(t.checkPoolDefaults(r), t.checkScope(r)); err != nil {
 		return nil, err
 	}
 	shortest, longest := r.Prefixes[0].Bits(), 0
@@ -139,7 +139,10 @@ func (t *tx) adoptSubnetPool(r *subnetPoolRow, spec sdn.SubnetPoolSpec) error {
 	}
 	changed = set(&r.Default, spec.Default) || changed
 	changed = set(&r.DefaultQuota, spec.DefaultQuota) || changed
-	if err := t.checkPoolDefaults(r); err != nil {
+	if spec.Scope != "" && spec.Scope != r.Scope {
+		return immutable("subnet pool", r.ID, "scope", r.Scope, spec.Scope)
+	}
+	if err := errors.Join(t.checkPoolDefaults(r), t.checkScope(r)); err != nil {
 		return err
 	}
 	for _, l := range []struct {
@@ -378,11 +381,20 @@ func (p *Provider) UpdateSubnetPool(ctx context.Context, id sdn.ID, change sdn.S
 		if change.DefaultQuota != nil {
 			r.DefaultQuota = *change.DefaultQuota
 		}
-		if err := errors.Join(checkPoolLengths(r), t.checkPoolDefaults(r)); err != nil {
+		moves := change.Scope != nil && *change.Scope != r.Scope
+		if moves {
+			r.Scope = *change.Scope
+		}
+		if err := errors.Join(checkPoolLengths(r), t.checkPoolDefaults(r), t.checkScope(r)); err != nil {
 			return err
 		}
 		if err := subnetPools.put(t, r); err != nil {
 			return err
+		}
+		if moves {
+			if err := t.moveScope(r); err != nil {
+				return err
+			}
 		}
 		out, err = p.showSubnetPool(t.Tx, r)
 		p.disown(ctx, &out.Meta)

@@ -25,7 +25,8 @@ type subnetPoolWire struct {
 	MaxLen     json.Number `json:"max_prefixlen"`
 	Shared     bool        `json:"shared"`
 	Default    bool        `json:"is_default"`
-	Quota      int64       `json:"default_quota"` // a null is 0
+	Quota      int64       `json:"default_quota"`    // a null is 0
+	Scope      string      `json:"address_scope_id"` // likewise ""
 }
 
 var subnetPools = collection[*subnetPoolWire]{title: "subnet pool", item: "subnetpool", items: "subnetpools", path: "/subnetpools"}
@@ -34,6 +35,7 @@ func (w *subnetPoolWire) decode(o *owner) sdn.SubnetPool {
 	s := sdn.SubnetPool{
 		Meta: w.meta.decode(o), DefaultLen: number(w.DefaultLen), MinLen: number(w.MinLen),
 		MaxLen: number(w.MaxLen), Shared: w.Shared, Default: w.Default, DefaultQuota: w.Quota,
+		Scope: sdn.ID(w.Scope),
 	}
 	for _, text := range w.Prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
@@ -104,6 +106,7 @@ func (p *Provider) createSubnetPool(
 	c := sdn.SubnetPoolPatch{
 		Prefixes: &spec.Prefixes, MaxLen: nonZero(spec.MaxLen),
 		Default: nonZero(spec.Default), DefaultQuota: nonZero(spec.DefaultQuota),
+		Scope: nonZero(spec.Scope),
 	}
 	length := cmp.Or(spec.DefaultLen, longest(spec.Prefixes))
 	least := min(shortest(spec.Prefixes), length, leastLen(spec.Prefixes[0]))
@@ -123,6 +126,12 @@ func setPool(body map[string]any, c sdn.SubnetPoolPatch) map[string]any {
 	set(body, "max_prefixlen", c.MaxLen)
 	set(body, "is_default", c.Default)
 	set(body, "default_quota", c.DefaultQuota)
+	if c.Scope != nil {
+		body["address_scope_id"] = nil
+		if *c.Scope != "" {
+			body["address_scope_id"] = *c.Scope
+		}
+	}
 	return body
 }
 
@@ -191,6 +200,9 @@ func (p *Provider) finishSubnetPool(ctx context.Context, w *subnetPoolWire, spec
 
 		Default:      unless(nonZero(spec.Default), now.Default, is),
 		DefaultQuota: unless(nonZero(spec.DefaultQuota), now.DefaultQuota, is),
+	}
+	if spec.Scope != "" && spec.Scope != now.Scope {
+		return nil, immutable("subnet pool", w.ID, "scope", now.Scope, spec.Scope)
 	}
 	want := sortslice.Sorted(spec.Prefixes, netip.Prefix.Compare)
 	if !slices.Equal(want, now.Prefixes) && !covers(want, now.Prefixes) {

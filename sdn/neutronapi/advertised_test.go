@@ -91,6 +91,11 @@ var proofs = map[string][]step{
 			"rbac_policy.target_tenant=p"},
 	},
 	"rbac-address-group": {{"GET", "rbac-policies?object_type=address_group", "", 200, "rbac_policies.#=0"}}, // and TestRBACPolicies
+	addressScope: {
+		{"POST", "address-scopes", `{"address_scope":{"name":"s","ip_version":4}}`, 201, "address_scope.ip_version=4"},
+		{"PUT", "subnetpools/$pool", `{"subnetpool":{"address_scope_id":null}}`, 200, "subnetpool.address_scope_id=null"},
+	},
+	"rbac-address-scope": {{"GET", "rbac-policies?object_type=address_scope", "", 200, "rbac_policies.#=0"}}, // and TestRBACPolicies
 	"port-security": {
 		{"POST", "networks", `{"network":{"port_security_enabled":false}}`, 201, "network.port_security_enabled=false"},
 		{"POST", "ports",

@@ -23,7 +23,7 @@ var conflicts = map[sdn.Reason]map[string]answerType{
 	sdn.MACInUse:     {"": {409, "MacAddressInUse"}},
 	sdn.InUse: {
 		"target": {409, "PortHasBindingFloatingIP"}, "groups": {400, "PortSecurityAndIPRequiredForSecurityGroups"}, "gateway": {409, "GatewayIpInUse"}, "": {409, "InUse"},
-		"prefixes": {400, "IllegalSubnetPoolPrefixUpdate"},
+		"prefixes": {400, "IllegalSubnetPoolPrefixUpdate"}, "scope": {409, "NetworkAddressScopeAffinityError"},
 	},
 	sdn.Stale:     {"": {412, "RevisionNumberConstraintFailed"}},
 	sdn.Immutable: {"prefixes": {400, "IllegalSubnetPoolPrefixUpdate"}, "": {409, "ImmutableAttribute"}},

@@ -28,7 +28,10 @@ type Extension struct {
 const Kuryr = "kuryr"
 
 // sharing are the extensions that only a provider with AccessPolicies has.
-var sharing = []string{"rbac-policies", "rbac-subnetpool", "rbac-security-groups", "rbac-address-group"}
+var sharing = []string{"rbac-policies", "rbac-subnetpool", "rbac-security-groups", "rbac-address-group", "rbac-address-scope"}
+
+// addressScope is the alias of the extension that only a provider with AddressScopes has.
+const addressScope = "address-scope"
 
 // prefixOperations is the alias of the extension that only a provider with PrefixRemoval has.
 const prefixOperations = "subnetpool-prefix-ops"
@@ -69,6 +72,9 @@ var core = []extension{
 		"2018-05-04T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SecurityGroups }},
 	{"rbac-address-group", "Add address_group type to RBAC", "Projects are given access to address groups.",
 		"2021-01-31T00:00:00-00:00", func(c sdn.Capabilities) bool { return c.AddressGroups }},
+	{addressScope, "Address scope", "Subnet pools are in address scopes.", "2015-07-26T10:00:00-00:00", nil},
+	{"rbac-address-scope", "Add address_scope type to RBAC", "Projects are given access to address scopes.",
+		"2018-08-12T10:00:00-00:00", nil},
 	{"port-security", "Port Security", "The guard of a port can be switched off.", "2012-07-23T10:00:00-00:00", nil},
 	{"allowed-address-pairs", "Allowed Address Pairs", "A port may send as others.", "2013-07-23T10:00:00-00:00", nil},
 	{"binding", "Port Binding", "A port tells how it is to be plugged.", "2014-02-03T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.HostBinding }},
@@ -87,6 +93,9 @@ func (s *server) extensions() []Extension {
 			continue
 		}
 		if _, removes := s.p.(sdn.PrefixRemoval); x.alias == prefixOperations && !removes {
+			continue
+		}
+		if _, scopes := s.p.(sdn.AddressScopes); x.alias == addressScope && !scopes {
 			continue
 		}
 		if _, shares := s.p.(sdn.AccessPolicies); slices.Contains(sharing, x.alias) && !shares {

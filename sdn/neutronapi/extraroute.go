@@ -24,7 +24,7 @@ func (s *server) updateRouter(ctx context.Context, id sdn.ID, p sdn.RouterPatch)
 	case !errors.As(err, &e):
 	case e.Kind == sdn.KindInvalid && strings.HasPrefix(e.Field, "routes"):
 		err = refuse(http.StatusBadRequest, "InvalidRoutes", "Invalid format for routes: %s: %s", e.Field, e.Detail)
-	case e.Reason == sdn.InUse && p.Gateway != nil:
+	case e.Reason == sdn.InUse && p.Gateway != nil && e.Field != "scope":
 		err = refuse(http.StatusConflict, "RouterExternalGatewayInUseByFloatingIp",
 			"Gateway cannot be updated for router %s, since a gateway to its external network is required by one or more floating IPs.", id)
 	}

@@ -57,8 +57,8 @@ func (s *server) networks() tableOf[sdn.Network] {
 				post: set(func(x *S) *int { return &x.Segment.ID })},
 			{name: "availability_zones", show: empty},
 			{name: "availability_zone_hints", is: isTexts, show: empty, why: "this SDN has no availability zones"},
-			{name: "ipv4_address_scope", show: null},
-			{name: "ipv6_address_scope", show: null},
+			{name: "ipv4_address_scope", show: via(func(n *N) any { return some(string(n.Scope4)) })},
+			{name: "ipv6_address_scope", show: via(func(n *N) any { return some(string(n.Scope6)) })},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.Network(ctx, id)) }},
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {

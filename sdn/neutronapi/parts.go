@@ -44,6 +44,7 @@ func (s *server) serveParts() {
 	s.servePublications()
 	s.serveAvailability()
 	s.serveAccess()
+	s.serveAddressScopes()
 	s.gate(func(c sdn.Capabilities) bool { return c.SecurityGroups }, func(s *server) {
 		s.serve(s.securityGroups().resource())
 		s.serve(s.securityGroupRules().resource())

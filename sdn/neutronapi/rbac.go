@@ -24,7 +24,7 @@ func (s *server) grantsOf(ctx context.Context, noun sdn.Noun, project string) (m
 		return nil, nil
 	}
 	q := sdn.AccessQuery{Nouns: []sdn.Noun{noun}, Targets: []string{project}}
-	if noun != sdn.NounNetwork && noun != sdn.NounSubnetPool && noun != sdn.NounQoSPolicy {
+	if noun == sdn.NounSecurityGroup || noun == sdn.NounAddressGroup {
 		q.Targets = append(q.Targets, sdn.Everyone)
 	}
 	granted := map[sdn.ID]grant{}
@@ -84,7 +84,7 @@ const (
 // rbacTypes are the words for nouns in RBAC policies.
 var rbacTypes = map[string]sdn.Noun{
 	"network": sdn.NounNetwork, "subnetpool": sdn.NounSubnetPool, "security_group": sdn.NounSecurityGroup,
-	"address_group": sdn.NounAddressGroup, "qos_policy": sdn.NounQoSPolicy,
+	"address_group": sdn.NounAddressGroup, "qos_policy": sdn.NounQoSPolicy, "address_scope": sdn.NounAddressScope,
 }
 
 // accessPatch is a change of an access.
@@ -186,6 +186,8 @@ func (s *server) checkAccess(c *call, b *body, x *sdn.AccessSpec) {
 		_, err = s.addressGroups().own(c, x.Object)
 	case sdn.NounQoSPolicy:
 		_, err = s.qosPolicies().own(c, x.Object)
+	case sdn.NounAddressScope:
+		err = s.ownScope(c, x.Object)
 	}
 	if err != nil {
 		b.fail(err)

@@ -16,6 +16,7 @@ func TestRBACPolicies(t *testing.T) {
 	group := w.made(t, alice, "POST", "/v2.0/security-groups", `{"security_group":{"name":"g"}}`, "security_group.id")
 	addresses := w.made(t, alice, "POST", "/v2.0/address-groups",
 		`{"address_group":{"name":"a","addresses":["10.0.0.0/8"]}}`, "address_group.id")
+	scope := w.made(t, alice, "POST", "/v2.0/address-scopes", `{"address_scope":{"name":"s","ip_version":4}}`, "address_scope.id")
 	policy := w.made(t, root, "POST", "/v2.0/qos/policies", `{"policy":{"name":"q","project_id":"alice"}}`, "policy.id")
 	bobs, _ := w.wired(t, bob, "10.6.0.0/24")
 	bobsGroup := w.made(t, bob, "POST", "/v2.0/security-groups", `{"security_group":{"name":"h"}}`, "security_group.id")
@@ -35,6 +36,9 @@ func TestRBACPolicies(t *testing.T) {
 		{"address_group", addresses, "address-groups", "address_group", "address_groups", "AddressGroupNotFound: ",
 			step{"POST", "security-group-rules", `{"security_group_rule":{"security_group_id":"` + bobsGroup +
 				`","direction":"ingress","remote_address_group_id":"` + addresses + `"}}`, 201, ""}, "security_group_rule.id"},
+		{"address_scope", scope, "address-scopes", "address_scope", "address_scopes", "AddressScopeNotFound: ",
+			step{"POST", "subnetpools", `{"subnetpool":{"name":"b","prefixes":["10.0.0.0/10"],"address_scope_id":"` + scope + `"}}`, 201, ""},
+			"subnetpool.id"},
 		{"qos_policy", policy, "qos/policies", "policy", "policies", "QosPolicyNotFound: ",
 			step{"POST", "ports", `{"port":{"network_id":"` + bobs + `","qos_policy_id":"` + policy + `"}}`, 201, ""}, "port.id"},
 	} {
@@ -98,12 +102,13 @@ func TestRBACPolicies(t *testing.T) {
 	}
 	// Policies go with their objects.
 	w.steps(t, root, []step{
-		{"GET", "/v2.0/rbac-policies?target_tenant=bob", "", 200, "rbac_policies.#=5"},
+		{"GET", "/v2.0/rbac-policies?target_tenant=bob", "", 200, "rbac_policies.#=6"},
 		{"DELETE", "/v2.0/networks/" + network, "", 204, ""},
 		{"DELETE", "/v2.0/subnetpools/" + pool, "", 204, ""},
 		{"DELETE", "/v2.0/security-groups/" + group, "", 204, ""},
 		{"DELETE", "/v2.0/address-groups/" + addresses, "", 204, ""},
 		{"DELETE", "/v2.0/qos/policies/" + policy, "", 204, ""},
+		{"DELETE", "/v2.0/address-scopes/" + scope, "", 204, ""},
 		{"GET", "/v2.0/rbac-policies?target_tenant=bob", "", 200, "rbac_policies.#=0"},
 		{"GET", "/v2.0/rbac-policies?object_type=subnetpool", "", 200, "rbac_policies.#=0"},
 		{"GET", "/v2.0/rbac-policies?object_id=" + w.outside() + "&target_tenant=*", "", 200,

@@ -41,7 +41,8 @@ func (s *server) subnetPools() tableOf[sdn.SubnetPool] {
 				show: via(func(n *N) any { return some(n.DefaultQuota) }),
 				post: set(func(x *S) *int64 { return &x.DefaultQuota }),
 				put:  change(func(p *P) **int64 { return &p.DefaultQuota })},
-			{name: "address_scope_id", is: isNull, show: null, why: "this SDN has no address scopes"},
+			{name: "address_scope_id", is: kindOf((*body).scope), show: via(func(n *N) any { return some(string(n.Scope)) }),
+				post: set(func(x *S) *sdn.ID { return &x.Scope }), put: change(func(p *P) **sdn.ID { return &p.Scope })},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.SubnetPool(ctx, id)) }},
 		find: func(ctx context.Context, f *filter) iter.Seq2[any, error] {
