@@ -46,8 +46,8 @@ var SharedNouns = []Noun{
 	NounNetwork, NounSubnetPool, NounAddressGroup, NounSecurityGroup, NounQoSPolicy, NounAddressScope,
 }
 
-// AccessPolicies is a provider that gives single projects access to objects. What is Shared with
-// every project, or External, it shows as an access of Everyone, and the other way round.
+// AccessPolicies is a provider that gives single projects access to objects. An object that is Shared with
+// every project, or External, has an access of Everyone, and the other way round.
 type AccessPolicies interface {
 	// CreateAccess gives access. The same access again IsConflict, Exists. An External access makes the
 	// network external, for its targets alone, where it is not.
@@ -57,7 +57,7 @@ type AccessPolicies interface {
 	FindAccesses(ctx context.Context, q AccessQuery) iter.Seq2[Access, error]
 	// UpdateAccess gives the access to another target.
 	UpdateAccess(ctx context.Context, id ID, target string, ifRevision int64) (Access, error)
-	// DeleteAccess takes access away; absent is nil. While a project uses the object that would not
+	// DeleteAccess removes an access; absent is nil. While a project uses the object that would not
 	// see it any more: IsConflict, InUse.
 	DeleteAccess(ctx context.Context, id ID, ifRevision int64) error
 }

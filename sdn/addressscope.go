@@ -38,7 +38,8 @@ func (q AddressScopeQuery) Matches(s AddressScope) bool {
 	return q.Match.Matches(s.Meta) && equal(q.IPv6, s.IPv6) && equal(q.Shared, s.Shared)
 }
 
-// AddressScopes is a provider with address scopes; see SubnetPoolSpec.Scope. All subnets of a family on one network, and
+// AddressScopes is a provider with address scopes; see SubnetPoolSpec.Scope. All subnets of a family on one
+// network, and
 // all on one router, are of one scope, or of none; those of a scope are on no router that leads them outside without
 // SNAT: IsConflict.
 type AddressScopes interface {

@@ -18,6 +18,11 @@ type NetworkSpec struct {
 	NoPortSecurity bool
 	// Disabled stops all traffic of the network (Neutron: admin_state_up false).
 	Disabled bool
+	// QoSPolicy limits each port of the network that has no policy of its own; "" is the project's Default
+	// policy, if there is one. Of an external network it may be IsUnsupported.
+	QoSPolicy ID `json:",omitempty"`
+	// Default marks the external network that is offered first. A second one IsInvalid, "default".
+	Default bool `json:",omitempty"`
 	// Segment places the network on a physical one; the zero Segment leaves that to the SDN. Where the SDN has no physical
 	// networks IsUnsupported, where it keeps them for administrators IsDenied.
 	Segment Segment
@@ -44,6 +49,8 @@ type Network struct {
 	Shared         bool
 	NoPortSecurity bool
 	Disabled       bool
+	QoSPolicy      ID   `json:",omitempty"`
+	Default        bool `json:",omitempty"`
 	// Restricted says that the network is External for those projects only that have an Access.
 	Restricted bool `json:",omitempty"`
 	// Scope4 and Scope6 are the address scopes of its subnets; "" where they are of none.
@@ -58,6 +65,8 @@ type NetworkPatch struct {
 	MTU            *int
 	NoPortSecurity *bool // of ports made from now on
 	Disabled       *bool
+	QoSPolicy      *ID   `json:",omitempty"` // "" is none
+	Default        *bool `json:",omitempty"`
 	// Shared and External are IsDenied where the SDN leaves them to its administrators. While ports
 	// of other projects are on the network, it stays shared: IsConflict, InUse. An SDN may refuse a
 	// change of External while the network has ports, in the same way.

@@ -20,6 +20,7 @@ type QoSPolicySpec struct {
 	Shared     bool // other projects may use it; while their ports name it, it stays so (IsConflict, InUse)
 	Limits     Limits
 	Swapped    bool
+	Default    bool `json:",omitempty"` // new networks of the project have it; a second one IsConflict, Exists
 }
 
 // QoSPolicy is a named set of limits, in force on each port that names it.
@@ -31,6 +32,7 @@ type QoSPolicy struct {
 	// other's names: a limit keeps its name when its direction changes. It limits nothing. An
 	// SDN that does not keep it refuses it (IsUnsupported).
 	Swapped bool `json:",omitempty"`
+	Default bool `json:",omitempty"` // see QoSPolicySpec
 }
 
 // QoSPolicyQuery selects QoS policies.

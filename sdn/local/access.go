@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
-// accessRow is an access of a single project, or of all to what has no Shared. That a network, a subnet pool, an
-// address scope or a QoS policy is Shared, or a network External, is its own row's, and shown as an access of Everyone.
+// accessRow is an access of a single project, or of all projects to an object whose row has no Shared. Shared and
+// External of the other rows are shown as accesses of Everyone.
 type accessRow struct{ sdn.Access }
 
 func (r *accessRow) meta() *sdn.Meta { return &r.Meta }
@@ -45,7 +45,7 @@ func flagID(object sdn.ID, external bool) sdn.ID {
 	return sdn.ID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(grantKey(object, external, sdn.Everyone))).String())
 }
 
-// flagged returns the accesses that stand for what is Shared or External.
+// flagged returns the accesses that stand for Shared and External.
 func flagged(b engine.Tx) (list []sdn.Access, err error) {
 	add := func(m sdn.Meta, noun sdn.Noun, external bool) {
 		list = append(list, sdn.Access{
@@ -143,7 +143,8 @@ func checkTarget(target string) error {
 
 // hasFlag reports whether an access is stored as a flag of the object.
 func hasFlag(a sdn.Access) bool {
-	return a.Target == sdn.Everyone && (a.Noun == networks.noun || a.Noun == subnetPools.noun || a.Noun == qosPolicies.noun ||
+	return a.Target == sdn.Everyone && (a.Noun == networks.noun || a.Noun == subnetPools.noun ||
+		a.Noun == qosPolicies.noun ||
 		a.Noun == addressScopes.noun)
 }
 
@@ -307,7 +308,7 @@ func metaOf[T any, R row[T]](b engine.Tx, of table[T, R], id sdn.ID) (sdn.Meta, 
 	return *r.meta(), nil
 }
 
-// checkUsers refuses what has taken an access away, of whom only the target can have lost it.
+// checkUsers refuses to remove an access whose target still uses the object and has no other one.
 func (t *tx) checkUsers(a sdn.Access) error {
 	m, err := t.sharedMeta(a.Noun, a.Object)
 	if err != nil {
@@ -389,7 +390,12 @@ func (t *tx) usersOf(a sdn.Access) ([]string, error) {
 		more, err := projectsOf(t.Tx, securityGroups, "remote", id)
 		return append(users, more...), err
 	}
-	return projectsOf(t.Tx, ports, "qos", id)
+	users, err := projectsOf(t.Tx, ports, "qos", id)
+	if err != nil {
+		return nil, err
+	}
+	more, err := projectsOf(t.Tx, networks, "qos", id)
+	return append(users, more...), err
 }
 
 func projectsOf[T any, R row[T]](b engine.Tx, of table[T, R], index, k string) (projects []string, err error) {
@@ -426,7 +432,8 @@ func (p *Provider) Access(ctx context.Context, id sdn.ID) (out sdn.Access, err e
 
 // FindAccesses finds accesses, of which there are few.
 func (p *Provider) FindAccesses(ctx context.Context, q sdn.AccessQuery) iter.Seq2[sdn.Access, error] {
-	scans, err := p.scansOf(ctx, accesses.noun, q.Match, byEach("object", q.Objects), byEach("target", q.Targets), byProject(q.Match))
+	scans, err := p.scansOf(ctx, accesses.noun, q.Match, byEach("object", q.Objects), byEach("target", q.Targets),
+		byProject(q.Match))
 	if err != nil {
 		return broken[sdn.Access](err)
 	}
@@ -457,7 +464,8 @@ func (p *Provider) FindAccesses(ctx context.Context, q sdn.AccessQuery) iter.Seq
 }
 
 // UpdateAccess gives an access to another target.
-func (p *Provider) UpdateAccess(ctx context.Context, id sdn.ID, target string, ifRevision int64) (out sdn.Access, err error) {
+func (p *Provider) UpdateAccess(ctx context.Context, id sdn.ID, target string, ifRevision int64) (out sdn.Access,
+	err error) {
 	if err := checkTarget(target); err != nil {
 		return out, err
 	}
@@ -519,7 +527,7 @@ func (t *tx) needAccess(id sdn.ID, ifRevision int64) (*accessRow, error) {
 	return r, nil
 }
 
-// DeleteAccess takes an access away.
+// DeleteAccess removes an access.
 func (p *Provider) DeleteAccess(ctx context.Context, id sdn.ID, ifRevision int64) error {
 	return p.update(ctx, func(t *tx) error {
 		r, err := t.needAccess(id, ifRevision)
@@ -547,7 +555,7 @@ func (p *Provider) DeleteAccess(ctx context.Context, id sdn.ID, ifRevision int64
 	})
 }
 
-// dropAccess takes away the accesses to an object that is deleted.
+// dropAccess removes the accesses to a deleted object.
 func (t *tx) dropAccess(object sdn.ID) error {
 	for _, id := range accesses.ids(t.Tx, "object", string(object)) {
 		if err := accesses.del(t, id); err != nil {
@@ -557,7 +565,7 @@ func (t *tx) dropAccess(object sdn.ID) error {
 	return nil
 }
 
-// dropExternalAccess takes away the accesses to a network as an external one, which it is no longer.
+// dropExternalAccess removes the accesses to a network that is no longer external.
 func (t *tx) dropExternalAccess(network sdn.ID) error {
 	rows, err := accesses.all(t.Tx, "object", string(network))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// What is Shared is shown as an access of Everyone under one id, and accesses outlive a restart. That one is
-// given to another target takes it from all others, who may not use the object then.
+// A Shared object shows an access of Everyone under one id, and accesses outlive a restart. That one is
+// given to another target takes it from all others, which may not use the object then.
 func TestAccessIsKept(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -42,7 +42,8 @@ func TestAccessIsKept(t *testing.T) {
 			t.Errorf("%+v: got %v, want invalid", spec, err)
 		}
 	}
-	_, err = p.CreateAccess(ctx, sdn.AccessSpec{Noun: sdn.NounNetwork, Object: p.external, External: true, Target: sdn.Everyone})
+	_, err = p.CreateAccess(ctx, sdn.AccessSpec{Noun: sdn.NounNetwork, Object: p.external, External: true,
+		Target: sdn.Everyone})
 	if !sdn.IsConflict(err) {
 		t.Errorf("the built-in network is external for all already: %v", err)
 	}

@@ -15,11 +15,12 @@ type addressScopeRow struct{ sdn.AddressScope }
 func (r *addressScopeRow) meta() *sdn.Meta { return &r.Meta }
 func (r *addressScopeRow) counted() bool   { return true }
 
-var addressScopes = table[addressScopeRow, *addressScopeRow]{sdn.NounAddressScope, "address scope", []index[addressScopeRow]{
-	{"key", true, func(r *addressScopeRow) []string { return ident(r.Meta) }},
-	{"project", false, func(r *addressScopeRow) []string { return some(sdn.ID(r.Project)) }},
-	{"shared", false, func(r *addressScopeRow) []string { return someIf(r.Shared) }},
-}}
+var addressScopes = table[addressScopeRow, *addressScopeRow]{sdn.NounAddressScope, "address scope",
+	[]index[addressScopeRow]{
+		{"key", true, func(r *addressScopeRow) []string { return ident(r.Meta) }},
+		{"project", false, func(r *addressScopeRow) []string { return some(sdn.ID(r.Project)) }},
+		{"shared", false, func(r *addressScopeRow) []string { return someIf(r.Shared) }},
+	}}
 
 func (p *Provider) showAddressScope(_ engine.Tx, r *addressScopeRow) (sdn.AddressScope, error) {
 	p.fillMeta(&r.Meta)
@@ -27,7 +28,8 @@ func (p *Provider) showAddressScope(_ engine.Tx, r *addressScopeRow) (sdn.Addres
 }
 
 // EnsureAddressScope makes, finishes or adopts an address scope.
-func (p *Provider) EnsureAddressScope(ctx context.Context, spec sdn.AddressScopeSpec) (out sdn.AddressScope, err error) {
+func (p *Provider) EnsureAddressScope(ctx context.Context, spec sdn.AddressScopeSpec) (out sdn.AddressScope,
+	err error) {
 	if err := valid.Base("address scope", spec.Base); err != nil {
 		return out, err
 	}
@@ -146,7 +148,8 @@ func (t *tx) checkScope(r *subnetPoolRow) error {
 		for _, p := range r.Prefixes {
 			for _, taken := range other.Prefixes {
 				if p.Overlaps(taken) {
-					return sdn.Conflict(sdn.Exists, "subnet pool", "prefixes", "%v overlaps %v of another pool of the address scope", p, taken)
+					return sdn.Conflict(sdn.Exists, "subnet pool", "prefixes", "%v overlaps %v of another pool of the address scope",
+						p, taken)
 				}
 			}
 		}
@@ -209,7 +212,8 @@ func (t *tx) checkNetworkScope(n *networkRow, cidr netip.Prefix, scope sdn.ID) e
 		if other, err := scopeOf(t.Tx, s); err != nil {
 			return err
 		} else if other != scope {
-			return sdn.Conflict(sdn.InUse, "network", "scope", "%v is of another address scope than %v on its network", cidr, s.CIDR)
+			return sdn.Conflict(sdn.InUse, "network", "scope", "%v is of another address scope than %v on its network", cidr,
+				s.CIDR)
 		}
 	}
 	return nil
@@ -223,8 +227,8 @@ func (t *tx) checkRouterScopes(r *routerRow) error {
 	}
 	first := map[bool]*subnetRow{}
 	scopes := map[bool]sdn.ID{}
-	for _, leg := range r.Interfaces {
-		s, err := subnets.need(t.Tx, leg.Subnet)
+	for _, on := range r.Interfaces {
+		s, err := subnets.need(t.Tx, on.Subnet)
 		if err != nil {
 			return err
 		}

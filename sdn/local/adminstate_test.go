@@ -86,7 +86,7 @@ func (w *offWorld) status(t *testing.T, id sdn.ID) sdn.PortStatus {
 	return p.Status
 }
 
-// What is switched off is away from the data path, with all that depends on it, also after a
+// An object that is off is missing in the data path, with all that depends on it, also after a
 // restart; switched on again all of it is back.
 func TestAdminState(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ func TestAdminState(t *testing.T) {
 	}
 }
 
-// What is made while its network or router is off, or off itself, is off; it can be adopted and be
+// An object made while its network or router is off, or off itself, is off; it can be adopted and be
 // switched on.
 func TestMadeOff(t *testing.T) {
 	t.Parallel()

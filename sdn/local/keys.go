@@ -133,6 +133,12 @@ func (d *deriver) network(c *rowChange) error {
 		return nil
 	}
 	turned := before.Disabled != after.Disabled
+	if before.QoSPolicy != after.QoSPolicy || c.touched && after.QoSPolicy != "" {
+		if err := d.portsOn(after.ID, func(r *portRow) bool { return r.QoSPolicy == "" },
+			before.QoSPolicy != after.QoSPolicy); err != nil {
+			return err
+		}
+	}
 	if before.MTU == after.MTU && !turned && !c.touched {
 		return nil
 	}
@@ -149,17 +155,8 @@ func (d *deriver) network(c *rowChange) error {
 
 // turned adds what a network has that is switched on or off with it.
 func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
-	rows, err := ports.all(d.Tx, "network", string(n.ID))
-	if err != nil {
+	if err := d.portsOn(n.ID, (*portRow).plugged, changed); err != nil {
 		return err
-	}
-	for _, r := range rows {
-		if !r.plugged() {
-			continue
-		}
-		if err := d.on(n.ID, portKey(r.ID), changed); err != nil {
-			return err
-		}
 	}
 	for _, s := range n.Subnets {
 		if err := d.balancersOf(domain, s, changed); err != nil {
@@ -174,7 +171,24 @@ func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
 	return nil
 }
 
-// uplink adds a router's way out and what is reached by it.
+// portsOn adds the plugged ports of a network that are selected.
+func (d *deriver) portsOn(network sdn.ID, selects func(*portRow) bool, changed bool) error {
+	rows, err := ports.all(d.Tx, "network", string(network))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if !r.plugged() || !selects(r) {
+			continue
+		}
+		if err := d.on(network, portKey(r.ID), changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uplink adds a router's way out and everything that depends on it.
 func (d *deriver) uplink(router sdn.ID, changed bool) error {
 	r, err := routers.need(d.Tx, router)
 	if err != nil || len(r.Interfaces) == 0 {
@@ -240,8 +254,8 @@ func (d *deriver) router(c *rowChange) error {
 	if was.Disabled == is.Disabled || before == nil || after == nil {
 		return nil
 	}
-	for _, leg := range is.Interfaces {
-		if err := d.balancersOf(id, leg.Subnet, true); err != nil {
+	for _, on := range is.Interfaces {
+		if err := d.balancersOf(id, on.Subnet, true); err != nil {
 			return err
 		}
 	}
@@ -346,9 +360,14 @@ func (d *deriver) set(id sdn.ID, changed bool) error {
 	return nil
 }
 
-// policy adds the plugged ports that name a QoS policy. Their rows are not read.
+// policy adds the plugged ports that name a QoS policy, whose rows are not read, and those of networks that name it.
 func (d *deriver) policy(id sdn.ID, changed bool) error {
 	prefix := key(string(id), pluggedPlace, "")
+	for _, network := range networks.ids(d.Tx, "qos", string(id)) {
+		if err := d.portsOn(network, func(r *portRow) bool { return r.QoSPolicy == "" }, changed); err != nil {
+			return err
+		}
+	}
 	for k := range with(d.Tx, ports.indexTable("qos"), prefix) {
 		network, port, _ := bytes.Cut(k[len(prefix):], []byte{0})
 		if err := d.on(sdn.ID(network), portKey(sdn.ID(port)), changed); err != nil {

@@ -61,7 +61,15 @@ func (t *tx) ensureNetwork(spec sdn.NetworkSpec, uplink int) (*networkRow, error
 		if mtu == 0 {
 			mtu = uplink
 		}
-		r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External, Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity, Disabled: spec.Disabled}}
+		r = &networkRow{Network: sdn.Network{Meta: newMeta(spec.Base), MTU: mtu, External: spec.External,
+			Shared: spec.Shared, NoPortSecurity: spec.NoPortSecurity, Disabled: spec.Disabled,
+			QoSPolicy: spec.QoSPolicy, Default: spec.Default}}
+		if r.QoSPolicy == "" && !r.External && t.p.supports().Limits {
+			r.QoSPolicy = t.defaultPolicy(spec.Project)
+		}
+		if err := t.checkNetwork(r); err != nil {
+			return nil, err
+		}
 		err = networks.put(t, r)
 	} else {
 		err = t.adoptNetwork(r, spec)
@@ -91,6 +99,11 @@ func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {
 	}
 	changed = set(&r.NoPortSecurity, spec.NoPortSecurity) || changed
 	changed = set(&r.Disabled, spec.Disabled) || changed
+	changed = set(&r.QoSPolicy, spec.QoSPolicy) || changed
+	changed = set(&r.Default, spec.Default) || changed
+	if err := t.checkNetwork(r); err != nil {
+		return err
+	}
 	if set(&r.MTU, spec.MTU) {
 		changed = true
 		if err := t.checkMTU(r); err != nil {
@@ -101,6 +114,40 @@ func (t *tx) adoptNetwork(r *networkRow, spec sdn.NetworkSpec) error {
 		return nil
 	}
 	return networks.put(t, r)
+}
+
+// checkNetwork refuses a policy and a mark that the network cannot have. A new one without a policy gets its project's.
+func (t *tx) checkNetwork(r *networkRow) error {
+	if err := t.checkPolicy(r.QoSPolicy); err != nil {
+		return err
+	}
+	if r.External && r.QoSPolicy != "" {
+		return lacking("network", "qos_policy", true, "limits no gateways: an external network has no policy")
+	}
+	if !t.p.supports().Limits && r.QoSPolicy != "" {
+		return errNoQoSPolicies
+	}
+	if !r.Default {
+		return nil
+	}
+	if !r.External {
+		return sdn.Invalid("network", "default", "only an external network can be the default one")
+	}
+	others, err := networks.all(t.Tx, "external", "x")
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		if other.Default && other.ID != r.ID {
+			return sdn.Invalid("network", "default", "network %s is the default one", other.ID)
+		}
+	}
+	return nil
+}
+
+// defaultPolicy is the QoS policy of a project's new networks; "" for none.
+func (t *tx) defaultPolicy(project string) sdn.ID {
+	return qosPolicies.id(t.Tx, "default", "x"+project)
 }
 
 // checkMTU refuses less than IPv6 needs.
@@ -190,6 +237,15 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		}
 		if change.NoPortSecurity != nil {
 			r.NoPortSecurity = *change.NoPortSecurity
+		}
+		if change.QoSPolicy != nil {
+			r.QoSPolicy = *change.QoSPolicy
+		}
+		if change.Default != nil {
+			r.Default = *change.Default
+		}
+		if err := t.checkNetwork(r); err != nil {
+			return err
 		}
 		if change.Disabled != nil {
 			r.Disabled = *change.Disabled

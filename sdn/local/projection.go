@@ -19,7 +19,8 @@ import (
 // router has a domain of its own from its first plugged port on, so that a network that is to be put on a router is never built
 // twice. An external network has none: it is the host. A port is the kernel's business while it has a host.
 
-// isDown reports whether a port passes nothing: it is switched off, or its network is, or the router that it is a leg of.
+// isDown reports whether a port passes nothing: it is off, or its network is, or the router whose interface
+// it is.
 func isDown(b engine.Tx, r *portRow) bool {
 	return r.Disabled || networkDown(b, r.Network) || r.Own && routerDown(b, sdn.ID(r.DeviceID))
 }
@@ -28,7 +29,8 @@ func networkDown(b engine.Tx, id sdn.ID) bool { return networks.id(b, "down", st
 
 func routerDown(b engine.Tx, id sdn.ID) bool { return routers.id(b, "down", string(id)) != "" }
 
-// uplinkDown reports whether a router that has a gateway is without its way out, as it is switched off, or the gateway's network is.
+// uplinkDown reports whether a router that has a gateway is without its way out: the router is off, or the
+// gateway's network.
 func uplinkDown(b engine.Tx, id sdn.ID) (bool, error) {
 	if routerDown(b, id) {
 		return true, nil
@@ -68,8 +70,8 @@ func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Shape, error) 
 	return &router.Shape{ID: string(id), Bridges: []router.Bridge{{Network: string(id), MTU: n.MTU}}}, nil
 }
 
-// projectRouter gives the domain of a router. One that is switched off still bridges its networks, of which it has no address, and so has no leg on
-// a network that is switched off.
+// projectRouter gives the domain of a router. One that is off still bridges its networks. It has no address on
+// them, and none on a network that is off.
 func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
@@ -104,7 +106,7 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 	}
 	for _, route := range r.Routes {
 		if !slices.ContainsFunc(reach, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
-			continue // its leg is down
+			continue // its router interface is down
 		}
 		d.Routes = append(d.Routes, router.Route{Destination: route.Destination, NextHop: route.NextHop})
 	}
@@ -143,11 +145,16 @@ func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 	if r == nil || !r.plugged() {
 		return nil, nil
 	}
-	limits, err := projectLimits(b, r.QoSPolicy)
+	policy, err := policyOf(b, r)
 	if err != nil {
 		return nil, err
 	}
-	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits, Down: isDown(b, r)}
+	limits, err := projectLimits(b, policy)
+	if err != nil {
+		return nil, err
+	}
+	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits,
+		Down: isDown(b, r)}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
 		if a.Addr.Is4() {
@@ -168,6 +175,18 @@ func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 	p.Parent = trunks.id(b, "parent", string(r.ID)) != ""
 	p.Trunk, err = projectTrunk(b, r)
 	return p, err
+}
+
+// policyOf is the QoS policy that limits a port: its own, or its network's.
+func policyOf(b engine.Tx, r *portRow) (sdn.ID, error) {
+	if r.QoSPolicy != "" || networks.id(b, "limited", string(r.Network)) == "" {
+		return r.QoSPolicy, nil
+	}
+	n, err := networks.need(b, r.Network)
+	if err != nil {
+		return "", err
+	}
+	return n.QoSPolicy, nil
 }
 
 // projectTrunk says what a subport is reached through.

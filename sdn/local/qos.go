@@ -38,8 +38,11 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 		if r == nil {
 			r = &qosPolicyRow{sdn.QoSPolicy{
 				Meta: newMeta(spec.Base), Shared: spec.Shared, Limits: spec.Limits, Swapped: spec.Swapped,
+				Default: spec.Default,
 			}}
-			err = qosPolicies.put(t, r)
+			if err = t.checkDefaultPolicy(r); err == nil {
+				err = qosPolicies.put(t, r)
+			}
 		} else {
 			err = t.changeQoSPolicy(r, spec)
 		}
@@ -63,14 +66,26 @@ func (t *tx) changeQoSPolicy(r *qosPolicyRow, spec sdn.QoSPolicySpec) error {
 			return err
 		}
 	}
-	if r.Limits == spec.Limits && r.Shared == spec.Shared && r.Swapped == spec.Swapped && !changed {
+	if r.Limits == spec.Limits && r.Shared == spec.Shared && r.Swapped == spec.Swapped &&
+		r.Default == spec.Default && !changed {
 		return nil
 	}
-	r.Limits, r.Shared, r.Swapped = spec.Limits, spec.Shared, spec.Swapped
+	r.Limits, r.Shared, r.Swapped, r.Default = spec.Limits, spec.Shared, spec.Swapped, spec.Default
+	if err := t.checkDefaultPolicy(r); err != nil {
+		return err
+	}
 	return qosPolicies.put(t, r)
 }
 
-// checkOwnPorts refuses a policy that ports of other projects name.
+// checkDefaultPolicy refuses a second default policy of a project.
+func (t *tx) checkDefaultPolicy(r *qosPolicyRow) error {
+	if other := t.defaultPolicy(r.Project); r.Default && other != "" && other != r.ID {
+		return sdn.Conflict(sdn.Exists, "QoS policy", "default", "%s is the project's default policy", other)
+	}
+	return nil
+}
+
+// checkOwnPorts refuses a policy that ports or networks of other projects name.
 func (t *tx) checkOwnPorts(r *qosPolicyRow) error {
 	naming, err := ports.all(t.Tx, "qos", string(r.ID))
 	if err != nil {
@@ -81,7 +96,13 @@ func (t *tx) checkOwnPorts(r *qosPolicyRow) error {
 			return inUse("QoS policy", r.ID, "ports of other projects name it")
 		}
 	}
-	return nil
+	on, err := projectsOf(t.Tx, networks, "qos", string(r.ID))
+	for _, project := range on {
+		if project != r.Project && !granted(t.Tx, r.ID, false, project) {
+			return inUse("QoS policy", r.ID, "networks of other projects name it")
+		}
+	}
+	return err
 }
 
 // QoSPolicy gets a QoS policy.
@@ -118,6 +139,9 @@ func (t *tx) deleteQoSPolicy(id sdn.ID) error {
 	}
 	if ports.any(t.Tx, "qos", string(id)) {
 		return inUse("QoS policy", id, "ports name it")
+	}
+	if networks.any(t.Tx, "qos", string(id)) {
+		return inUse("QoS policy", id, "networks name it")
 	}
 	if err := t.dropAccess(id); err != nil {
 		return err

@@ -19,7 +19,8 @@ func DefaultQuotas() map[sdn.Noun]int64 {
 	return map[sdn.Noun]int64{
 		sdn.NounNetwork: 100, sdn.NounSubnet: 200, sdn.NounSubnetPool: 50, sdn.NounPort: 500, sdn.NounTrunk: 100,
 		sdn.NounRouter: 20, sdn.NounFloatingIP: 50, sdn.NounForward: 500,
-		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50, sdn.NounRBACPolicy: 100,
+		sdn.NounSecurityGroup: 100, sdn.NounRule: 2000, sdn.NounAddressGroup: 100, sdn.NounQoSPolicy: 50,
+		sdn.NounRBACPolicy:   100,
 		sdn.NounAddressScope: 50,
 		sdn.NounLoadBalancer: 100, sdn.NounListener: 500, sdn.NounPool: 500, sdn.NounMember: 5000,
 	}

@@ -155,7 +155,7 @@ func someIf(is bool) []string {
 	return []string{"x"}
 }
 
-// itselfIf is the index key of what is true of a few rows, so that it can be asked without reading the row.
+// itselfIf is the index key of a flag that few rows have, so that it can be looked up without reading the row.
 func itselfIf(id sdn.ID, is bool) []string {
 	if !is {
 		return nil
@@ -217,6 +217,8 @@ var networks = table[networkRow, *networkRow]{sdn.NounNetwork, "network", []inde
 	{"external", false, func(r *networkRow) []string { return someIf(r.External) }},
 	{"shared", false, func(r *networkRow) []string { return someIf(r.Shared) }},
 	{"down", true, func(r *networkRow) []string { return itselfIf(r.ID, r.Disabled) }},
+	{"limited", true, func(r *networkRow) []string { return itselfIf(r.ID, r.QoSPolicy != "") }},
+	{"qos", false, func(r *networkRow) []string { return some(r.QoSPolicy) }},
 }}
 
 var subnets = table[subnetRow, *subnetRow]{sdn.NounSubnet, "subnet", []index[subnetRow]{
@@ -401,6 +403,12 @@ var addressGroups = table[addressGroupRow, *addressGroupRow]{sdn.NounAddressGrou
 
 var qosPolicies = table[qosPolicyRow, *qosPolicyRow]{sdn.NounQoSPolicy, "QoS policy", []index[qosPolicyRow]{
 	{"key", true, func(r *qosPolicyRow) []string { return ident(r.Meta) }},
+	{"default", true, func(r *qosPolicyRow) []string { // a key must not be empty
+		if !r.Default {
+			return nil
+		}
+		return []string{"x" + r.Project}
+	}},
 }}
 
 var loadBalancers = table[loadBalancerRow, *loadBalancerRow]{sdn.NounLoadBalancer, "load balancer", []index[loadBalancerRow]{

@@ -42,6 +42,7 @@ var meanings = map[string]meaning{
 	"RevisionNumberConstraintFailed":             {sdn.KindConflict, sdn.Stale, ""},
 	"NeutronDbObjectDuplicateEntry":              {sdn.KindConflict, sdn.Stale, ""}, // another call is at the same
 	"GatewayConflictWithAllocationPools":         {sdn.KindInvalid, "", "gateway"},
+	"QoSPolicyDefaultAlreadyExists":              {sdn.KindConflict, sdn.Exists, "default"},
 	"NetworkAddressScopeAffinityError":           {sdn.KindConflict, sdn.InUse, "scope"},
 	"AddressScopePrefixConflict":                 {sdn.KindConflict, sdn.Exists, "prefixes"},
 	"NetworkSubnetPoolAffinityError":             {sdn.KindInvalid, "", "pool"},

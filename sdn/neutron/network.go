@@ -21,6 +21,8 @@ type networkWire struct {
 	Shared       bool     `json:"shared"`
 	PortSecurity *bool    `json:"port_security_enabled"` // absent: Neutron has no such thing
 	AdminUp      bool     `json:"admin_state_up"`
+	QoSPolicy    string   `json:"qos_policy_id"`
+	Default      bool     `json:"is_default"`
 	SegmentType  string   `json:"provider:network_type"` // these three are told to administrators
 	Physical     string   `json:"provider:physical_network"`
 	SegmentID    int      `json:"provider:segmentation_id"`
@@ -33,6 +35,7 @@ func (w *networkWire) decode(o *owner) sdn.Network {
 	n := sdn.Network{
 		Meta: w.meta.decode(o), MTU: w.MTU, External: w.External, Shared: w.Shared,
 		NoPortSecurity: w.PortSecurity != nil && !*w.PortSecurity, Disabled: !w.AdminUp,
+		QoSPolicy: sdn.ID(w.QoSPolicy), Default: w.Default,
 		Segment: sdn.Segment{Type: w.SegmentType, Physical: w.Physical, ID: w.SegmentID},
 	}
 	for _, id := range slices.Sorted(slices.Values(w.Subnets)) {
@@ -47,7 +50,7 @@ func networkPatch(spec sdn.NetworkSpec) sdn.NetworkPatch {
 	return sdn.NetworkPatch{
 		MTU: nonZero(spec.MTU), NoPortSecurity: nonZero(spec.NoPortSecurity),
 		Disabled: nonZero(spec.Disabled), Shared: nonZero(spec.Shared),
-		External: nonZero(spec.External),
+		External: nonZero(spec.External), QoSPolicy: nonZero(spec.QoSPolicy), Default: nonZero(spec.Default),
 	}
 }
 
@@ -57,7 +60,19 @@ func setNetwork(body map[string]any, c sdn.NetworkPatch) map[string]any {
 	set(body, "router:external", c.External)
 	setNot(body, "port_security_enabled", c.NoPortSecurity)
 	setNot(body, "admin_state_up", c.Disabled)
+	set(body, "is_default", c.Default)
+	setID(body, "qos_policy_id", c.QoSPolicy)
 	return body
+}
+
+// setID says an id in a body, and null for none.
+func setID(body map[string]any, name string, id *sdn.ID) {
+	if id == nil {
+		return
+	}
+	if body[name] = nil; *id != "" {
+		body[name] = *id
+	}
 }
 
 const (
@@ -205,6 +220,7 @@ func (p *Provider) finishNetwork(ctx context.Context, w *networkWire, spec sdn.N
 	body := setNetwork(map[string]any{}, sdn.NetworkPatch{
 		MTU: unless(c.MTU, now.MTU, is), Disabled: unless(c.Disabled, now.Disabled, is),
 		NoPortSecurity: unless(c.NoPortSecurity, now.NoPortSecurity, is),
+		QoSPolicy:      unless(c.QoSPolicy, now.QoSPolicy, is), Default: unless(c.Default, now.Default, is),
 	})
 	if err := adopt("network", &w.meta, spec.Base, body); err != nil {
 		return nil, err

@@ -16,8 +16,9 @@ var policies = collection[*policyWire]{title: "QoS policy", item: "policy", item
 // policyWire is a policy. gophercloud's Policy has its rules as maps.
 type policyWire struct {
 	meta
-	Shared bool         `json:"shared"`
-	Rules  []policyRule `json:"rules"`
+	Shared  bool         `json:"shared"`
+	Default bool         `json:"is_default"`
+	Rules   []policyRule `json:"rules"`
 }
 
 // policyRule is a rule of any type. Types that the contract does not have are left alone.
@@ -46,7 +47,7 @@ func (r policyRule) isSame(other policyRule) bool {
 }
 
 func (w *policyWire) decode(o *owner) sdn.QoSPolicy {
-	out := sdn.QoSPolicy{Meta: w.meta.decode(o), Shared: w.Shared}
+	out := sdn.QoSPolicy{Meta: w.meta.decode(o), Shared: w.Shared, Default: w.Default}
 	l := &out.Limits
 	for _, r := range w.Rules {
 		switch {
@@ -111,11 +112,17 @@ func (p *Provider) ApplyQoSPolicy(ctx context.Context, spec sdn.QoSPolicySpec) (
 		if spec.Shared {
 			body["shared"] = true
 		}
+		if spec.Default {
+			body["is_default"] = true
+		}
 		return policies.create(ctx, p, body)
 	}
 	change := func(w *policyWire, body map[string]any) error {
 		if spec.Shared != w.Shared {
 			body["shared"] = spec.Shared
+		}
+		if spec.Default != w.Default {
+			body["is_default"] = spec.Default
 		}
 		return nil
 	}

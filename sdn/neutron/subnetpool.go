@@ -126,12 +126,7 @@ func setPool(body map[string]any, c sdn.SubnetPoolPatch) map[string]any {
 	set(body, "max_prefixlen", c.MaxLen)
 	set(body, "is_default", c.Default)
 	set(body, "default_quota", c.DefaultQuota)
-	if c.Scope != nil {
-		body["address_scope_id"] = nil
-		if *c.Scope != "" {
-			body["address_scope_id"] = *c.Scope
-		}
-	}
+	setID(body, "address_scope_id", c.Scope)
 	return body
 }
 

@@ -79,23 +79,33 @@ var proofs = map[string][]step{
 		{"PUT", "subnetpools/$pool/remove_prefixes", `{"prefixes":["172.16.0.0/12"]}`, 200, "prefixes.#=1"},
 	},
 	"rbac-policies": {
-		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"network","object_id":"$network","action":"access_as_shared","target_tenant":"p"}}`, 201,
+		{"POST", "rbac-policies",
+			`{"rbac_policy":{"object_type":"network","object_id":"$network",
+				"action":"access_as_shared","target_tenant":"p"}}`, 201,
 			"rbac_policy.target_tenant=p"},
 	},
 	"rbac-subnetpool": {
-		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"subnetpool","object_id":"$pool","action":"access_as_shared","target_tenant":"p"}}`, 201,
+		{"POST", "rbac-policies",
+			`{"rbac_policy":{"object_type":"subnetpool","object_id":"$pool",
+				"action":"access_as_shared","target_tenant":"p"}}`, 201,
 			"rbac_policy.target_tenant=p"},
 	},
 	"rbac-security-groups": {
-		{"POST", "rbac-policies", `{"rbac_policy":{"object_type":"security_group","object_id":"$group","action":"access_as_shared","target_tenant":"p"}}`, 201,
+		{"POST", "rbac-policies",
+			`{"rbac_policy":{"object_type":"security_group","object_id":"$group",
+				"action":"access_as_shared","target_tenant":"p"}}`, 201,
 			"rbac_policy.target_tenant=p"},
 	},
-	"rbac-address-group": {{"GET", "rbac-policies?object_type=address_group", "", 200, "rbac_policies.#=0"}}, // and TestRBACPolicies
+	"rbac-address-group": {{"GET", "rbac-policies?object_type=address_group", "", 200, "rbac_policies.#=0"}},
+	// and TestRBACPolicies
+	"qos-default": {{"PUT", "qos/policies/$policy", `{"policy":{"is_default":true}}`, 200,
+		"policy.is_default=true"}},
 	addressScope: {
 		{"POST", "address-scopes", `{"address_scope":{"name":"s","ip_version":4}}`, 201, "address_scope.ip_version=4"},
 		{"PUT", "subnetpools/$pool", `{"subnetpool":{"address_scope_id":null}}`, 200, "subnetpool.address_scope_id=null"},
 	},
-	"rbac-address-scope": {{"GET", "rbac-policies?object_type=address_scope", "", 200, "rbac_policies.#=0"}}, // and TestRBACPolicies
+	"rbac-address-scope": {{"GET", "rbac-policies?object_type=address_scope", "", 200, "rbac_policies.#=0"}},
+	// and TestRBACPolicies
 	"port-security": {
 		{"POST", "networks", `{"network":{"port_security_enabled":false}}`, 201, "network.port_security_enabled=false"},
 		{"POST", "ports",

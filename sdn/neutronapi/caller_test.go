@@ -287,7 +287,8 @@ func TestDefaultQuotas(t *testing.T) {
 	a, admin := Caller{Project: "a", Role: Member}, Caller{Project: "a", Role: Admin}
 	const routers = `{"routers":[{},{},{},{},{},{},{},{},{},{}]}`
 	w.steps(t, a, []step{
-		{"GET", "/v2.0/quotas/a", "", 200, "quota.router=20 quota.port_forwarding=500 quota.address_group=100 quota.rbac_policy=100"},
+		{"GET", "/v2.0/quotas/a", "", 200,
+			"quota.router=20 quota.port_forwarding=500 quota.address_group=100 quota.rbac_policy=100"},
 		{"POST", "/v2.0/routers", routers, 201, "routers.#=10"},
 		{"POST", "/v2.0/routers", routers, 201, "routers.#=10"},
 		{"POST", "/v2.0/routers", `{"router":{}}`, 409, "OverQuota: router"},

@@ -41,7 +41,8 @@ var attributes = map[string]string{
 	"gateway": "gateway_ip", "ranges": "allocation_pools", "nameservers": "dns_nameservers", "addresses": "fixed_ips", "mac": "mac_address",
 	"project": "project_id", "prefix_len": "prefixlen", "default_len": "default_prefixlen", "min_len": "min_prefixlen", "max_len": "max_prefixlen",
 	"host": "binding:host_id", "profile": "binding:profile", "vnic_type": "binding:vnic_type", "groups": "security_groups", "external": "router:external",
-	"segment": "provider:network_type", "default": "is_default", "mode": "ipv6_address_mode", "no_dhcp": "enable_dhcp", "pool": "subnetpool_id", "scope": "address_scope_id", "network": "network_id",
+	"segment": "provider:network_type", "default": "is_default", "mode": "ipv6_address_mode", "no_dhcp": "enable_dhcp",
+	"pool": "subnetpool_id", "scope": "address_scope_id", "network": "network_id",
 	"allowed_pairs": "allowed_address_pairs", "qos_policy": "qos_policy_id", "stateless": "stateful", "no_port_security": "port_security_enabled", "disabled": "admin_state_up",
 }
 

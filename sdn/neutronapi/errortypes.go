@@ -17,7 +17,8 @@ type answerType struct {
 var conflicts = map[sdn.Reason]map[string]answerType{
 	sdn.Exists: {
 		"target": {409, "FloatingIPPortAlreadyAssociated"}, "rules": {409, "SecurityGroupRuleExists"}, "vlan": {409, "DuplicateSubPort"},
-		"parent": {409, "TrunkPortInUse"}, "prefixes": {409, "AddressScopePrefixConflict"}, "": {409, "Conflict"},
+		"parent": {409, "TrunkPortInUse"}, "prefixes": {409, "AddressScopePrefixConflict"},
+		"default": {409, "QoSPolicyDefaultAlreadyExists"}, "": {409, "Conflict"},
 	},
 	sdn.AddressInUse: {"": {409, "IpAddressAlreadyAllocated"}},
 	sdn.MACInUse:     {"": {409, "MacAddressInUse"}},
@@ -43,8 +44,9 @@ var exhaustions = map[sdn.Reason]answerType{
 
 // nounTypes are the names that the exceptions of a noun begin with, where they are not the noun's.
 var nounTypes = map[string]string{"floatingip": "FloatingIP", "qospolicy": "QosPolicy", "subnetpool": "SubnetPool", "securitygroup": "SecurityGroup",
-	"securitygrouprule": "SecurityGroupRule", "addressgroup": "AddressGroup", "portforwarding": "PortForwarding", "loadbalancer": "LoadBalancer",
-	"rbacpolicy": "RbacPolicy", "addressscope": "AddressScope"}
+	"securitygrouprule": "SecurityGroupRule", "addressgroup": "AddressGroup", "portforwarding": "PortForwarding",
+	"loadbalancer": "LoadBalancer",
+	"rbacpolicy":   "RbacPolicy", "addressscope": "AddressScope"}
 
 // nounType is the name that the exceptions of a noun begin with.
 func nounType(noun string) string {

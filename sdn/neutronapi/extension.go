@@ -28,7 +28,8 @@ type Extension struct {
 const Kuryr = "kuryr"
 
 // sharing are the extensions that only a provider with AccessPolicies has.
-var sharing = []string{"rbac-policies", "rbac-subnetpool", "rbac-security-groups", "rbac-address-group", "rbac-address-scope"}
+var sharing = []string{"rbac-policies", "rbac-subnetpool", "rbac-security-groups", "rbac-address-group",
+	"rbac-address-scope"}
 
 // addressScope is the alias of the extension that only a provider with AddressScopes has.
 const addressScope = "address-scope"
@@ -65,13 +66,17 @@ var core = []extension{
 		"2016-03-15T18:00:00-00:00", func(c sdn.Capabilities) bool { return c.ServiceTypes }},
 	{prefixOperations, "Subnet Pool Prefix Operations", "Prefixes are added and removed one by one.",
 		"2019-02-08T10:00:00-00:00", nil},
-	{"rbac-policies", "RBAC Policies", "Projects are given access to networks and QoS policies.", "2015-06-17T12:15:12-30:00", nil},
-	{"rbac-subnetpool", "Add subnetpool type to RBAC", "Projects are given access to subnet pools.", "2020-02-20T00:00:00-00:00",
+	{"rbac-policies", "RBAC Policies", "Projects are given access to networks and QoS policies.",
+		"2015-06-17T12:15:12-30:00", nil},
+	{"rbac-subnetpool", "Add subnetpool type to RBAC", "Projects are given access to subnet pools.",
+		"2020-02-20T00:00:00-00:00",
 		func(c sdn.Capabilities) bool { return c.SubnetPools }},
 	{"rbac-security-groups", "Add security_group type to network RBAC", "Projects are given access to security groups.",
 		"2018-05-04T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.SecurityGroups }},
 	{"rbac-address-group", "Add address_group type to RBAC", "Projects are given access to address groups.",
 		"2021-01-31T00:00:00-00:00", func(c sdn.Capabilities) bool { return c.AddressGroups }},
+	{"qos-default", "QoS default policy", "A project's new networks have its default policy.",
+		"2017-04-10T10:00:00-00:00", func(c sdn.Capabilities) bool { return c.QoS }},
 	{addressScope, "Address scope", "Subnet pools are in address scopes.", "2015-07-26T10:00:00-00:00", nil},
 	{"rbac-address-scope", "Add address_scope type to RBAC", "Projects are given access to address scopes.",
 		"2018-08-12T10:00:00-00:00", nil},

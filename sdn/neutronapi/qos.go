@@ -31,8 +31,10 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 		fields: []field{
 			{name: "shared", is: isBool, show: via(func(n *N) any { return n.Shared }),
 				post: set(func(x *S) *bool { return &x.Shared }),
-				put:  store(func(p *P, v any) { p.change = func(x *S) { x.Shared = v.(bool) } })},
-			{name: "is_default", is: isBool, show: never, why: "a project has no policy by default here"},
+				put:  store(func(p *P, v any) { p.also(func(x *S) { x.Shared = v.(bool) }) })},
+			{name: "is_default", is: isBool, show: via(func(n *N) any { return n.Default }),
+				post: set(func(x *S) *bool { return &x.Default }),
+				put:  store(func(p *P, v any) { p.also(func(x *S) { x.Default = v.(bool) }) })},
 			{name: "rules", show: via(showLimits)},
 		},
 		get: getCall{made[N], func(ctx context.Context, id sdn.ID) (any, error) { return pointer(s.p.QoSPolicy(ctx, id)) }},
@@ -62,7 +64,8 @@ func (s *server) qosPolicies() tableOf[sdn.QoSPolicy] {
 // updateQoSPolicy applies a change to a policy as it is.
 func (s *server) updateQoSPolicy(ctx context.Context, id sdn.ID, by qosChange) (sdn.QoSPolicy, error) {
 	return changeValue(ctx, s, sdn.NounQoSPolicy, id, by, s.p.QoSPolicy, func(p sdn.QoSPolicy) (sdn.QoSPolicySpec, sdn.Meta) {
-		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits, Swapped: p.Swapped}, p.Meta
+		return sdn.QoSPolicySpec{ID: p.ID, IfRevision: p.Revision, Shared: p.Shared, Limits: p.Limits, Swapped: p.Swapped,
+			Default: p.Default}, p.Meta
 	}, s.p.ApplyQoSPolicy)
 }
 

@@ -53,7 +53,8 @@ func TestQoSPolicies(t *testing.T) {
 		{"deleted by a member", alice, "DELETE", policy, "", 403, "PolicyNotAuthorized"},
 		{"a rule by a member", alice, "POST", limits, `{"bandwidth_limit_rule": {"max_kbps": 5}}`, 403, "PolicyNotAuthorized"},
 		{"a rule deleted by a member", alice, "DELETE", rule, "", 403, "PolicyNotAuthorized"},
-		{"the project's own", root, "POST", "qos/policies", `{"policy": {"name": "x", "is_default": true}}`, 400, "HTTPBadRequest"},
+		{"no truth value", root, "POST", "qos/policies", `{"policy": {"name": "x", "is_default": "perhaps"}}`, 400,
+			"InvalidInput"},
 		{"in use", root, "DELETE", policy, "", 409, "QosPolicyInUse"},
 	}.run(t, w)
 	if status, out := w.ask(t, alice, "DELETE", "/v2.0/"+policy, "", "If-Match", "revision_number="+w.do(t, alice, "GET", policy, "", 200, "", "policy")["revision_number"].(interface{ String() string }).String()); status != 403 {
@@ -74,6 +75,24 @@ func TestSharedQoSPolicy(t *testing.T) {
 	shows(t, w.do(t, bob, "GET", "qos/policies/"+id, "", 200, "", "policy"), `{"name": "all", "shared": true}`)
 	w.do(t, bob, "DELETE", "qos/policies/"+id, "", 403, "PolicyNotAuthorized", "")
 	w.do(t, root, "DELETE", "qos/policies/"+id, "", 204, "", "")
+}
+
+// New networks of a project have its default policy, of which it has one.
+func TestDefaultQoSPolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := `{"policy": {"name": "d", "project_id": "alice", "is_default": true}}`
+	id := w.do(t, root, "POST", "qos/policies", body, 201, "", "policy")["id"].(string)
+	w.do(t, root, "POST", "qos/policies", body, 409, "QoSPolicyDefaultAlreadyExists", "")
+	made := w.do(t, alice, "POST", "networks", `{"network": {"name": "n"}}`, 201, "", "network")
+	shows(t, made, `{"qos_policy_id": "`+id+`", "is_default": false}`)
+	w.do(t, root, "DELETE", "qos/policies/"+id, "", 409, "QosPolicyInUse", "")
+	path := "networks/" + made["id"].(string)
+	none := `{"qos_policy_id": null}`
+	shows(t, w.do(t, alice, "PUT", path, `{"network": `+none+`}`, 200, "", "network"), none)
+	both := `{"is_default": false, "shared": true}`
+	shows(t, w.do(t, root, "PUT", "qos/policies/"+id, `{"policy": `+both+`}`, 200, "", "policy"), both)
+	shows(t, w.do(t, alice, "POST", "networks", `{"network": {"name": "n"}}`, 201, "", "network"), none)
 }
 
 func TestQoSRuleTypes(t *testing.T) {

@@ -9,15 +9,14 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// What of another project's a caller sees is what is shared, and what its project was given access
-// to by an RBAC policy. Objects that a caller sees by a policy are shown to it as shared, as by
-// Neutron.
+// A caller sees objects of another project if they are shared, or if an RBAC policy gives its project access. The
+// latter are shown to it as shared, as by Neutron.
 
 // grant is how a project has access to an object.
 type grant struct{ shared, external bool }
 
-// grantsOf returns what a project was given access to of a noun, but for what is shared with all by
-// the object itself.
+// grantsOf returns the objects of a noun that a project was given access to, without those that are shared with
+// all by the object itself.
 func (s *server) grantsOf(ctx context.Context, noun sdn.Noun, project string) (map[sdn.ID]grant, error) {
 	policies, ok := s.p.(sdn.AccessPolicies)
 	if !ok || project == "" {
@@ -150,7 +149,7 @@ func (s *server) rbacPolicies(policies sdn.AccessPolicies) tableOf[sdn.Access] {
 	return tableOf[N]{t}
 }
 
-// idAndProject is what is shown of the Meta of objects that have neither name nor description.
+// idAndProject are the attributes of objects that have neither name nor description.
 var idAndProject = []metaField{
 	{"id", func(m sdn.Meta) any { return string(m.ID) }},
 	{"project_id", func(m sdn.Meta) any { return m.Project }},
@@ -164,7 +163,7 @@ func showAction(a *sdn.Access) any {
 	return asShared
 }
 
-// checkAccess refuses to share what is not the caller's. Only administrators share with all, or
+// checkAccess refuses to share another project's object. Only administrators share with all, or
 // as external.
 func (s *server) checkAccess(c *call, b *body, x *sdn.AccessSpec) {
 	if b.err != nil {
@@ -210,7 +209,8 @@ func rbacError(err error) error {
 	case sdn.InUse:
 		return refuse(http.StatusConflict, "RbacPolicyInUse", "RBAC policy cannot be removed: %s", e.Detail)
 	case sdn.Exists:
-		return refuse(http.StatusConflict, "DuplicateRbacPolicy", "An RBAC policy already exists with those values: %s", e.Detail)
+		return refuse(http.StatusConflict, "DuplicateRbacPolicy", "An RBAC policy already exists with those values: %s",
+			e.Detail)
 	}
 	return err
 }

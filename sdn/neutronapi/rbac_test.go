@@ -16,7 +16,8 @@ func TestRBACPolicies(t *testing.T) {
 	group := w.made(t, alice, "POST", "/v2.0/security-groups", `{"security_group":{"name":"g"}}`, "security_group.id")
 	addresses := w.made(t, alice, "POST", "/v2.0/address-groups",
 		`{"address_group":{"name":"a","addresses":["10.0.0.0/8"]}}`, "address_group.id")
-	scope := w.made(t, alice, "POST", "/v2.0/address-scopes", `{"address_scope":{"name":"s","ip_version":4}}`, "address_scope.id")
+	scope := w.made(t, alice, "POST", "/v2.0/address-scopes", `{"address_scope":{"name":"s","ip_version":4}}`,
+		"address_scope.id")
 	policy := w.made(t, root, "POST", "/v2.0/qos/policies", `{"policy":{"name":"q","project_id":"alice"}}`, "policy.id")
 	bobs, _ := w.wired(t, bob, "10.6.0.0/24")
 	bobsGroup := w.made(t, bob, "POST", "/v2.0/security-groups", `{"security_group":{"name":"h"}}`, "security_group.id")
@@ -27,31 +28,38 @@ func TestRBACPolicies(t *testing.T) {
 		undo                                        string
 	}{
 		{"network", network, "networks", "network", "networks", "NetworkNotFound: ",
-			step{"POST", "ports", `{"port":{"network_id":"` + network + `"}}`, 201, "port.fixed_ips.0.subnet_id=" + subnet}, "port.id"},
+			step{"POST", "ports", `{"port":{"network_id":"` + network + `"}}`, 201, "port.fixed_ips.0.subnet_id=" + subnet},
+			"port.id"},
 		{"subnetpool", pool, "subnetpools", "subnetpool", "subnetpools", "SubnetPoolNotFound: ",
-			step{"POST", "subnets", `{"subnet":{"network_id":"` + bobs + `","ip_version":4,"subnetpool_id":"` + pool + `"}}`, 201, ""},
+			step{"POST", "subnets", `{"subnet":{"network_id":"` + bobs + `","ip_version":4,"subnetpool_id":"` + pool + `"}}`,
+				201, ""},
 			"subnet.id"},
 		{"security_group", group, "security-groups", "security_group", "security_groups", "SecurityGroupNotFound: ",
-			step{"POST", "ports", `{"port":{"network_id":"` + bobs + `","security_groups":["` + group + `"]}}`, 201, ""}, "port.id"},
+			step{"POST", "ports", `{"port":{"network_id":"` + bobs + `","security_groups":["` + group + `"]}}`, 201, ""},
+			"port.id"},
 		{"address_group", addresses, "address-groups", "address_group", "address_groups", "AddressGroupNotFound: ",
 			step{"POST", "security-group-rules", `{"security_group_rule":{"security_group_id":"` + bobsGroup +
 				`","direction":"ingress","remote_address_group_id":"` + addresses + `"}}`, 201, ""}, "security_group_rule.id"},
 		{"address_scope", scope, "address-scopes", "address_scope", "address_scopes", "AddressScopeNotFound: ",
-			step{"POST", "subnetpools", `{"subnetpool":{"name":"b","prefixes":["10.0.0.0/10"],"address_scope_id":"` + scope + `"}}`, 201, ""},
+			step{"POST", "subnetpools",
+				`{"subnetpool":{"name":"b","prefixes":["10.0.0.0/10"],"address_scope_id":"` + scope + `"}}`, 201, ""},
 			"subnetpool.id"},
 		{"qos_policy", policy, "qos/policies", "policy", "policies", "QosPolicyNotFound: ",
-			step{"POST", "ports", `{"port":{"network_id":"` + bobs + `","qos_policy_id":"` + policy + `"}}`, 201, ""}, "port.id"},
+			step{"POST", "ports", `{"port":{"network_id":"` + bobs + `","qos_policy_id":"` + policy + `"}}`, 201, ""},
+			"port.id"},
 	} {
 		t.Run(c.noun, func(t *testing.T) {
 			path := "/v2.0/" + c.path + "/" + c.id
 			listed := func(caller Caller) bool {
-				return slices.ContainsFunc(w.found(t, caller, c.path, c.collection), func(o map[string]any) bool { return o["id"] == c.id })
+				return slices.ContainsFunc(w.found(t, caller, c.path, c.collection),
+					func(o map[string]any) bool { return o["id"] == c.id })
 			}
 			body := func(target string) string {
 				return `{"rbac_policy":{"object_type":"` + c.noun + `","object_id":"` + c.id +
 					`","action":"access_as_shared","target_tenant":"` + target + `"}}`
 			}
-			w.steps(t, bob, []step{{"GET", path, "", 404, c.missing}, {"POST", "/v2.0/rbac-policies", body("bob"), 404, c.missing}})
+			w.steps(t, bob, []step{{"GET", path, "", 404, c.missing}, {"POST", "/v2.0/rbac-policies", body("bob"), 404,
+				c.missing}})
 			if listed(bob) {
 				t.Error("the object is listed before there is a policy")
 			}
@@ -92,7 +100,8 @@ func TestRBACPolicies(t *testing.T) {
 				{"DELETE", "/v2.0/rbac-policies/" + all, "", 204, ""},
 				{"GET", path, "", 200, c.member + ".shared=false"},
 				{"DELETE", "/v2.0/" + c.use.path + "/" + use, "", 204, ""},
-				{"PUT", "/v2.0/rbac-policies/" + id, `{"rbac_policy":{"target_tenant":"carol"}}`, 200, "rbac_policy.target_tenant=carol"},
+				{"PUT", "/v2.0/rbac-policies/" + id, `{"rbac_policy":{"target_tenant":"carol"}}`, 200,
+					"rbac_policy.target_tenant=carol"},
 			})
 			w.steps(t, bob, []step{{"GET", path, "", 404, c.missing}})
 			w.steps(t, root, []step{
@@ -132,11 +141,13 @@ func TestExternalForOne(t *testing.T) {
 			`","action":"access_as_external","target_tenant":"` + target + `"}}`
 	}
 	gateway := `{"router":{"external_gateway_info":{"network_id":"` + network + `"}}}`
-	w.steps(t, alice, []step{{"POST", "/v2.0/rbac-policies", body("alice"), 403, "PolicyNotAuthorized: rule:create_rbac_policy:access_as_external"}})
+	w.steps(t, alice, []step{{"POST", "/v2.0/rbac-policies", body("alice"), 403,
+		"PolicyNotAuthorized: rule:create_rbac_policy:access_as_external"}})
 	id := w.made(t, root, "POST", "/v2.0/rbac-policies", body("alice"), "rbac_policy.id")
 	w.steps(t, root, []step{{"GET", "/v2.0/networks/" + network, "", 200, "network.router:external=true"}})
 	w.steps(t, bob, []step{
-		{"GET", "/v2.0/networks/" + network, "", 404, "NetworkNotFound: "}, {"POST", "/v2.0/routers", gateway, 404, "NetworkNotFound: "},
+		{"GET", "/v2.0/networks/" + network, "", 404, "NetworkNotFound: "}, {"POST", "/v2.0/routers", gateway, 404,
+			"NetworkNotFound: "},
 		{"GET", "/v2.0/networks?router:external=true", "", 200, "networks.#=1 networks.0.name=host"},
 	})
 	router := w.made(t, alice, "POST", "/v2.0/routers", gateway, "router.id")

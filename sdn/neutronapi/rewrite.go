@@ -57,6 +57,17 @@ type valuePatch[S any] struct {
 	clearing sdn.Patch // see clearing
 }
 
+// also adds to the change.
+func (p *valuePatch[S]) also(change func(*S)) {
+	before := p.change
+	p.change = func(value *S) {
+		if before != nil {
+			before(value)
+		}
+		change(value)
+	}
+}
+
 // of returns the change of a value. base says where the value's Base is.
 func (p valuePatch[S]) of(base func(*S) *sdn.Base) valueChange[S] {
 	return valueChange[S]{ifRevision: p.IfRevision, patch: p.clearing, both: p.change != nil, change: func(value *S) error {

@@ -39,6 +39,7 @@ func (s *server) routers() tableOf[sdn.Router] {
 		base: via(func(x *S) *sdn.Base { return &x.Base }), patch: via(func(p *P) *sdn.Patch { return &p.Patch }),
 		fields: []field{
 			{name: "external_gateway_info", is: isGateway, show: via(showGateway),
+				taken: "no `qos_policy_id` in it", why: "the embedded SDN limits ports, and no gateways",
 				post: store(func(x *S, v any) {
 					if gw := v.(sdn.ExternalGateway); gw.Network != "" {
 						x.Gateway = &gw

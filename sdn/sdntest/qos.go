@@ -132,6 +132,26 @@ var qosTests = []test{
 		_, err = s.tryPort(sdn.PortSpec{Network: n.ID, QoSPolicy: absent})
 		s.notFound(err)
 	}},
+	{"on a network", func(s *suite) {
+		policy := s.policy(sdn.QoSPolicySpec{Base: s.base("policy"), Limits: sdn.Limits{EgressKbps: 1000}})
+		spec := s.networkSpec()
+		spec.QoSPolicy = policy.ID
+		n := must(s.p.EnsureNetwork(s.ctx, spec))(s)
+		s.cleanup("network", func(ctx context.Context) error { return s.p.DeleteNetwork(ctx, n.ID) })
+		equal(s, "policy of the network", n.QoSPolicy, policy.ID)
+		p := s.port(sdn.PortSpec{Network: n.ID, WithoutAddresses: true})
+		equal(s, "policy of the port", p.QoSPolicy, "")
+		none := sdn.ID("")
+		got := must(s.p.UpdateNetwork(s.ctx, n.ID, sdn.NetworkPatch{QoSPolicy: &none}))(s)
+		equal(s, "policy of the network", got.QoSPolicy, "")
+		equal(s, "policy when read again", must(s.p.Network(s.ctx, n.ID))(s).QoSPolicy, "")
+	}},
+	{"default", func(s *suite) {
+		spec := sdn.QoSPolicySpec{Base: s.base("policy"), Default: true}
+		equal(s, "default", s.policy(spec).Default, true)
+		spec.Default = false
+		equal(s, "default", s.policy(spec).Default, false)
+	}},
 	{"find", func(s *suite) {
 		a, b := s.policy(sdn.QoSPolicySpec{Base: s.base("policy")}), s.policy(sdn.QoSPolicySpec{Base: s.base("policy"), Limits: sdn.Limits{DSCP: 8}})
 		for what, q := range map[string]sdn.Match{
