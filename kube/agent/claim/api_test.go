@@ -75,8 +75,10 @@ type api struct {
 	slow    chan struct{} // writes wait until it is closed; nil is not at all
 	streams map[*stream]struct{}
 	deleted []client.Object
-	writes  int // that were asked for by daemons
-	faults  int // of 100 writes; half of them are done, and their answers lost
+	writes  int           // that were asked for by daemons
+	faults  int           // of 100 writes; half of them are done, and their answers lost
+	loses   int           // the number of the write, counted from now, whose answer is lost; 0 is none
+	held    chan struct{} // watches report nothing until it is closed; nil is that they do
 	after   func()
 }
 
@@ -194,6 +196,8 @@ func (a *api) write(ctx context.Context, do func() error) error {
 	}
 	a.mu.Lock()
 	a.writes++
+	lost := a.loses == 1
+	a.loses = max(a.loses-1, 0)
 	fault := a.faults > 0 && rand.IntN(100) < a.faults
 	a.mu.Unlock()
 	if fault && rand.IntN(2) == 0 {
@@ -203,10 +207,24 @@ func (a *api) write(ctx context.Context, do func() error) error {
 	if err == nil && a.after != nil {
 		a.after()
 	}
-	if fault && err == nil {
+	if (fault || lost) && err == nil {
 		return apierrors.NewTimeoutError("made up, after the write", 1)
 	}
 	return err
+}
+
+// hold keeps watches from reporting anything, until the function that it returns is called.
+func (a *api) hold() (release func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	held := make(chan struct{})
+	a.held = held
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.held = nil
+		close(held)
+	}
 }
 
 func (a *api) written() int {
@@ -259,21 +277,25 @@ func (a *api) watch(ctx context.Context, c client.WithWatch, l client.ObjectList
 	first = append(gone, first...)
 	s := &stream{inner: inner, told: told, out: make(chan watch.Event), stop: make(chan struct{})}
 	a.streams[s] = struct{}{}
-	go s.forward(first)
+	go s.forward(a, first)
 	return s, err
 }
 
 // forward holds back what is not taken yet: the fake's own channel must not fill up.
-func (s *stream) forward(queue []watch.Event) {
+func (s *stream) forward(a *api, queue []watch.Event) {
 	defer close(s.out)
 	in := s.inner.ResultChan()
 	for in != nil || len(queue) > 0 {
 		var out chan watch.Event
 		var next watch.Event
-		if len(queue) > 0 {
+		a.mu.Lock()
+		held := a.held
+		a.mu.Unlock()
+		if len(queue) > 0 && held == nil {
 			out, next = s.out, queue[0]
 		}
 		select {
+		case <-held:
 		case e, ok := <-in:
 			if !ok {
 				return

@@ -14,6 +14,7 @@ type port struct {
 	object *v1.KuryrPort
 	wiring agent.Wiring
 	broken error         // the spec cannot be plugged
+	unsure bool          // a write failed, so the API may have a newer version than object
 	in     *pool         // the pool whose free ports it is among, even if its spec names another; nil is none
 	place  *list.Element // in that pool's list
 }
@@ -44,7 +45,7 @@ func (x *index) setPort(o *v1.KuryrPort) topic {
 	if p.object != nil && p.object.Spec.Dedicated != o.Spec.Dedicated {
 		out(x.dedicated, p.object.Spec.Dedicated, o.Name)
 	}
-	p.object = o
+	p.object, p.unsure = o, false
 	p.wiring, p.broken = wiring.Of(&o.Spec)
 	if o.Spec.Dedicated != "" {
 		in(x.dedicated, o.Spec.Dedicated)[o.Name] = p

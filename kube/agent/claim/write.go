@@ -115,19 +115,50 @@ func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 // writePort makes the API say of a port what the table says: the label first, which counts, then the
 // status. Each write is refused if the port has changed since it was seen. The change comes by
 // watch, and queues the port again.
+//
+// A write whose answer is lost can have changed the port. Until a newer version is seen, or a
+// write that changes nothing succeeds, the rows that gave the port back stay: without them the
+// version that the lost write made would be adopted as a claim of the API.
 func (c *Allocator) writePort(ctx context.Context, name string) error {
 	if err := c.adoptPort(ctx, name); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	p := c.index.ports[name]
-	if p == nil || !c.index.differs(p) {
+	if p == nil || !p.unsure && !c.index.differs(p) {
 		c.mu.Unlock()
 		return c.wakeReleased(name)
 	}
-	status, pod, _ := c.index.want(p)
-	was := p.object
+	was, patch := p.object, c.patchNothing
+	if c.index.differs(p) {
+		status, pod, _ := c.index.want(p)
+		patch = func(ctx context.Context, was *v1.KuryrPort) (*v1.KuryrPort, error) {
+			return c.patchPort(ctx, was, status, pod)
+		}
+	}
 	c.mu.Unlock()
+	now, err := patch(ctx, was)
+	c.mu.Lock()
+	p.unsure = err != nil
+	c.mu.Unlock()
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	now.SetManagedFields(nil)
+	c.seePort(now)
+	return c.wakeReleased(name)
+}
+
+// patchNothing fails if the API has another version of the port.
+func (c *Allocator) patchNothing(ctx context.Context, was *v1.KuryrPort) (*v1.KuryrPort, error) {
+	o := was.DeepCopy()
+	return o, c.Client.Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+}
+
+// patchPort writes the label and the status where they differ, and returns what the API has then.
+func (c *Allocator) patchPort(
+	ctx context.Context, was *v1.KuryrPort, status v1.PortStatus, pod *v1.PortPod,
+) (*v1.KuryrPort, error) {
 	if labelOf(was) != status {
 		o := was.DeepCopy()
 		if o.Labels == nil {
@@ -135,7 +166,7 @@ func (c *Allocator) writePort(ctx context.Context, name string) error {
 		}
 		o.Labels[v1.LabelPortStatus] = string(status)
 		if err := c.Client.Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
-			return client.IgnoreNotFound(err)
+			return nil, err
 		}
 		failpoint.Here("claim.write.labelled")
 		was = o
@@ -147,14 +178,12 @@ func (c *Allocator) writePort(ctx context.Context, name string) error {
 		}
 		lock := client.MergeFromWithOptimisticLock{}
 		if err := c.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, lock)); err != nil {
-			return client.IgnoreNotFound(err)
+			return nil, err
 		}
 		failpoint.Here("claim.write.told")
 		was = o
 	}
-	was.SetManagedFields(nil)
-	c.seePort(was)
-	return c.wakeReleased(name)
+	return was, nil
 }
 
 // wakeReleased completes the deletion of the rows that gave a port back, once the API has none of them.
@@ -162,7 +191,7 @@ func (c *Allocator) writePort(ctx context.Context, name string) error {
 func (c *Allocator) wakeReleased(name string) error {
 	c.mu.Lock()
 	p := c.index.ports[name]
-	if a := c.index.holders[name]; p != nil && (c.index.differs(p) || a != nil && !a.stored) {
+	if a := c.index.holders[name]; p != nil && (p.unsure || c.index.differs(p) || a != nil && !a.stored) {
 		c.mu.Unlock()
 		return nil // the queue has it again
 	}

@@ -13,6 +13,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// TestLostAnswer loses the answer to the write that binds a port. The container's DEL comes before the
+// watch reports the port as bound: nothing claims it then.
+func TestLostAnswer(t *testing.T) {
+	w := newWorld(t, aPort(1), aPod("a", "ua"))
+	w.begun()
+	release := w.api.hold()
+	w.api.mu.Lock()
+	w.api.loses = 2 // after the label's
+	w.api.mu.Unlock()
+	w.adds(ask("c", "a", "ua"))
+	w.says(portName(1), v1.PortBound, "c")
+	w.dels(ask("c", "a", "ua"))
+	_ = w.do(t.Context(), task{port: portName(1)}) // it fails while the port is not known
+	release()
+	w.says(portName(1), v1.PortAvailable, "")
+	w.settled(0)
+}
+
 // What kuryr-kubernetes wrote on a pod goes, and the port that it told of is logged: no KuryrPort knows it. What was written otherwise goes without a word.
 func TestAnnotationOfThePeer(t *testing.T) {
 	text, err := os.ReadFile("../../vif/testdata/bridge.json")
