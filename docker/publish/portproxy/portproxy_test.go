@@ -41,7 +41,7 @@ func container(t *testing.T) (path string, within func(func())) {
 		for _, a := range []string{four + "/32", six + "/128"} {
 			addr, err := netlink.ParseAddr(a)
 			if err == nil {
-				addr.Flags = unix.IFA_F_NODAD // else it is tentative for a moment
+				addr.Flags = unix.IFA_F_NODAD // otherwise it is tentative for a moment
 				err = netlink.AddrAdd(lo, addr)
 			}
 			if err != nil {
@@ -186,8 +186,8 @@ func TestStopEndsConnections(t *testing.T) {
 	}
 }
 
-// TestNobody: a client hears at once of a port that nobody in the container listens at,
-// and of a container that is gone.
+// TestNobody: a client learns without a timeout of a port that no process of the container
+// listens at, and of a container that is gone.
 func TestNobody(t *testing.T) {
 	path, _ := container(t)
 	p := newProxy(t, Config{})

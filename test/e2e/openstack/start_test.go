@@ -75,7 +75,9 @@ func start(t *testing.T) *server {
 	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	must(t, err)
 	defer ready.Close()
-	s := &server{url: "https://" + address.String(), ca: filepath.Join(dir, "tls", "ca.pem"), token: strings.Fields(line)[1]}
+	s := &server{
+		url: "https://" + address.String(), ca: filepath.Join(dir, "tls", "ca.pem"), token: strings.Fields(line)[1],
+	}
 	cmd := exec.Command(
 		kuryr, "sdn", "--store-only", "--state-dir", filepath.Join(dir, "s"), "--run-dir",
 		filepath.Join(dir, "r"), "--sdn-rate", "0",

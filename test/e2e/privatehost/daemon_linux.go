@@ -197,7 +197,7 @@ func (h *Host) KillKuryr(sig syscall.Signal) error { return h.kuryr.stop(sig, 60
 // KuryrGone is closed when the kuryr that was started last has ended.
 func (h *Host) KuryrGone() <-chan struct{} { return h.kuryr.gone }
 
-// KuryrKilled waits for kuryr's end and tells whether it was by SIGKILL, its own or another's.
+// KuryrKilled waits for kuryr's end and reports whether it was by SIGKILL, its own or another's.
 func (h *Host) KuryrKilled() bool {
 	h.kuryr.wait()
 	status, ok := h.kuryr.cmd.ProcessState.Sys().(syscall.WaitStatus)

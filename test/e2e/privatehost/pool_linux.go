@@ -21,9 +21,9 @@ var ErrPoolClosed = errors.New("the pool of private hosts is closed")
 // Pool leases hosts of one kind to tests, which share their boots. A lease is exclusive.
 // A host returns to the pool only if its State is what it was after its boot.
 type Pool struct {
-	// Patience is how long the State of a returned host may differ from that after its
+	// CleanTimeout is how long the State of a returned host may differ from that after its
 	// boot: engine and kernel finish some removals in the background. 0 is a minute.
-	Patience time.Duration
+	CleanTimeout time.Duration
 
 	start func(context.Context) (*Host, error)
 	slots chan struct{} // an element for each leased host
@@ -101,14 +101,14 @@ func (h *Host) stableState(ctx context.Context) (Snapshot, error) {
 }
 
 // Return gives a leased host back. It fails, and the host stays leased, if its State does
-// not become what it was after the boot within Patience. The error lists the
+// not become what it was after the boot within CleanTimeout. The error lists the
 // differences.
 func (p *Pool) Return(ctx context.Context, h *Host) error {
 	p.mu.Lock()
 	clean := p.clean[h]
 	p.mu.Unlock()
 	var differs error
-	for end := time.Now().Add(cmp.Or(p.Patience, time.Minute)); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(cmp.Or(p.CleanTimeout, time.Minute)); ; time.Sleep(200 * time.Millisecond) {
 		now, err := h.State(ctx)
 		if err == nil {
 			diff := clean.Diff(now, sections(clean, now)...)

@@ -132,9 +132,9 @@ func TestPoolFindsWhatIsLeft(t *testing.T) {
 	for _, row := range rows {
 		sh(row.neighbour, row.do)
 	}
-	p.Patience = time.Second
+	p.CleanTimeout = time.Second
 	err := p.Return(within(t, 5*time.Minute), h)
-	p.Patience = 0
+	p.CleanTimeout = 0
 	if returned = err == nil; returned {
 		t.Fatal("the pool took back a host with all of it")
 	}
@@ -196,7 +196,7 @@ func TestPoolFailsTests(t *testing.T) {
 	if !gone(h) {
 		t.Error("the host of a failed test is not closed")
 	}
-	p.Patience = time.Second
+	p.CleanTimeout = time.Second
 	leaving := &subject{}
 	h = p.For(leaving)
 	if res := h.Exec(within(t, 5*time.Minute), "ip", "link", "add", "left0", "type", "bridge"); !res.OK() {
@@ -209,7 +209,7 @@ func TestPoolFailsTests(t *testing.T) {
 	if !gone(h) {
 		t.Error("a host with something left is not closed")
 	}
-	p.Patience = 0
+	p.CleanTimeout = 0
 	last := &subject{}
 	if p.For(last) == h {
 		t.Error("a closed host was leased")
