@@ -122,8 +122,8 @@ func (w *balancing) current(ctx context.Context) (bool, error) {
 	return equality.Semantic.DeepEqual(spec, w.lb.Spec), err
 }
 
-// end takes all of it out of the SDN, and lets it go. One that names another's Service has
-// nothing in the SDN.
+// end removes all of it from the SDN, and then the finalizer. It stays while other Services share a VIP
+// of its Service's own. One that names another's Service has nothing in the SDN.
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	if forged, err := w.forged(ctx, w.lb); err != nil {
 		return done(0, err)
@@ -139,8 +139,12 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	}
 	// What a load balancer that others share fails at holds up none of the Service's own, whose ClusterIP may be another's at once.
 	again, left := w.leaveAll(ctx)
-	then, keys, handed := w.handOver(ctx, w.keys())
-	err = errors.Join(left, handed, w.dropBalancers(ctx, keys))
+	then, keys, kept := w.keepShared(ctx, w.keys())
+	dropped := w.dropBalancers(ctx, keys)
+	if dropped == nil {
+		w.deleted(keys)
+	}
+	err = errors.Join(left, kept, dropped)
 	again = sooner(again, then)
 	if err == nil {
 		w.keeping.forget(w.lb.Spec.ServiceUID)
@@ -154,6 +158,14 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	}
 	later, failed := w.writeStatus(ctx, err, nil)
 	return done(sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
+}
+
+// deleted removes from the status the load balancers that had these Keys.
+func (w *balancing) deleted(keys []sdn.Key) {
+	w.lb.Status.Members = 0
+	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
+		return !of.Own || slices.Contains(keys, w.ownKey(isFamily(of.VIP, true)))
+	})
 }
 
 // program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
@@ -248,7 +260,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 		made, again, err = w.step(ctx, vip, spec, w.told(of))
 	}
 	if of.own && isImmutable(err) {
-		held := w.unshared(ctx, of.six)
+		held := w.mayRecreate(ctx, of.six)
 		if held != nil && !errors.As(held, &unserving{}) {
 			return 0, held
 		}
@@ -264,7 +276,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	if made != nil {
 		w.saw(of, *made)
 		if of.own {
-			err = errors.Join(err, w.adopt(ctx, *made))
+			err = errors.Join(err, w.addUsers(ctx, *made))
 		}
 	}
 	if isImmutable(err) {
@@ -632,6 +644,9 @@ func (w *balancing) condition(kind string, err error) {
 	}
 	if !w.lb.DeletionTimestamp.IsZero() && err != nil {
 		c.Reason = v1.ReasonDeleting
+		if errors.As(err, &inUse{}) && len(failures(err)) == 0 {
+			c.Reason = v1.ReasonInUse
+		}
 	}
 	meta.SetStatusCondition(&w.lb.Status.Conditions, c)
 }

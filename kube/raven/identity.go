@@ -115,28 +115,10 @@ func (r *Raven) acts(ctx context.Context, lb *v1.KuryrLoadBalancer) (bool, error
 	}), nil
 }
 
-// hosts reports whether a load balancer of the SDN is one that a Service's own VIP is on, which
-// this KuryrLoadBalancer stands for: its Service's, or one that it has inherited from a Service
-// of its namespace that has gone.
-func (w *balancing) hosts(ctx context.Context, there sdn.LoadBalancer) (bool, error) {
-	uid := serviceOfKey(there.Key)
-	if !w.owns(there.Meta) || !isOwnKey(there.Key, uid) {
-		return false, nil
-	}
-	if uid == w.lb.Spec.ServiceUID {
-		return true, nil
-	}
-	share := shareOf(w.lb, string(there.ID))
-	if share == nil || share.Inherited != uid || !namedIn(there.Name, w.lb.Namespace) {
-		return false, nil
-	}
-	alive, err := w.serviceWithUID(ctx, uid)
-	if err != nil || alive == nil || w.cfg.Live == nil {
-		return err == nil && alive == nil, err
-	}
-	var now corev1.Service // the cache may be behind
-	err = w.cfg.Live.Get(ctx, client.ObjectKeyFromObject(alive), &now)
-	return client.IgnoreNotFound(err) == nil && now.UID != uid, client.IgnoreNotFound(err)
+// ownsVIPOf reports whether a load balancer of the SDN is that of an own VIP of this
+// KuryrLoadBalancer's Service.
+func (w *balancing) ownsVIPOf(there sdn.LoadBalancer) bool {
+	return w.owns(there.Meta) && isOwnKey(there.Key, w.lb.Spec.ServiceUID)
 }
 
 // isOwnKey reports whether a Key is that of the load balancer of a Service's own VIP.

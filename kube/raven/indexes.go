@@ -26,7 +26,7 @@ const (
 	byWanted    = "wanted"    // Services: the address that they ask for outside
 	byUID       = "uid"       // Services
 	byVIP       = "vip"       // load balancers: their VIPs
-	byServed    = "served"    // load balancers: the UID of their Service, and of Services whose load balancers they have inherited
+	byServed    = "served"    // load balancers: the UID of their Service
 	byShared    = "shared"    // load balancers: the SDN's id of that which they ask to share
 	byGuest     = "guest"     // load balancers: the UIDs of the Services that share theirs
 	byKind      = "kind"      // pools, and the networks whose pods are to have ports of such: see kindOfPool
@@ -78,12 +78,7 @@ var indexes = []index{
 	{&v1.KuryrNetwork{}, byKind, func(o client.Object) []string { return some(offerOf(o.(*v1.KuryrNetwork)).kind) }},
 	// Load balancers go where Services are another's, too.
 	{&v1.KuryrLoadBalancer{}, byServed, func(o client.Object) []string {
-		lb := o.(*v1.KuryrLoadBalancer)
-		all := some(string(lb.Spec.ServiceUID))
-		for _, s := range lb.Status.Shares {
-			all = append(all, some(string(s.Inherited))...)
-		}
-		return all
+		return some(string(o.(*v1.KuryrLoadBalancer).Spec.ServiceUID))
 	}},
 	{&v1.KuryrLoadBalancer{}, byShared, func(o client.Object) []string { return some(o.(*v1.KuryrLoadBalancer).Spec.SharedID) }},
 	{&v1.KuryrLoadBalancer{}, byGuest, func(o client.Object) (all []string) {

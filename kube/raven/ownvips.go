@@ -250,10 +250,10 @@ func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bo
 
 func (w *balancing) retireOne(ctx context.Context, six, look bool) (again time.Duration, err error) {
 	if !look {
-		if lent, again, err := w.lend(ctx, six); lent || err != nil {
+		if kept, again, err := w.keepVIP(ctx, six); kept || err != nil {
 			return again, err
 		}
-		if err := w.withdraw(ctx, six); err != nil {
+		if err := w.markLeaving(ctx, six); err != nil {
 			return 0, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -149,15 +150,25 @@ func (c *cluster) ingress(name string) string {
 	return strings.Join(all, ",")
 }
 
-// wholeServices checks that each KuryrLoadBalancer is a Service's, ready, and that all floating IPs of Raven's are told of.
+// wholeServices checks that each KuryrLoadBalancer is a Service's, ready, or kept for those that share it, and that all floating IPs of Raven's are told of.
 func (c *cluster) wholeServices() {
 	c.t.Helper()
 	var lbs v1.KuryrLoadBalancerList
 	c.list(&lbs)
 	vips := map[string]string{}
 	told := map[string]bool{}
-	inherited := map[string]bool{}
+	shared := map[string]bool{}
 	for _, lb := range lbs.Items {
+		if !lb.DeletionTimestamp.IsZero() {
+			c.wholeOwner(&lb)
+			for _, of := range lb.Status.LoadBalancers {
+				vips[of.VIP] = of.ID
+			}
+			if f := lb.Status.FloatingIP; f != nil {
+				told[f.Address] = true
+			}
+			continue
+		}
 		s := c.serviceNow(lb.Name)
 		if s.UID != lb.Spec.ServiceUID || !lb.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions) || lb.Status.ObservedGeneration != lb.Generation {
 			c.t.Errorf("load balancer %s of Service %s: %+v, deleted %v", lb.Name, s.UID, lb.Status, lb.DeletionTimestamp)
@@ -178,9 +189,7 @@ func (c *cluster) wholeServices() {
 			}
 		}
 		for _, share := range lb.Status.Shares {
-			if share.Inherited != "" {
-				inherited[share.ID], told[share.Address] = true, true
-			}
+			shared[share.ID], told[share.Address] = true, true
 			if share.ID != lb.Spec.SharedID || c.ingress(lb.Name) != share.Address {
 				c.t.Errorf("Service %s says %q, and shares %+v", lb.Name, c.ingress(lb.Name), share)
 			}
@@ -191,7 +200,7 @@ func (c *cluster) wholeServices() {
 	}
 	for lb, err := range c.sdn.FindLoadBalancers(c.t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Owner: c.sdn.Installation()}}) {
 		c.must(err)
-		if inherited[string(lb.ID)] {
+		if _, told := vips[lb.VIPs[0].Addr.String()]; !told && shared[string(lb.ID)] { // its owner was removed by force
 			continue
 		}
 		if vips[lb.VIPs[0].Addr.String()] != string(lb.ID) {
@@ -206,6 +215,26 @@ func (c *cluster) wholeServices() {
 		c.must(err)
 		if !told[f.Address.String()] {
 			c.t.Errorf("the SDN has floating IP %s (%s), which no object tells of", f.Address, f.Key)
+		}
+	}
+}
+
+// wholeOwner checks that a KuryrLoadBalancer whose deletion waits says so, and names who shares it.
+func (c *cluster) wholeOwner(lb *v1.KuryrLoadBalancer) {
+	c.t.Helper()
+	ready := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionReady)
+	if ready == nil || ready.Reason != v1.ReasonInUse || len(lb.Status.Guests) == 0 {
+		c.t.Errorf("load balancer %s stays: %+v", lb.Name, lb.Status)
+		return
+	}
+	for _, g := range lb.Status.Guests {
+		if !strings.Contains(ready.Message, g.Name) {
+			c.t.Errorf("load balancer %s does not name %s: %s", lb.Name, g.Name, ready.Message)
+		}
+	}
+	for _, of := range lb.Status.LoadBalancers {
+		if !of.Own {
+			c.t.Errorf("load balancer %s still has the ClusterIP %s", lb.Name, of.VIP)
 		}
 	}
 }

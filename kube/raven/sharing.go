@@ -19,16 +19,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// A Service of type LoadBalancer may name a load balancer of the SDN (annotation load-balancer-id) whose VIP and floating IP are to be its address outside: its ports become listeners there, beside
-// others'. The load balancer is a user's, who keeps it, or another Service's of the namespace: then it is on a VIP of that Service's own, since a ClusterIP goes with its Service, and may be another's
-// at once. It goes with the last who shares it.
+// A Service of type LoadBalancer may name a load balancer of the SDN (annotation load-balancer-id)
+// whose VIP and floating IP are its address outside: its ports become listeners there, beside others'.
+// The load balancer is a user's, who keeps it, or the own VIP of another Service of the namespace, its
+// owner. A ClusterIP is not shared: it goes with its Service, and may be another's immediately.
 //
-// Nothing of it is lost, as whoever shares says so first, in its own status and in the Guests of the load balancer's host, which cannot go without having seen that: its finalizer goes by the revision
-// that it has read. A host that goes with guests has one of them inherit, and stand for it. Who has it go without guests, though it stays itself, says that first, so that nobody comes meanwhile.
+// A Service that shares a load balancer writes that first: into its own status, and into the Guests of
+// the owner's. The owner's finalizer stays while there are users, so its deletion waits for them.
+// Before an owner that stays deletes the load balancer, it marks it as leaving, so that no Service can
+// begin to share it. Optimistic locking of the owner's status orders all of these writes.
+//
+// A load balancer whose owner was removed by force, with its finalizer, is orphaned: who shares it goes
+// on, and the last that leaves deletes it.
 
-// share has the Service be at the load balancer that it asks to share, and leave others. Guests that have gone without a word are forgotten.
-func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, errs []error) {
-	again, err := w.forgetGuests(ctx)
+// share makes the Service a user of the load balancer that it asks to share, and leaves others. It
+// removes its own users that have gone without having left.
+func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint,
+	members map[netip.Addr]bool,
+) (again time.Duration, errs []error) {
+	again, err := w.removeLostUsers(ctx)
 	errs = append(errs, err)
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
 		if s.ID == w.lb.Spec.SharedID {
@@ -40,21 +49,14 @@ func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six
 	if w.lb.Spec.SharedID == "" {
 		return again, errs
 	}
-	if s := shareOf(w.lb, w.lb.Spec.SharedID); s != nil && s.Inherited != "" {
-		leaving, err := w.networkLeaves(ctx)
-		if err == nil && leaving { // else it could not go
-			_, err = w.leave(ctx, *s)
-		}
-		if err != nil || leaving {
-			return again, append(errs, err, waiting{"the network that the shared VIP was on is going"})
-		}
-	}
 	then, err := w.join(ctx, of, endpoints, members)
 	return sooner(again, then), append(errs, err)
 }
 
-// join has the Service's ports be listeners of the load balancer that it asks to share.
-func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint, members map[netip.Addr]bool) (again time.Duration, err error) {
+// join makes the Service's ports listeners of the load balancer that it asks to share.
+func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six bool) map[portName][]endpoint,
+	members map[netip.Addr]bool,
+) (again time.Duration, err error) {
 	id := sdn.ID(w.lb.Spec.SharedID)
 	fresh := w.look || w.known.shared.ID != id || len(w.known.shared.VIPs) == 0
 	if fresh {
@@ -72,10 +74,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	if len(there.VIPs) == 0 {
 		return pendingPause, waiting{"the load balancer that is shared has no VIP yet"}
 	}
-	host, again, err := w.hostOf(ctx, there)
-	if host == nil && err == nil {
-		err = w.sharable(ctx, there)
-	}
+	owner, soon, err := w.admitted(ctx, there)
 	if errors.As(err, &unserving{}) {
 		w.note(err.Error())
 	}
@@ -83,7 +82,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 		w.known.shared = sdn.LoadBalancer{}
 	}
 	if err != nil {
-		return again, err
+		return soon, err
 	}
 	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
 	of.leaves = w.ground.leaves[of.six]
@@ -93,7 +92,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 		w.note(err.Error())
 		return 0, err
 	}
-	if err := w.enter(ctx, host, string(id)); err != nil {
+	if err := w.enter(ctx, owner, string(id)); err != nil {
 		return 0, err
 	}
 	of.base = w.base(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID), "", "")
@@ -111,13 +110,10 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	if sdn.IsNotFound(err) {
 		w.known.shared = sdn.LoadBalancer{}
 	}
-	if made != nil && host != nil && host.UID == w.lb.UID {
-		err = errors.Join(err, w.adopt(ctx, *made))
-	}
 	if err != nil {
 		return again, err
 	}
-	return 0, w.address(ctx, host, fresh)
+	return soon, w.address(ctx, owner, fresh)
 }
 
 // beside gives of a value the listeners whose ports no other has at a load balancer that is shared.
@@ -140,9 +136,9 @@ func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.
 	return spec, err
 }
 
-// sharable returns an error if a user's load balancer is not one that Services of the namespace
+// sharesUsers returns an error if a user's load balancer is not one that Services of the namespace
 // may share. Listeners that the Service has there already stay, unless it is another project's.
-func (w *balancing) sharable(ctx context.Context, there sdn.LoadBalancer) error {
+func (w *balancing) sharesUsers(ctx context.Context, there sdn.LoadBalancer) error {
 	id := string(there.ID)
 	if !w.usable(there.Meta, w.grants) {
 		err := denied{waiting{fmt.Sprintf("annotation %s: load balancer %s is of another project", annotationShared, id)}}
@@ -167,19 +163,25 @@ func (w *balancing) sharable(ctx context.Context, there sdn.LoadBalancer) error 
 // listensAt reports whether the Service has listeners at another's load balancer.
 func (w *balancing) listensAt(there sdn.LoadBalancer) bool {
 	return slices.ContainsFunc(there.Listeners, func(l sdn.Listener) bool {
-		return l.Key == w.guestKey(w.lb.Spec.ServiceUID)
+		return l.Key == w.userKey(w.lb.Spec.ServiceUID)
 	})
 }
 
-// hostOf is the KuryrLoadBalancer that has a load balancer which is to be shared, nil for one of a user's.
-func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v1.KuryrLoadBalancer, again time.Duration, err error) {
+// admitted returns an error if the Service may not share a load balancer. Otherwise it returns the
+// KuryrLoadBalancer that the load balancer is the own VIP of: nil for a user's, and for an orphaned one.
+func (w *balancing) admitted(ctx context.Context, there sdn.LoadBalancer) (
+	owner *v1.KuryrLoadBalancer, again time.Duration, err error,
+) {
 	uid := serviceOfKey(there.Key)
 	if there.Foreign || uid == "" {
-		return nil, 0, nil
+		return nil, 0, w.sharesUsers(ctx, there)
 	}
 	var all v1.KuryrLoadBalancerList
 	if err := w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}); err != nil {
 		return nil, 0, err
+	}
+	refuse := func(format string, args ...any) (*v1.KuryrLoadBalancer, time.Duration, error) {
+		return nil, 0, unserving{waiting{"annotation " + annotationShared + ": " + fmt.Sprintf(format, args...)}}
 	}
 	for i := range all.Items {
 		lb := &all.Items[i]
@@ -191,56 +193,94 @@ func (w *balancing) hostOf(ctx context.Context, there sdn.LoadBalancer) (host *v
 		case forged:
 		case lb.Namespace != w.lb.Namespace && namedIn(there.Name, w.lb.Namespace): // it only says so
 		case lb.Namespace != w.lb.Namespace:
-			return nil, 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of the namespace %s, and so shared only there", annotationShared, lb.Namespace)}}
-		case !lb.DeletionTimestamp.IsZero():
-		case lb.Spec.ServiceUID == uid && there.Key.Name != v1.OwnLoadBalancerKey(uid, there.VIPs[0].Addr.Is6()):
-			return nil, 0, unserving{waiting{fmt.Sprintf("annotation %s: the VIP is the ClusterIP of the Service %s, and goes with it; only with controller.vip_placement: namespace it has one that can be shared", annotationShared, lb.Name)}}
-		case lb.Spec.ServiceUID == uid || inherits(lb, there.ID):
+			return refuse("the load balancer is of the namespace %s, and so shared only there", lb.Namespace)
+		case there.Key.Name != v1.OwnLoadBalancerKey(uid, there.VIPs[0].Addr.Is6()):
+			return refuse("the VIP is the ClusterIP of the Service %s, and goes with it; "+
+				"only with controller.vip_placement: namespace it has one that can be shared", lb.Name)
+		case !lb.DeletionTimestamp.IsZero() && !isUser(lb, string(there.ID), w.lb.Spec.ServiceUID):
+			return refuse("the load balancer is being deleted, as the Service %s has been", lb.Name)
+		default:
 			return lb, 0, nil
 		}
 	}
-	if slices.ContainsFunc(all.Items, func(lb v1.KuryrLoadBalancer) bool { return lb.Namespace == w.lb.Namespace }) {
-		return nil, 0, waiting{"the load balancer that is to be shared is another's, who is about to go"}
-	}
-	again, err = w.succeed(ctx, there.ID, uid)
-	return w.lb, again, err
+	again, err = w.keepOrphan(ctx, there.ID, uid)
+	return nil, again, err
 }
 
-// succeed has this one stand for a load balancer that nobody stands for: the status of who did was lost, or the whole of its KuryrLoadBalancer, and the listeners that it has left behind go first. A
-// Service that is there has its KuryrLoadBalancer made anew.
-func (w *balancing) succeed(ctx context.Context, id sdn.ID, uid types.UID) (again time.Duration, err error) {
+// keepOrphan returns an error if the Service may not share a load balancer whose owner's
+// KuryrLoadBalancer was removed by force. The listeners go that the owner and other users which were
+// removed by force have left behind.
+func (w *balancing) keepOrphan(ctx context.Context, id sdn.ID, uid types.UID) (again time.Duration, err error) {
 	names, err := w.servicesByUID(ctx) // of all namespaces, as a UID tells none
 	if err != nil {
 		return 0, err
 	}
 	if names[uid] != "" { // or a cache is behind
-		return pendingPause, waiting{"the load balancer that is to be shared is another's, whose KuryrLoadBalancer is being made anew"}
+		return pendingPause, waiting{"the KuryrLoadBalancer of the Service whose load balancer is shared is being recreated"}
 	}
 	var there sdn.LoadBalancer
-	if err := w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, id); return err }); err != nil {
+	err = w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, id); return err })
+	if err != nil {
 		return 0, err
 	}
-	if !w.owns(there.Meta) || !w.listensAt(there) && !madeIn(there, w.lb.Namespace) {
-		return 0, unserving{waiting{fmt.Sprintf("annotation %s: the load balancer is of another namespace, and so shared only there", annotationShared)}}
+	if !w.owns(there.Meta) || !w.listensAt(there) && !namedIn(there.Name, w.lb.Namespace) {
+		return 0, unserving{waiting{"annotation " + annotationShared +
+			": the load balancer is of another namespace, and so shared only there"}}
 	}
-	keys := map[sdn.Key]bool{}
-	for _, l := range there.Listeners {
-		keys[cmp.Or(l.Key, there.Key)] = true
+	if leaving, err := w.networkLeaves(ctx); err != nil || leaving { // which it would hold up
+		if s := shareOf(w.lb, string(id)); err == nil && s != nil {
+			again, err = w.leave(ctx, *s)
+		}
+		return again, errors.Join(err, waiting{"the network that the shared VIP was on is going"})
 	}
-	if keys[there.Key] {
-		if again, err := w.strip(ctx, string(id), there.Key); err != nil {
-			return again, err
+	for _, key := range listenerKeys(there) {
+		stale, then, err := w.isStale(ctx, there, key, names)
+		if again = sooner(again, then); err == nil && stale {
+			then, err = w.removeListeners(ctx, string(id), key)
+			delete(w.known.digests, "shared "+string(id))
+		}
+		if err != nil {
+			return then, err
 		}
 	}
-	w.inherit(string(id), uid)
-	delete(w.known.digests, "shared "+string(id)) // so that its guests are found
-	return 0, nil
+	return again, nil
 }
 
-// madeIn tells whether a load balancer was made for a Service of a namespace, by its name: its Key tells a UID alone, of which nobody knows any more.
-func madeIn(there sdn.LoadBalancer, namespace string) bool { return namedIn(there.Name, namespace) }
+// listenerKeys returns the Keys of a load balancer's listeners, each once.
+func listenerKeys(there sdn.LoadBalancer) (all []sdn.Key) {
+	for _, l := range there.Listeners {
+		if key := cmp.Or(l.Key, there.Key); !slices.Contains(all, key) {
+			all = append(all, key)
+		}
+	}
+	return all
+}
 
-// servicesByUID are the names of Services that Kuryr is to serve.
+// isStale reports whether listeners of an orphaned load balancer are of the Service that has gone, or of
+// one that was removed by force: again is set if that will be known soon. names are the Services that
+// Kuryr is to serve.
+func (w *balancing) isStale(ctx context.Context, there sdn.LoadBalancer, key sdn.Key, names map[types.UID]string) (
+	stale bool, again time.Duration, err error,
+) {
+	if key == there.Key {
+		return true, 0, nil
+	}
+	uid := serviceOfKey(key)
+	if key != w.userKey(uid) || uid == w.lb.Spec.ServiceUID {
+		return false, 0, nil
+	}
+	var all v1.KuryrLoadBalancerList
+	err = w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}, client.Limit(1))
+	if err != nil || len(all.Items) > 0 {
+		return false, 0, err
+	}
+	if names[uid] != "" { // its KuryrLoadBalancer is being recreated, or a cache is behind
+		return false, pendingPause, nil
+	}
+	return true, 0, nil
+}
+
+// servicesByUID returns the names of Services that Kuryr is to serve.
 func (w *balancing) servicesByUID(ctx context.Context, in ...client.ListOption) (map[types.UID]string, error) {
 	var all corev1.ServiceList
 	err := w.api.List(ctx, &all, in...)
@@ -253,21 +293,6 @@ func (w *balancing) servicesByUID(ctx context.Context, in ...client.ListOption) 
 	return names, err
 }
 
-// inherit has this one stand for a load balancer.
-func (w *balancing) inherit(id string, uid types.UID) {
-	if s := shareOf(w.lb, id); s != nil {
-		s.Inherited = uid
-		return
-	}
-	w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id, Inherited: uid})
-}
-
-// inherits tells whether a KuryrLoadBalancer stands for a load balancer whose Service has gone.
-func inherits(lb *v1.KuryrLoadBalancer, id sdn.ID) bool {
-	s := shareOf(lb, string(id))
-	return s != nil && s.Inherited != ""
-}
-
 // shareOf is what a KuryrLoadBalancer's status says of a load balancer that it shares, nil for nothing.
 func shareOf(lb *v1.KuryrLoadBalancer, id string) *v1.LoadBalancerShare {
 	if i := slices.IndexFunc(lb.Status.Shares, func(s v1.LoadBalancerShare) bool { return s.ID == id }); i >= 0 {
@@ -276,11 +301,13 @@ func shareOf(lb *v1.KuryrLoadBalancer, id string) *v1.LoadBalancerShare {
 	return nil
 }
 
-// enter tells whom it concerns, before it is so, that the Service is at a load balancer.
-func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id string) error {
-	others := host != nil && host.UID != w.lb.UID
-	if others && !lends(host, id) {
-		return waiting{"the load balancer that is to be shared is about to go, or to be told of"}
+// enter writes, before it is so, that the Service shares a load balancer: into its own status and into
+// that of the owner, if it has one.
+func (w *balancing) enter(ctx context.Context, owner *v1.KuryrLoadBalancer, id string) error {
+	me := v1.LoadBalancerGuest{LoadBalancer: id, ServiceUID: w.lb.Spec.ServiceUID, Name: w.lb.Name}
+	known := owner == nil || isUser(owner, id, me.ServiceUID)
+	if !known && !sharable(owner, id) {
+		return waiting{"the load balancer that is to be shared is about to be deleted, or not in its owner's status yet"}
 	}
 	if shareOf(w.lb, id) == nil {
 		w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id})
@@ -291,32 +318,32 @@ func (w *balancing) enter(ctx context.Context, host *v1.KuryrLoadBalancer, id st
 		}
 		failpoint.Here("raven.share.noted")
 	}
-	me := v1.LoadBalancerGuest{LoadBalancer: id, ServiceUID: w.lb.Spec.ServiceUID, Name: w.lb.Name}
-	if !others || isGuest(host, id, me.ServiceUID) {
+	if known {
 		return nil
 	}
-	delete(w.known.digests, "shared "+id) // the host may have taken this one for lost
-	host.Status.Guests = append(host.Status.Guests, me)
-	err := w.api.Status().Update(ctx, host)
+	delete(w.known.digests, "shared "+id) // the owner may have taken this user for lost
+	owner.Status.Guests = append(owner.Status.Guests, me)
+	err := w.api.Status().Update(ctx, owner)
 	failpoint.Here("raven.share.entered")
 	return err
 }
 
-// address notes where the Service is reached. Of another Service's load balancer its KuryrLoadBalancer tells; who leads a floating IP to one without is not told of, and so seen at an audit.
-func (w *balancing) address(ctx context.Context, host *v1.KuryrLoadBalancer, fresh bool) error {
+// address notes where the Service is reached. The status of an owner tells its floating IP. A change of
+// one without an owner is seen at the next resync, as the SDN does not tell it.
+func (w *balancing) address(ctx context.Context, owner *v1.KuryrLoadBalancer, fresh bool) error {
 	share, vip := shareOf(w.lb, w.lb.Spec.SharedID), w.known.shared.VIPs[0]
-	own := host != nil && !inherits(host, w.known.shared.ID)
-	if !own && !fresh && share.Address != "" {
+	if owner == nil && !fresh && share.Address != "" {
 		return nil
 	}
 	address := vip.Addr.String()
-	if own {
-		if a, err := netip.ParseAddr(ledFrom(host.Status.FloatingIP)); err == nil && a.Is6() == vip.Addr.Is6() {
+	if owner != nil {
+		if a, err := netip.ParseAddr(ledFrom(owner.Status.FloatingIP)); err == nil && a.Is6() == vip.Addr.Is6() {
 			address = a.String()
 		}
 	} else if vip.Port != "" {
 		err := w.ask(ctx, func(ctx context.Context) error {
-			f, found, err := sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Ports: []sdn.ID{vip.Port}}))
+			query := sdn.FloatingIPQuery{Ports: []sdn.ID{vip.Port}}
+			f, found, err := sdn.First(w.sdn.FindFloatingIPs(ctx, query))
 			if found {
 				address = f.Address.String()
 			}
@@ -330,7 +357,7 @@ func (w *balancing) address(ctx context.Context, host *v1.KuryrLoadBalancer, fre
 	return nil
 }
 
-// leaveAll takes the Service from all that it shares.
+// leaveAll removes the Service from all load balancers that it shares.
 func (w *balancing) leaveAll(ctx context.Context) (again time.Duration, _ error) {
 	var errs []error
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
@@ -340,49 +367,45 @@ func (w *balancing) leaveAll(ctx context.Context) (again time.Duration, _ error)
 	return again, errors.Join(errs...)
 }
 
-// leave takes the Service's listeners from a load balancer, which goes with the last who leaves where it is nobody's any more.
+// leave removes the Service's listeners from a load balancer, and the Service from its users. An orphaned
+// load balancer that no other Service shares is deleted.
 func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again time.Duration, err error) {
 	w.known.shared = sdn.LoadBalancer{}
 	delete(w.known.digests, "shared "+s.ID)
-	passed := true
-	if s.Inherited != "" {
-		passed, err = w.bequeath(ctx, s)
-		if err == nil && !passed {
-			passed, err = w.endShared(ctx, s) // whatever state it is in
-		}
-		if err != nil {
-			return 0, err
-		}
+	gone, err := w.deleteOrphan(ctx, s) // whatever state it is in
+	if err != nil {
+		return 0, err
 	}
-	if passed {
-		if again, err = w.strip(ctx, s.ID, w.guestKey(w.lb.Spec.ServiceUID)); err != nil {
+	if !gone {
+		if again, err = w.removeListeners(ctx, s.ID, w.userKey(w.lb.Spec.ServiceUID)); err != nil {
 			return again, err
 		}
 	}
 	failpoint.Here("raven.share.stripped")
-	var hosts v1.KuryrLoadBalancerList
-	if err := w.api.List(ctx, &hosts, client.InNamespace(w.lb.Namespace), client.MatchingFields{byGuest: string(w.lb.Spec.ServiceUID)}); err != nil {
+	var owners v1.KuryrLoadBalancerList
+	by := client.MatchingFields{byGuest: string(w.lb.Spec.ServiceUID)}
+	if err := w.api.List(ctx, &owners, client.InNamespace(w.lb.Namespace), by); err != nil {
 		return 0, err
 	}
-	for i := range hosts.Items {
-		host := &hosts.Items[i]
-		host.Status.Guests = slices.DeleteFunc(host.Status.Guests, func(g v1.LoadBalancerGuest) bool {
+	for i := range owners.Items {
+		owner := &owners.Items[i]
+		owner.Status.Guests = slices.DeleteFunc(owner.Status.Guests, func(g v1.LoadBalancerGuest) bool {
 			return g.LoadBalancer == s.ID && g.ServiceUID == w.lb.Spec.ServiceUID
 		})
-		if err := w.api.Status().Update(ctx, host); client.IgnoreNotFound(err) != nil {
+		if err := w.api.Status().Update(ctx, owner); client.IgnoreNotFound(err) != nil {
 			return 0, err
 		}
 	}
 	failpoint.Here("raven.share.left")
 	w.lb.Status.Shares = slices.DeleteFunc(w.lb.Status.Shares, func(o v1.LoadBalancerShare) bool { return o.ID == s.ID })
-	w.lb.Status.Guests = slices.DeleteFunc(w.lb.Status.Guests, func(g v1.LoadBalancerGuest) bool { return g.LoadBalancer == s.ID })
 	return 0, w.tellNow(ctx)
 }
 
-// strip takes the listeners with this Key from a load balancer.
-func (w *balancing) strip(ctx context.Context, id string, key sdn.Key) (again time.Duration, err error) {
+// removeListeners removes the listeners with this Key from a load balancer.
+func (w *balancing) removeListeners(ctx context.Context, id string, key sdn.Key) (again time.Duration, err error) {
 	name := "leaving " + id
-	_, again, err = w.step(ctx, name, sdn.LoadBalancerSpec{Base: sdn.Base{Key: key}, ID: sdn.ID(id), Shared: true}, false)
+	spec := sdn.LoadBalancerSpec{Base: sdn.Base{Key: key}, ID: sdn.ID(id), Shared: true}
+	_, again, err = w.step(ctx, name, spec, false)
 	delete(w.known.digests, name)
 	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
 		return 0, nil
@@ -390,34 +413,36 @@ func (w *balancing) strip(ctx context.Context, id string, key sdn.Key) (again ti
 	return again, err
 }
 
-// networkLeaves tells whether the namespace's network is there no more for long.
+// networkLeaves reports whether the namespace's network has gone or is being deleted.
 func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
 	n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
 	return err == nil && (n == nil || !n.DeletionTimestamp.IsZero()), err
 }
 
-// endShared deletes a load balancer that no other Service shares any more and whose Service has gone. It
-// stays if the SDN does not confirm that the Service stands for it.
-func (w *balancing) endShared(ctx context.Context, s v1.LoadBalancerShare) (stays bool, err error) {
+// deleteOrphan deletes a load balancer whose owner was removed by force and that no other Service
+// shares. It reports whether there is nothing left of it.
+func (w *balancing) deleteOrphan(ctx context.Context, s v1.LoadBalancerShare) (gone bool, err error) {
 	var there sdn.LoadBalancer
 	err = w.ask(ctx, func(ctx context.Context) (err error) {
 		there, err = w.sdn.LoadBalancer(ctx, sdn.ID(s.ID))
 		return err
 	})
-	if sdn.IsNotFound(err) {
-		return false, nil
+	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
+		return true, nil
 	}
-	if err != nil {
+	uid := serviceOfKey(there.Key)
+	ours := w.owns(there.Meta) && isOwnKey(there.Key, uid) && namedIn(there.Name, w.lb.Namespace)
+	if err != nil || !ours || uid == w.lb.Spec.ServiceUID {
 		return false, err
 	}
-	hosts, err := w.hosts(ctx, there)
-	if err != nil || !hosts || serviceOfKey(there.Key) == w.lb.Spec.ServiceUID {
-		return true, err
+	orphans, err := w.orphans(ctx, []sdn.LoadBalancer{there}, w.lb.UID)
+	if err != nil || len(orphans) == 0 {
+		return false, err
 	}
-	if s.Keep { // its floating IP leads nowhere then
+	if s.Keep { // an older release was told to keep the floating IP, which leads nowhere then
 		there.VIPs = nil
 	}
-	return false, w.dropStray(ctx, there, s.Inherited)
+	return true, w.dropStray(ctx, there, uid)
 }
 
 // ledFrom is the address of a floating IP that leads somewhere, "" for none.
@@ -435,7 +460,8 @@ func addressOfFloating(f *v1.LoadBalancerFloatingIPStatus) string {
 	return f.Address
 }
 
-// sharersMatter tells whether something has changed of a KuryrLoadBalancer that those who share load balancers with it, or it itself, must see to.
+// sharersMatter reports whether something of a KuryrLoadBalancer has changed that concerns it and those
+// it shares load balancers with.
 func sharersMatter(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
 	if len(sharedWith(was))+len(sharedWith(is)) == 0 {
@@ -445,7 +471,7 @@ func sharersMatter(e event.UpdateEvent) bool {
 		!slices.Equal(was.Status.Shares, is.Status.Shares) || ledFrom(was.Status.FloatingIP) != ledFrom(is.Status.FloatingIP)
 }
 
-// sharedWith are the SDN's ids of load balancers that a KuryrLoadBalancer may have in common with others.
+// sharedWith returns the ids of load balancers that a KuryrLoadBalancer may have in common with others.
 func sharedWith(lb *v1.KuryrLoadBalancer) (ids []string) {
 	for _, of := range lb.Status.LoadBalancers {
 		if of.Own {
@@ -458,7 +484,8 @@ func sharedWith(lb *v1.KuryrLoadBalancer) (ids []string) {
 	return ids
 }
 
-// sharers are a KuryrLoadBalancer, those that it has load balancers in common with or that ask for one of its, and those that know it as a guest.
+// sharers returns the requests for a KuryrLoadBalancer, for those that share or ask for a load balancer
+// of its, and for the owners of those that it shares.
 func (r *Raven) sharers(ctx context.Context, lb *v1.KuryrLoadBalancer) (all []ctrl.Request, err error) {
 	all = append(all, request(lb.Namespace, lb.Name))
 	found := []client.ListOption{client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)}}

@@ -22,8 +22,8 @@ func sharing(id sdn.ID, port int32) func(*corev1.Service) {
 	}
 }
 
-// newHost is a cluster whose Service web has a VIP of its own and a floating IP, and that VIP's load balancer.
-func newHost(t testing.TB) (c *cluster, web *sdn.LoadBalancer) {
+// newOwner is a cluster whose Service web has a VIP of its own and a floating IP, and that VIP's load balancer.
+func newOwner(t testing.TB) (c *cluster, web *sdn.LoadBalancer) {
 	t.Helper()
 	c = newPlacing(t, nil)
 	c.addNode("n1", nil)
@@ -70,7 +70,7 @@ func (c *cluster) wantOutside(want ...string) {
 // Services of a namespace share the load balancer of one of them: by one address, each with its ports, and it goes with the last.
 func TestSharedLoadBalancer(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.slice("app", "app", 8081, "10.128.0.6")
 	c.settle()
@@ -95,38 +95,46 @@ func TestSharedLoadBalancer(t *testing.T) {
 	c.settle()
 	c.wantOutside("80>10.128.0.8:80 81>10.128.0.7:8081")
 
-	// Its host goes, and comes again: another has it now.
+	// Its owner is deleted: it is kept for app, and another Service web waits for its end.
 	c.remove(c.serviceNow("web"))
 	c.settle()
 	c.wholeServices()
 	c.wantOutside("81>10.128.0.7:8081")
+	c.wantBalancers(web.VIPs[0].Addr.String()+": 6:81>10.128.0.7:8081", "10.96.0.11: 6:81>10.128.0.7:8081")
 	if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
 		t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
 	}
 	c.service("web", exposedService, "10.96.0.10")
 	c.settle()
-	c.wholeServices()
-	c.wantOutside("80>10.128.0.8:80", "81>10.128.0.7:8081")
-
-	// Who comes then is a guest of the heir, and inherits in turn.
-	c.service("api", sharing(web.ID, 82), "10.96.0.12")
+	c.now = c.now.Add(heldPause)
 	c.settle()
 	c.wholeServices()
-	c.remove(c.serviceNow("app"))
-	c.settle()
-	c.wholeServices()
-	c.wantOutside("80>10.128.0.8:80", "82>")
-	if c.ingress("api") != address {
-		t.Errorf("api says %q, which was %q", c.ingress("api"), address)
+	c.wantOutside("81>10.128.0.7:8081")
+	if !c.events.has("web "+eventUnserved, "has not gone yet", "share it: app") {
+		t.Errorf("the new web is not told what it waits for: %q", c.events.all)
 	}
-	c.change("api", func(s *corev1.Service) { s.Annotations = nil })
+	c.slice("app", "app", 8081, "10.128.0.9")
+	c.settle()
+	c.wantOutside("81>10.128.0.9:8081") // app goes on
+
+	// No Service can begin to share it now.
+	c.service("late", sharing(web.ID, 82), "10.96.0.12")
+	c.settle()
+	if lb := c.klb("late"); isReady(lb.Status.Conditions) || !c.events.has("late "+eventUnserved, "is being deleted") {
+		t.Errorf("late has %+v, Events %q", lb.Status, c.events.all)
+	}
+	c.remove(c.serviceNow("late"))
+	c.settle()
+
+	// It goes with its last user.
+	c.change("app", func(s *corev1.Service) { s.Annotations = nil })
 	c.settle()
 	c.wholeServices()
-	c.wantOutside("80>10.128.0.8:80", "82>") // of its own now
-	if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); !sdn.IsNotFound(err) || c.floats()[address] == web.VIPs[0].Addr.String() {
+	c.wantOutside("80>10.128.0.8:80", "81>10.128.0.9:8081") // of their own now
+	if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); !sdn.IsNotFound(err) || len(c.floats()) != 2 {
 		t.Errorf("nobody shares it any more, and it is there: %v; floating IPs %v", err, c.floats())
 	}
-	c.remove(c.serviceNow("api"))
+	c.remove(c.serviceNow("app"))
 	c.remove(c.serviceNow("web"))
 	c.settle()
 	c.wantOutside()
@@ -135,10 +143,10 @@ func TestSharedLoadBalancer(t *testing.T) {
 	}
 }
 
-// A host that is a load balancer no more keeps the VIP for those who share it, and no longer.
+// An owner that is a load balancer no more keeps the VIP for those who share it, and no longer.
 func TestSharedByWhoStays(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
 	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
@@ -200,7 +208,7 @@ func TestSharedLoadBalancerOfUser(t *testing.T) {
 // What cannot be shared is told, and all else of the Service works.
 func TestNotShared(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	all := c.klb("web").Status.LoadBalancers
 	cluster := sdn.ID(all[slices.IndexFunc(all, func(of v1.LoadBalancerOfVIP) bool { return !of.Own })].ID)
 	for i, one := range []struct {
@@ -252,7 +260,7 @@ func TestNotShared(t *testing.T) {
 // The load balancers that are shared go with their namespace's network, whoever shares them.
 func TestSharedWithTheNetwork(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
 	c.remove(c.serviceNow("web"))
@@ -285,10 +293,10 @@ func (p stuckShared) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSp
 	return p.Provider.ApplyLoadBalancer(ctx, s)
 }
 
-// A shared load balancer that is stuck does not hold up the ClusterIP of who leaves it, which may be another's at once; and one that was inherited goes all the same.
+// A shared load balancer that is stuck does not hold up the ClusterIP of who leaves it, which may be another's at once; and one whose owner was removed by force goes all the same.
 func TestSharedIsStuck(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	on := false
 	c.sdn = stuckShared{c.sdn, &on}
 	c.start()
@@ -305,7 +313,7 @@ func TestSharedIsStuck(t *testing.T) {
 	on = false
 	c.service("app2", sharing(web.ID, 82), "10.96.0.12")
 	c.rounds(20)
-	c.remove(c.serviceNow("web"))
+	c.torn("web")
 	c.rounds(20)
 	on = true
 	c.remove(c.serviceNow("app2"))
@@ -316,7 +324,7 @@ func TestSharedIsStuck(t *testing.T) {
 // Where Services are another's from now on, VIPs of their own and what they share go too.
 func TestSharingSwitchedOff(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
 	c.cfg.Services = false
@@ -332,7 +340,7 @@ func TestSharingSwitchedOff(t *testing.T) {
 // A guest that has a port which the host wants too holds up none of the host's other ports.
 func TestSharedPortIsTaken(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
 	c.change("web", func(s *corev1.Service) {
@@ -348,21 +356,25 @@ func TestSharedPortIsTaken(t *testing.T) {
 	c.wholeServices()
 }
 
-// Who stands for a load balancer, and whose status is lost, as from a backup, stands for it again.
-func TestHeirNotTold(t *testing.T) {
+// An owner whose deletion waits, and whose status is lost, as from a backup, waits for its users again.
+func TestOwnerIsNotTold(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
+	address := c.ingress("app")
 	c.remove(c.serviceNow("web"))
 	c.settle()
-	lb := c.klb("app")
+	lb := c.klb("web")
 	lb.Status = v1.KuryrLoadBalancerStatus{}
 	c.must(c.api.Status().Update(t.Context(), lb))
 	c.start()
 	c.settle()
 	c.wholeServices()
 	c.wantOutside("81>")
+	if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
+		t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
+	}
 	c.remove(c.serviceNow("app"))
 	c.settle()
 	c.wantOutside()
@@ -371,52 +383,39 @@ func TestHeirNotTold(t *testing.T) {
 	}
 }
 
-// Two of whom each was to inherit, as after a kill, and who both go leave it to a third.
-func TestTwoHeirs(t *testing.T) {
+// What an older release has left, a load balancer that app was to delete as its Service has gone, serves
+// on, and goes with the last that shares it.
+func TestSharedSinceOlderReleases(t *testing.T) {
 	t.Parallel()
-	heirs := func(c *cluster) (all []string) {
-		var lbs v1.KuryrLoadBalancerList
-		c.list(&lbs)
-		for _, lb := range lbs.Items {
-			if slices.ContainsFunc(lb.Status.Shares, func(s v1.LoadBalancerShare) bool { return s.Inherited != "" }) {
-				all = append(all, lb.Name)
-			}
-		}
-		return all
-	}
-	for at := 1; ; at++ {
-		c, web := newHost(t)
+	for _, keep := range []bool{false, true} {
+		c, web := newOwner(t)
 		c.service("app", sharing(web.ID, 81), "10.96.0.11")
 		c.service("api", sharing(web.ID, 82), "10.96.0.12")
-		c.service("new", sharing(web.ID, 83), "10.96.0.13")
 		c.settle()
-		c.remove(c.serviceNow("web"))
-		c.settle()
-		first := heirs(c)[0]
-		c.remove(c.serviceNow(first))
-		c.faults.writes, c.faults.kill, c.faults.lost = 0, at, true
-		c.settle()
-		if !c.faults.dead {
-			t.Fatal("no kill has left two heirs")
-		}
-		both := heirs(c)
-		if len(both) != 2 {
-			continue
-		}
-		for _, name := range both {
-			if name != first {
-				lb := c.klb(name)
-				c.remove(c.serviceNow(name))
-				c.must(c.api.Delete(t.Context(), lb))
-			}
-		}
+		address := c.ingress("app")
+		uid := c.serviceNow("web").UID
+		c.torn("web")
+		app := c.klb("app")
+		app.Status.Shares[0].Inherited, app.Status.Shares[0].Keep = uid, keep
+		app.Status.Guests = []v1.LoadBalancerGuest{{LoadBalancer: string(web.ID), ServiceUID: c.serviceNow("api").UID, Name: "api"}}
+		c.must(c.api.Status().Update(t.Context(), app))
 		c.start()
 		c.settle()
-		if left := heirs(c); len(left) != 1 || slices.Contains(both, left[0]) {
-			t.Errorf("%v stand for it, after %v", left, both)
-		}
 		c.wholeServices()
-		return
+		c.wantOutside("81> 82>")
+		if c.ingress("app") != address || c.ingress("api") != address {
+			t.Errorf("app says %q, api %q, want %q", c.ingress("app"), c.ingress("api"), address)
+		}
+		c.remove(c.serviceNow("api"))
+		c.settle()
+		c.wholeServices()
+		c.wantOutside("81>")
+		c.remove(c.serviceNow("app"))
+		c.settle()
+		c.wantOutside()
+		if leads, kept := c.floats()[address]; kept != keep || leads != "" {
+			t.Errorf("of the floating IP %s is left %v; to be kept: %v", address, c.floats(), keep)
+		}
 	}
 }
 
@@ -430,37 +429,41 @@ var sharingKills = map[string]struct {
 	"one has its own": {func(c *cluster, _ sdn.ID) {
 		c.change("app", func(s *corev1.Service) { s.Annotations = nil })
 	}, []string{"80>10.128.0.5:80 82>", "81>"}},
-	"the host goes": {func(c *cluster, _ sdn.ID) { c.remove(c.serviceNow("web")) }, []string{"81> 82>"}},
-	"the host goes and comes": {func(c *cluster, _ sdn.ID) {
+	"the owner goes": {func(c *cluster, _ sdn.ID) { c.remove(c.serviceNow("web")) }, []string{"81> 82>"}},
+	"the owner goes and comes": {func(c *cluster, _ sdn.ID) {
 		c.remove(c.serviceNow("web"))
 		c.service("web", exposedService, "10.96.0.10")
-	}, []string{"80>10.128.0.5:80", "81> 82>"}},
-	"the host and one go": {func(c *cluster, _ sdn.ID) {
+	}, []string{"81> 82>"}},
+	"the owner and one go": {func(c *cluster, _ sdn.ID) {
 		c.remove(c.serviceNow("web"))
 		c.remove(c.serviceNow("app"))
 	}, []string{"82>"}},
-	"the host goes and one comes": {func(c *cluster, web sdn.ID) {
-		c.remove(c.serviceNow("web"))
-		c.service("new", sharing(web, 83), "10.96.0.13")
-	}, []string{"81> 82> 83>"}},
-	"the heir goes": {func(c *cluster, _ sdn.ID) {
+	"the owner goes, then all": {func(c *cluster, _ sdn.ID) {
 		c.remove(c.serviceNow("web"))
 		c.settle()
 		c.remove(c.serviceNow("app"))
-	}, []string{"82>"}},
+		c.remove(c.serviceNow("api"))
+	}, nil},
+	"the owner goes, then all, and comes": {func(c *cluster, _ sdn.ID) {
+		c.remove(c.serviceNow("web"))
+		c.settle()
+		c.service("web", exposedService, "10.96.0.10")
+		c.remove(c.serviceNow("app"))
+		c.remove(c.serviceNow("api"))
+	}, []string{"80>10.128.0.5:80"}},
 	"all go": {func(c *cluster, _ sdn.ID) {
 		for _, name := range []string{"app", "api", "web"} {
 			c.remove(c.serviceNow(name))
 		}
 	}, nil},
-	"the host is of another type": {func(c *cluster, _ sdn.ID) {
+	"the owner is of another type": {func(c *cluster, _ sdn.ID) {
 		c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
 	}, []string{"81> 82>"}},
 }
 
 // whileSharing is a cluster to which something of sharingKills has happened, and what is to be checked in the end.
 func whileSharing(t *testing.T, name string) (c *cluster, whole func()) {
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.service("api", sharing(web.ID, 82), "10.96.0.12")
 	c.settle()
@@ -475,9 +478,7 @@ func whileSharing(t *testing.T, name string) (c *cluster, whole func()) {
 		for _, lb := range lbs.Items {
 			guests += len(lb.Status.Guests)
 			for _, s := range lb.Status.Shares {
-				if at[s.ID]++; s.Inherited != "" {
-					guests++ // of itself
-				}
+				at[s.ID]++
 			}
 		}
 		if guests != at[string(web.ID)] {
@@ -532,7 +533,7 @@ func TestTroubleWhileSharing(t *testing.T) {
 func TestAsksToShareAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	for steps := range 24 {
-		c, web := newHost(t)
+		c, web := newOwner(t)
 		address := c.ingress("web")
 		c.service("guest", func(s *corev1.Service) { exposedService(s); s.Spec.Ports[0].Port = 81 }, "10.96.0.11")
 		for range steps {

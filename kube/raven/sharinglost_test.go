@@ -13,65 +13,57 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// heir is the Service that stands for a load balancer.
-func (c *cluster) heir(id sdn.ID) string {
-	c.t.Helper()
-	var lbs v1.KuryrLoadBalancerList
-	c.list(&lbs)
-	i := slices.IndexFunc(lbs.Items, func(lb v1.KuryrLoadBalancer) bool { return inherits(&lb, id) })
-	if i < 0 {
-		c.t.Fatal("nobody stands for the load balancer ", id)
-	}
-	return lbs.Items[i].Name
-}
-
-// Of who shares load balancers and is torn away without a word nothing is left there, whether it was a guest, the host or its heir, and whoever stands for the load balancer next. Where the object
-// alone was lost all is as it was.
+// Of who shares load balancers and is torn away without a word nothing is left there, whether it was a user or the owner. Where the object alone was lost all is as it was.
 func TestTornAwayWhileSharing(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
 		act  func(c *cluster, web sdn.ID)
-		want func(heir string) []string
+		want []string
 	}{
-		"a guest": {func(c *cluster, _ sdn.ID) { c.torn("app") }, func(string) []string { return []string{"80>10.128.0.5:80 82>"} }},
-		"all guests": {func(c *cluster, _ sdn.ID) {
+		"a user": {func(c *cluster, _ sdn.ID) { c.torn("app") }, []string{"80>10.128.0.5:80 82>"}},
+		"all users": {func(c *cluster, _ sdn.ID) {
 			c.torn("app")
 			c.torn("api")
-		}, func(string) []string { return []string{"80>10.128.0.5:80"} }},
-		"a guest, as the host goes": {func(c *cluster, _ sdn.ID) {
+		}, []string{"80>10.128.0.5:80"}},
+		"a user, as the owner goes": {func(c *cluster, _ sdn.ID) {
 			c.torn("app")
 			c.remove(c.serviceNow("web"))
-		}, func(string) []string { return []string{"82>"} }},
-		"a guest that asks for another": {func(c *cluster, _ sdn.ID) {
+		}, []string{"82>"}},
+		"a user that asks for another": {func(c *cluster, _ sdn.ID) {
 			c.change("app", func(s *corev1.Service) { s.Annotations = nil })
 			c.lose("app", nil)
-		}, func(string) []string { return []string{"80>10.128.0.5:80 82>", "81>"} }},
-		"the host": {func(c *cluster, _ sdn.ID) { c.torn("web") }, func(string) []string { return []string{"81> 82>"} }},
-		"the host and a guest": {func(c *cluster, _ sdn.ID) {
+		}, []string{"80>10.128.0.5:80 82>", "81>"}},
+		"the owner": {func(c *cluster, _ sdn.ID) { c.torn("web") }, []string{"81> 82>"}},
+		"the owner and a user": {func(c *cluster, _ sdn.ID) {
 			c.torn("web")
 			c.torn("app")
-		}, func(string) []string { return []string{"82>"} }},
-		"the heir": {func(c *cluster, web sdn.ID) {
+		}, []string{"82>"}},
+		"the owner, then a user": {func(c *cluster, _ sdn.ID) {
+			c.torn("web")
+			c.settle()
+			c.torn("app")
+		}, []string{"82>"}},
+		"the owner as it waits for a user that is torn away": {func(c *cluster, _ sdn.ID) {
 			c.remove(c.serviceNow("web"))
 			c.settle()
-			c.torn(c.heir(web))
-		}, func(heir string) []string { return []string{map[string]string{"app": "81>", "api": "82>"}[heir]} }},
-		"the status of the host, as it goes": {func(c *cluster, _ sdn.ID) {
+			c.torn("app")
+		}, []string{"82>"}},
+		"the status of the owner, as it goes": {func(c *cluster, _ sdn.ID) {
 			lb := c.klb("web")
 			lb.Status = v1.KuryrLoadBalancerStatus{}
 			c.must(c.api.Status().Update(c.t.Context(), lb))
 			c.must(c.api.Delete(c.t.Context(), lb))
 			c.remove(c.serviceNow("web"))
-		}, func(string) []string { return []string{"81> 82>"} }},
-		"the object of a guest": {func(c *cluster, _ sdn.ID) { c.lose("app", nil) }, func(string) []string { return []string{"80>10.128.0.5:80 81> 82>"} }},
-		"the object of the host, and a guest goes": {func(c *cluster, _ sdn.ID) {
+		}, []string{"81> 82>"}},
+		"the object of a user": {func(c *cluster, _ sdn.ID) { c.lose("app", nil) }, []string{"80>10.128.0.5:80 81> 82>"}},
+		"the object of the owner, and a user goes": {func(c *cluster, _ sdn.ID) {
 			c.lose("web", nil)
 			c.settle()
 			c.remove(c.serviceNow("app"))
-		}, func(string) []string { return []string{"80>10.128.0.5:80 82>"} }},
+		}, []string{"80>10.128.0.5:80 82>"}},
 	} {
 		for _, away := range []bool{false, true} {
-			c, web := newHost(t)
+			c, web := newOwner(t)
 			c.service("app", sharing(web.ID, 81), "10.96.0.11")
 			c.service("api", sharing(web.ID, 82), "10.96.0.12")
 			c.settle()
@@ -82,11 +74,7 @@ func TestTornAwayWhileSharing(t *testing.T) {
 			check := func() {
 				t.Helper()
 				c.settle()
-				heir := ""
-				if c.klb("web") == nil {
-					heir = c.heir(web.ID)
-				}
-				c.wantOutside(of.want(heir)...)
+				c.wantOutside(of.want...)
 			}
 			check()
 			c.start() // which has the host's other load balancer go
@@ -131,23 +119,23 @@ func TestGuestComesAsTheLoadBalancerGoes(t *testing.T) {
 		act   func(c *cluster, anew *bool)
 		told  string // the guest is told, as it is not taken in; "" is that it is
 	}{
-		"the host is of another type": {func(*cluster) {}, "web", func(c *cluster, _ *bool) {
+		"the owner is of another type": {func(*cluster) {}, "web", func(c *cluster, _ *bool) {
 			c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
 		}, ""},
 		"it is made anew": {func(*cluster) {}, "web", func(c *cluster, anew *bool) {
 			*anew = true
 			c.slice("web", "web", 80, "10.128.0.9")
 		}, ""},
-		"the heir asks for another": {func(c *cluster) {
-			c.remove(c.serviceNow("web"))
+		"the last of an orphan asks for another": {func(c *cluster) {
+			c.torn("web")
 			c.settle()
 		}, "app", func(c *cluster, _ *bool) {
 			c.change("app", func(s *corev1.Service) { s.Annotations = nil })
-		}, "there is no load balancer"},
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, web := newHost(t)
+			c, web := newOwner(t)
 			anew := false
 			c.sdn = madeAnew{c.sdn, &anew}
 			c.start()
@@ -216,12 +204,12 @@ func (p unready) ApplyLoadBalancer(ctx context.Context, s sdn.LoadBalancerSpec) 
 	return b, err
 }
 
-// A host whose status was lost, and that goes, leaves its floating IP to whoever shares the VIP, however many looks that takes and wherever Raven is killed; as the Service has said, it stays
+// An owner whose status was lost, and that goes, keeps its floating IP for whoever shares the VIP, however many looks that takes and wherever Raven is killed; as the Service has said, it stays
 // after the last.
-func TestHeirKeepsTheFloatingIP(t *testing.T) {
+func TestOwnerKeepsTheFloatingIP(t *testing.T) {
 	t.Parallel()
 	lost := func(t *testing.T, looks int, keep bool) (c *cluster, whole func()) {
-		c, web := newHost(t)
+		c, web := newOwner(t)
 		c.sdn = unready{c.sdn, &looks}
 		c.start()
 		c.service("app", sharing(web.ID, 81), "10.96.0.11")
@@ -243,9 +231,6 @@ func TestHeirKeepsTheFloatingIP(t *testing.T) {
 			if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
 				c.t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
 			}
-			if lb := c.klb("app"); shareOf(lb, string(web.ID)).Keep != keep {
-				c.t.Errorf("that the floating IP is to be kept is forgotten: %+v", lb.Status.Shares)
-			}
 			c.remove(c.serviceNow("app"))
 			c.settle()
 			c.wantOutside()
@@ -264,10 +249,10 @@ func TestHeirKeepsTheFloatingIP(t *testing.T) {
 	}
 }
 
-// Where who asked to share goes too, the host's floating IP goes with its VIP, though the host's status was lost.
-func TestFloatingIPOfAHostWithoutHeirs(t *testing.T) {
+// Where who asked to share goes too, the owner's floating IP goes with its VIP, though the owner's status was lost.
+func TestFloatingIPOfAnOwnerWithoutUsers(t *testing.T) {
 	t.Parallel()
-	c, web := newHost(t)
+	c, web := newOwner(t)
 	c.service("app", sharing(web.ID, 81), "10.96.0.11")
 	c.settle()
 	for _, name := range []string{"app", "web"} {
@@ -289,10 +274,10 @@ func TestFloatingIPOfAHostWithoutHeirs(t *testing.T) {
 }
 
 // What nobody stands for any more is not for another namespace to have: there it is not shared, and it goes.
-func TestNoHeirOfAnotherNamespace(t *testing.T) {
+func TestOrphanIsNotAnotherNamespaces(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {
-		c, web := newHost(t)
+		c, web := newOwner(t)
 		c.namespace("green", nil)
 		c.torn("web")
 		far := c.service("far", sharing(web.ID, 85), "10.96.0.40")

@@ -107,10 +107,7 @@ func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 	alone := slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool {
 		return !r.owns(lb.Meta) || serviceOfKey(lb.Key) == ""
 	})
-	alone, err := alonePer(ctx, r.api, alone)
-	if err == nil && r.cfg.Live != nil { // a cache may have begun with what an API server knew that was behind
-		alone, err = alonePer(ctx, r.cfg.Live, alone)
-	}
+	alone, err := r.orphans(ctx, alone, "")
 	if err != nil {
 		return err
 	}
@@ -122,8 +119,17 @@ func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 	return errors.Join(errs...)
 }
 
-// alonePer are those that, as from tells it, have neither a Service that Kuryr is to serve nor a KuryrLoadBalancer. Such a Service has its KuryrLoadBalancer made anew, which takes what there is.
-func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) ([]sdn.LoadBalancer, error) {
+// orphans returns the load balancers that no KuryrLoadBalancer but one has, or shares. A Service without
+// a KuryrLoadBalancer gets it again, which then has what there is.
+func (r *Raven) orphans(ctx context.Context, all []sdn.LoadBalancer, but types.UID) ([]sdn.LoadBalancer, error) {
+	all, err := orphansPer(ctx, r.api, all, but)
+	if err == nil && r.cfg.Live != nil { // a cache may be behind
+		all, err = orphansPer(ctx, r.cfg.Live, all, but)
+	}
+	return all, err
+}
+
+func orphansPer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer, but types.UID) ([]sdn.LoadBalancer, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -139,19 +145,18 @@ func alonePer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer) (
 	for i := range services.Items {
 		there[services.Items[i].UID] = balanced(&services.Items[i])
 	}
-	inherited, asked := map[sdn.ID]bool{}, map[sdn.ID][]string{} // by namespaces
+	shared, asked := map[sdn.ID]bool{}, map[sdn.ID][]string{} // by namespaces
 	for i := range owners.Items {
-		there[owners.Items[i].Spec.ServiceUID] = true
-		id := sdn.ID(owners.Items[i].Spec.SharedID)
-		for _, s := range owners.Items[i].Status.Shares {
-			if s.Inherited != "" || sdn.ID(s.ID) == id {
-				inherited[sdn.ID(s.ID)] = true
-			}
+		lb := &owners.Items[i]
+		there[lb.Spec.ServiceUID] = true
+		if id := sdn.ID(lb.Spec.SharedID); id != "" && lb.UID != but && lb.DeletionTimestamp.IsZero() {
+			shared[id] = shared[id] || shareOf(lb, lb.Spec.SharedID) != nil
+			asked[id] = append(asked[id], lb.Namespace) // its status may have been lost
 		}
-		asked[id] = append(asked[id], owners.Items[i].Namespace) // its status may have been lost
 	}
 	return slices.DeleteFunc(all, func(lb sdn.LoadBalancer) bool {
-		return there[serviceOfKey(lb.Key)] || inherited[lb.ID] || slices.ContainsFunc(asked[lb.ID], func(namespace string) bool { return madeIn(lb, namespace) })
+		return there[serviceOfKey(lb.Key)] || shared[lb.ID] ||
+			slices.ContainsFunc(asked[lb.ID], func(namespace string) bool { return namedIn(lb.Name, namespace) })
 	}), nil
 }
 

@@ -209,7 +209,7 @@ type KuryrLoadBalancerStatus struct {
 	// +listType=map
 	// +listMapKey=id
 	Shares []LoadBalancerShare `json:"shares,omitempty"`
-	// Guests are who share a load balancer that is this Service's own, or that it has inherited.
+	// Guests are the Services that share a load balancer of this Service's own, which is kept for them.
 	// +optional
 	// +listType=map
 	// +listMapKey=loadBalancer
@@ -244,7 +244,7 @@ type LoadBalancerOfVIP struct {
 	Flavor string `json:"flavor,omitempty"`
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// Leaving is that it is about to be deleted, so that nobody may come to share it.
+	// Leaving is that it is about to be deleted, so that no Service may begin to share it.
 	// +optional
 	Leaving bool `json:"leaving,omitempty"`
 }
@@ -255,10 +255,10 @@ type LoadBalancerShare struct {
 	// Address is where it is reached: of a floating IP that leads to its VIP, or the VIP.
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Inherited is the UID of the Service that the load balancer was made for and that has gone: it goes with the last who shares it, and this Service stands for it until then.
+	// Inherited is what older releases wrote: the UID of the deleted Service whose load balancer this took over.
 	// +optional
 	Inherited types.UID `json:"inherited,omitempty"`
-	// Keep has the floating IP that was made for that Service stay in the SDN when the load balancer goes.
+	// Keep is what they wrote if the floating IP of that Service was kept.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 }

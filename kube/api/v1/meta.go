@@ -45,6 +45,7 @@ const (
 	ReasonInvalid   = "Invalid"   // the SDN will never take it as it is; the message names the field
 	ReasonSDN       = "SDN"       // the SDN does not answer; it is asked again
 	ReasonDeleting  = "Deleting"
+	ReasonInUse     = "InUse"       // its deletion waits for others that use it, which the message names
 	ReasonTaken     = "Taken"       // something else has the address
 	ReasonUnserved  = "Unsupported" // this SDN cannot do it
 	ReasonRefused   = "Refused"     // the namespace is not granted it

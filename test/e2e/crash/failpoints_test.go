@@ -124,7 +124,6 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"raven.share.noted":         {shared, "kube/raven", "TestKilledWhileSharing"},
 	"raven.share.entered":       {shared, "kube/raven", "TestKilledWhileSharing"},
 	"raven.share.stripped":      {shared, "kube/raven", "TestKilledWhileSharing"},
-	"raven.share.bequeathed":    {shared, "kube/raven", "TestKilledWhileSharing"},
 	"raven.share.left":          {shared, "kube/raven", "TestKilledWhileSharing"},
 	"raven.share.withdrawn":     {noCluster, "test/e2e/kubernetes", "TestServicesKilledWithOwnVIPs"},
 	"raven.float.noted":         {noCluster, "test/e2e/kubernetes", "TestServicesKilledAnywhere"},
