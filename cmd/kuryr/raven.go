@@ -20,6 +20,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/kube/raven"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -172,7 +173,7 @@ func cached(cfg config.Config) map[client.Object]cache.ByObject {
 	if !sdnServices(cfg) { // the API servers' are all that is looked at
 		slices.Namespaces = map[string]cache.Config{metav1.NamespaceDefault: {}}
 	}
-	return map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: raven.StripPod}, &discoveryv1.EndpointSlice{}: slices}
+	return map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: core.StripPod}, &discoveryv1.EndpointSlice{}: slices}
 }
 
 // readiness says that the replica could lead: it sees the cluster.
@@ -208,7 +209,7 @@ func awaitCluster(ctx context.Context, kube *rest.Config, timeout time.Duration,
 		if err == nil {
 			return strings.ToLower(string(ns.UID)), nil
 		}
-		if ctx.Err() == nil && !raven.Passing(err) {
+		if ctx.Err() == nil && !core.Passing(err) {
 			return "", fmt.Errorf("kubernetes: %w", err)
 		}
 		pause := wait.Next()

@@ -15,7 +15,7 @@ const networksAtOnce = 50
 // store is empty: what Raven did there would take the cluster's ports for lost and give them up. So Raven waits until the right one is back, or people take the resources away.
 func (r *Raven) acquainted(ctx context.Context) error {
 	var ports v1.KuryrPortList
-	if err := r.api.List(ctx, &ports); err != nil {
+	if err := r.Client.List(ctx, &ports); err != nil {
 		return err
 	}
 	var networks []sdn.ID
@@ -35,8 +35,8 @@ func (r *Raven) acquainted(ctx context.Context) error {
 // knowsOne tells whether the SDN knows one of these networks, or there are none to know.
 func (r *Raven) knowsOne(ctx context.Context, networks []sdn.ID) (known bool, err error) {
 	for ids := range slices.Chunk(networks, networksAtOnce) {
-		err := r.ask(ctx, func(ctx context.Context) error {
-			for _, err := range r.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: ids}}) {
+		err := r.Call(ctx, func(ctx context.Context) error {
+			for _, err := range r.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{IDs: ids}}) {
 				if err != nil {
 					return err
 				}

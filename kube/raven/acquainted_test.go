@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 )
@@ -43,7 +44,7 @@ func TestStartOnAnEmptySDN(t *testing.T) {
 	c.settle()
 	n := len(c.ports())
 	back := c.empty()
-	if err := c.begin(); !Passing(err) {
+	if err := c.begin(); !core.Passing(err) {
 		t.Fatalf("it starts, or ends: %v", err)
 	}
 	routers, err := sdn.All(c.sdn.FindRouters(t.Context(), sdn.RouterQuery{}))
@@ -68,19 +69,19 @@ func TestAuditOfAnEmptySDN(t *testing.T) {
 	n := len(c.ports())
 	pool := c.networkPool("default")
 	back := c.empty()
-	c.raven.sdn = faulty{c.sdn, &c.faults}
+	c.raven.SDN = faulty{c.sdn, &c.faults}
 	for range 3 {
 		c.raven.memory.suspects(pool)
-		if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err == nil {
+		if _, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", pool)); err == nil {
 			t.Error("nothing is tried again")
 		}
 	}
 	c.unharmed(n)
-	if !c.events.has(pool, eventFailed, "its store is empty or another") {
+	if !c.events.has(pool, core.EventFailed, "its store is empty or another") {
 		t.Errorf("nobody is told: %q", c.events.all)
 	}
 	back()
-	c.raven.sdn = faulty{c.sdn, &c.faults}
+	c.raven.SDN = faulty{c.sdn, &c.faults}
 	c.settle()
 	c.check()
 }

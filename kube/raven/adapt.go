@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +29,7 @@ func (w *poolWork) adapt(ctx context.Context) error {
 		}
 		groups, known := wishes[pod.Namespace]
 		if !known {
-			n, err := w.networkOf(ctx, pod.Namespace)
+			n, err := w.NetworkOf(ctx, pod.Namespace)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -39,7 +39,7 @@ func (w *poolWork) adapt(ctx context.Context) error {
 			}
 			wishes[pod.Namespace] = groups
 		}
-		if groups == nil || alike(groups, p.Spec.SecurityGroups) {
+		if groups == nil || core.SameSet(groups, p.Spec.SecurityGroups) {
 			continue
 		}
 		if w.wishesGroups(p) {
@@ -57,8 +57,8 @@ func (w *poolWork) regroup(ctx context.Context, p *v1.KuryrPort, groups []string
 		ids = append(ids, sdn.ID(g))
 	}
 	var port sdn.Port
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		port, err = w.sdn.UpdatePort(ctx, sdn.ID(p.Spec.ID), sdn.PortPatch{Groups: &ids})
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		port, err = w.SDN.UpdatePort(ctx, sdn.ID(p.Spec.ID), sdn.PortPatch{Groups: &ids})
 		return err
 	})
 	if err != nil {
@@ -73,10 +73,5 @@ func (w *poolWork) wishesGroups(p *v1.KuryrPort) bool {
 		return false
 	}
 	pod := w.live[p.Spec.Dedicated]
-	return pod == nil || len(words(pod.Annotations[v1.AnnotationSecurityGroups])) > 0
-}
-
-// alike tells whether two lists have the same members.
-func alike(a, b []string) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
+	return pod == nil || len(core.SplitList(pod.Annotations[v1.AnnotationSecurityGroups])) > 0
 }

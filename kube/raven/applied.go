@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,7 +83,7 @@ func (a *applied) newest(cached *v1.KuryrLoadBalancer, now time.Time) *v1.KuryrL
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one := a.of(cached)
-	if f := one.fresh; f != nil && f.UID == cached.UID && older(cached, f) && now.Sub(one.written) <= freshAge {
+	if f := one.fresh; f != nil && f.UID == cached.UID && core.Older(cached, f) && now.Sub(one.written) <= core.StaleAfter {
 		return f.DeepCopy()
 	}
 	one.fresh = nil
@@ -93,7 +94,7 @@ func (a *applied) newest(cached *v1.KuryrLoadBalancer, now time.Time) *v1.KuryrL
 func (a *applied) shown(cached *v1.KuryrLoadBalancer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if one := a.all[client.ObjectKeyFromObject(cached)]; one != nil && one.fresh != nil && !older(cached, one.fresh) {
+	if one := a.all[client.ObjectKeyFromObject(cached)]; one != nil && one.fresh != nil && !core.Older(cached, one.fresh) {
 		one.fresh = nil
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 )
 
 // What is known of a Service's load balancer is not known of that of another Service of its name; what its owner was told is known apart.
@@ -18,10 +19,10 @@ func TestKnownOfOneServiceAlone(t *testing.T) {
 	if !a.suspected(first) || a.entry(first) != known {
 		t.Error("what is known of it is lost")
 	}
-	if fresh := a.news(request("", "").NamespacedName, "1", []string{"told"}); !slices.Equal(fresh, []string{"told"}) {
+	if fresh := a.news(core.Request("", "").NamespacedName, "1", []string{"told"}); !slices.Equal(fresh, []string{"told"}) {
 		t.Errorf("news %q", fresh)
 	}
-	if fresh := a.news(request("", "").NamespacedName, "1", []string{"told"}); len(fresh) != 0 {
+	if fresh := a.news(core.Request("", "").NamespacedName, "1", []string{"told"}); len(fresh) != 0 {
 		t.Errorf("told again: %q", fresh)
 	}
 	if a.suspected(second) {
@@ -30,10 +31,10 @@ func TestKnownOfOneServiceAlone(t *testing.T) {
 	if other := a.entry(second); other.cleaned != 0 || len(other.noted) != 0 {
 		t.Errorf("of the other is known %+v", other)
 	}
-	if fresh := a.news(request("", "").NamespacedName, "2", []string{"told"}); len(fresh) != 1 {
+	if fresh := a.news(core.Request("", "").NamespacedName, "2", []string{"told"}); len(fresh) != 1 {
 		t.Error("the other's owner is told nothing")
 	}
-	if a.forget(request("", "").NamespacedName); len(a.all) != 0 || len(a.told) != 0 {
+	if a.forget(core.Request("", "").NamespacedName); len(a.all) != 0 || len(a.told) != 0 {
 		t.Errorf("of what has gone is known %v and %v", a.all, a.told)
 	}
 }

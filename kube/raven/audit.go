@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -15,9 +16,9 @@ import (
 func (w *poolWork) audit(ctx context.Context) error {
 	last, due := w.memory.audited(w.name), false
 	if last.IsZero() { // at the start nothing is asked: the first look comes when its time has come
-		w.memory.setAudited(w.name, w.now())
+		w.memory.setAudited(w.name, w.Now())
 	} else {
-		due = w.cfg.Audit > 0 && w.now().Sub(last) >= w.cfg.Audit
+		due = w.cfg.Audit > 0 && w.Now().Sub(last) >= w.cfg.Audit
 	}
 	if len(w.pool.Status.Pending) > 0 { // what is half made would be taken for what nobody knows
 		return nil
@@ -29,7 +30,7 @@ func (w *poolWork) audit(ctx context.Context) error {
 		w.memory.suspects(w.name)
 		return err
 	}
-	w.memory.setAudited(w.name, w.now())
+	w.memory.setAudited(w.name, w.Now())
 	return nil
 }
 
@@ -41,8 +42,8 @@ func (w *poolWork) compare(ctx context.Context) error {
 	if w.pool.Spec.Trunk != "" { // see inTrunk
 		q = sdn.PortQuery{Match: sdn.Match{Tags: []string{w.name}}, Networks: []sdn.ID{sdn.ID(w.pool.Spec.Network)}}
 	}
-	err := w.ask(ctx, func(ctx context.Context) error {
-		for port, err := range w.sdn.FindPorts(ctx, q) {
+	err := w.Call(ctx, func(ctx context.Context) error {
+		for port, err := range w.SDN.FindPorts(ctx, q) {
 			if err != nil {
 				return err
 			}
@@ -63,12 +64,12 @@ func (w *poolWork) compare(ctx context.Context) error {
 		return err
 	}
 	if len(orphans) > 0 {
-		w.warn(w.pool, eventFailed, "Audit", "%d ports of the SDN that no KuryrPort stood for are deleted", len(orphans))
+		w.Warn(w.pool, core.EventFailed, "Audit", "%d ports of the SDN that no KuryrPort stood for are deleted", len(orphans))
 	}
 	var errs []error
 	for _, p := range w.ports {
 		if !there[sdn.ID(p.Spec.ID)] && p.DeletionTimestamp.IsZero() {
-			w.warn(p, eventFailed, "Audit", "the SDN has the port no more: it is given up")
+			w.Warn(p, core.EventFailed, "Audit", "the SDN has the port no more: it is given up")
 			errs = append(errs, w.giveUp(ctx, p))
 		}
 	}
@@ -94,5 +95,5 @@ func (w *poolWork) auditIn() time.Duration {
 	if w.cfg.Audit == 0 {
 		return 0
 	}
-	return max(w.memory.audited(w.name).Add(w.cfg.Audit).Sub(w.now()), time.Second)
+	return max(w.memory.audited(w.name).Add(w.cfg.Audit).Sub(w.Now()), time.Second)
 }

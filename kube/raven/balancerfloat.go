@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,7 @@ func (w *balancing) float(ctx context.Context) error {
 		return w.sink(ctx)
 	}
 	spec := sdn.FloatingIPSpec{
-		Base:    w.base(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
+		Base:    w.Base(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
 		Network: w.ground.public,
 	}
 	if wish.Network != "" {
@@ -34,7 +35,7 @@ func (w *balancing) float(ctx context.Context) error {
 	}
 	spec.Subnet = sdn.ID(wish.Subnet)
 	if spec.Network == "" {
-		return unserving{waiting{"the SDN has no public network that the Service's address could be of"}}
+		return unserving("the SDN has no public network that the Service's address could be of")
 	}
 	if wish.Address != "" {
 		addr, err := netip.ParseAddr(wish.Address)
@@ -51,7 +52,7 @@ func (w *balancing) float(ctx context.Context) error {
 	have := w.lb.Status.FloatingIP
 	// The status is part of it: another client may have written that.
 	sign := func(has v1.LoadBalancerFloatingIPStatus) string {
-		return fmt.Sprintf("%s %+v %s %d %+v", spec.Network, *wish, target, w.grants.keptFloatingIPs(), has)
+		return fmt.Sprintf("%s %+v %s %d %+v", spec.Network, *wish, target, w.grants.KeptFloatingIPs(), has)
 	}
 	if have != nil && have.ID != "" && w.known.floated == sign(*have) && !w.look {
 		return nil
@@ -74,7 +75,7 @@ func (w *balancing) float(ctx context.Context) error {
 // networkGranted returns an error if the external network is neither the cluster's nor granted to
 // the namespace. A floating IP that the Service has there already stays.
 func (w *balancing) networkGranted(ctx context.Context, spec sdn.FloatingIPSpec) error {
-	if spec.Network == w.ground.public || w.grants.network(string(spec.Network)) {
+	if spec.Network == w.ground.public || w.grants.Network(string(spec.Network)) {
 		return nil
 	}
 	what := fmt.Sprintf("annotation %sfloating-network-id: the namespace is not granted network %s (%s)",
@@ -85,8 +86,8 @@ func (w *balancing) networkGranted(ctx context.Context, spec sdn.FloatingIPSpec)
 	}
 	var there sdn.FloatingIP
 	var found bool
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		there, found, err = sdn.First(w.sdn.FindFloatingIPs(ctx, query))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		there, found, err = sdn.First(w.SDN.FindFloatingIPs(ctx, query))
 		return err
 	})
 	switch {
@@ -96,7 +97,7 @@ func (w *balancing) networkGranted(ctx context.Context, spec sdn.FloatingIPSpec)
 		w.refuse(what + "; the floating IP that the Service has there stays")
 		return nil
 	}
-	return denied{waiting{what}}
+	return core.Denied(what)
 }
 
 // leadsHere reports whether a floating IP leads to one of the Service's VIPs.
@@ -112,10 +113,10 @@ func (w *balancing) leadsHere(f sdn.FloatingIP) bool {
 // mayHave returns an error if Services of a namespace may not have an address: it is another
 // project's, another namespace keeps it, or the namespace is not granted it. There is the floating IP
 // of the address, if found.
-func (w *balancing) mayHave(g grants, namespace string, addr netip.Addr, there sdn.FloatingIP, found bool) error {
+func (w *balancing) mayHave(g core.Grants, namespace string, addr netip.Addr, there sdn.FloatingIP, found bool) error {
 	const field = "spec.loadBalancerIP"
 	refuse := func(format string, args ...any) error {
-		return denied{waiting{field + ": " + fmt.Sprintf(format, args...)}}
+		return core.Denied(field + ": " + fmt.Sprintf(format, args...))
 	}
 	named := there.Name != "" // an SDN without tags knows no names of floating IPs
 	switch {
@@ -127,7 +128,7 @@ func (w *balancing) mayHave(g grants, namespace string, addr netip.Addr, there s
 		return nil // the namespace has kept it
 	case found && !there.Key.IsZero() && (named || there.Key.Kind != v1.KeyKindFloatingIP):
 		return refuse("floating IP %s is not one that the namespace has kept", addr)
-	case g.floatingIP(addr):
+	case g.FloatingIP(addr):
 		return nil
 	}
 	return refuse("the namespace is not granted the floating IP %s (%s)", addr, v1.AnnotationAllowFloatingIPs)
@@ -135,7 +136,7 @@ func (w *balancing) mayHave(g grants, namespace string, addr netip.Addr, there s
 
 // targetOf is the VIP's port that the floating IP is to lead to, and its family: the address's, or the first that there can be floating IPs of.
 func (w *balancing) targetOf(wanted netip.Addr) (port sdn.ID, six bool, err error) {
-	can := w.sdn.Capabilities()
+	can := w.SDN.Capabilities()
 	for _, text := range w.lb.Spec.VIPs {
 		vip, err := netip.ParseAddr(text)
 		if err != nil || vip.Is6() && !can.FloatingIPv6 || wanted.IsValid() && wanted.Is6() != vip.Is6() {
@@ -145,17 +146,17 @@ func (w *balancing) targetOf(wanted netip.Addr) (port sdn.ID, six bool, err erro
 		if port := w.known.seen[of.name()].Port; port != "" { // as the SDN has answered
 			return sdn.ID(port), vip.Is6(), nil
 		}
-		return "", false, waiting{"VIP " + text + " has no port yet that a floating IP could lead to"}
+		return "", false, core.Waiting("VIP " + text + " has no port yet that a floating IP could lead to")
 	}
 	if wanted.IsValid() {
 		return "", false, sdn.Invalid("floating IP", "spec.loadBalancerIP", "the Service has no ClusterIP of the family of %s", wanted)
 	}
-	return "", false, unserving{waiting{"the SDN has no floating IPs for the families of the Service's ClusterIPs"}}
+	return "", false, unserving("the SDN has no floating IPs for the families of the Service's ClusterIPs")
 }
 
 // floats tells whether a floating IP is to lead to a VIP of the family; the SDN may have none of one.
 func (w *balancing) floats(six bool) bool {
-	return w.lb.Spec.FloatingIP != nil && (!six || w.sdn.Capabilities().FloatingIPv6)
+	return w.lb.Spec.FloatingIP != nil && (!six || w.SDN.Capabilities().FloatingIPv6)
 }
 
 // floatAny has the SDN choose the address, unless the Service has one.
@@ -177,8 +178,8 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	mine := have != nil && have.Address == spec.Address.String()
 	var there sdn.FloatingIP
 	var found bool
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		there, found, err = sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{spec.Network}, Addresses: []netip.Addr{spec.Address}}))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		there, found, err = sdn.First(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Networks: []sdn.ID{spec.Network}, Addresses: []netip.Addr{spec.Address}}))
 		return err
 	})
 	if err != nil {
@@ -209,7 +210,7 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 	}
 	if found && !ours && !there.Foreign { // it leads nowhere while its own load balancer is made anew
 		var owners v1.KuryrLoadBalancerList
-		if err := w.api.List(ctx, &owners, client.MatchingFields{byServed: there.Key.Name}); err != nil {
+		if err := w.Client.List(ctx, &owners, client.MatchingFields{core.ByServiceUID: there.Key.Name}); err != nil {
 			return err
 		}
 		for i := range owners.Items {
@@ -238,8 +239,8 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 		}
 		failpoint.Here("raven.float.noted")
 	}
-	err = w.ask(ctx, func(ctx context.Context) error {
-		_, err := w.sdn.UpdateFloatingIP(ctx, there.ID, sdn.FloatingIPPatch{Target: &spec.Target})
+	err = w.Call(ctx, func(ctx context.Context) error {
+		_, err := w.SDN.UpdateFloatingIP(ctx, there.ID, sdn.FloatingIPPatch{Target: &spec.Target})
 		return err
 	})
 	failpoint.Here("raven.float.led")
@@ -252,11 +253,11 @@ func (w *balancing) floatAt(ctx context.Context, spec sdn.FloatingIPSpec) error 
 // made has the SDN have Kuryr's own. One of another address, network or subnet is from an earlier wish, and goes.
 func (w *balancing) made(ctx context.Context, spec sdn.FloatingIPSpec) error {
 	var made sdn.FloatingIP
-	ensure := func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err }
-	err := w.ask(ctx, ensure)
+	ensure := func(ctx context.Context) (err error) { made, err = w.SDN.EnsureFloatingIP(ctx, spec); return err }
+	err := w.Call(ctx, ensure)
 	if sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable {
 		if err = w.sinkAll(ctx, false); err == nil { // one that was to be kept goes too, as a Service has one
-			err = w.ask(ctx, ensure)
+			err = w.Call(ctx, ensure)
 		}
 	}
 	if err != nil {
@@ -296,9 +297,9 @@ func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 		return nil
 	}
 	var all []sdn.FloatingIP
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		key := w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
-		all, err = sdn.All(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		key := w.Key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		all, err = sdn.All(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 		if err != nil || have == nil || have.Owner != v1.FloatingIPOfUser {
 			return err
 		}
@@ -306,7 +307,7 @@ func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 		if err != nil {
 			return nil
 		}
-		users, err := sdn.All(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Addresses: []netip.Addr{addr}}))
+		users, err := sdn.All(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Addresses: []netip.Addr{addr}}))
 		all = append(all, users...)
 		return err
 	})
@@ -320,15 +321,15 @@ func (w *balancing) sinkAll(ctx context.Context, keep bool) error {
 		}
 	}
 	for _, f := range all {
-		own := w.owns(f.Meta) && f.Key == w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
-		err := w.ask(ctx, func(ctx context.Context) error {
+		own := w.owns(f.Meta) && f.Key == w.Key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		err := w.Call(ctx, func(ctx context.Context) error {
 			switch {
 			case own && !keep:
-				return w.sdn.DeleteFloatingIP(ctx, f.ID)
+				return w.SDN.DeleteFloatingIP(ctx, f.ID)
 			case f.Target.Port == "" || !own && !ports[f.Target.Port]:
 				return nil
 			}
-			_, err := w.sdn.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{}})
+			_, err := w.SDN.UpdateFloatingIP(ctx, f.ID, sdn.FloatingIPPatch{Target: &sdn.Target{}})
 			return err
 		})
 		failpoint.Here("raven.float.sunk")
@@ -360,7 +361,7 @@ func (w *balancing) portsOfVIPs(ctx context.Context) (map[sdn.ID]bool, error) {
 // elder returns an error if an older Service that may have the address asks for it too.
 func (w *balancing) elder(ctx context.Context, addr netip.Addr, there sdn.FloatingIP, found bool) error {
 	var all corev1.ServiceList
-	if err := w.api.List(ctx, &all, client.MatchingFields{byWanted: w.lb.Spec.FloatingIP.Address}); err != nil {
+	if err := w.Client.List(ctx, &all, client.MatchingFields{core.ByWanted: w.lb.Spec.FloatingIP.Address}); err != nil {
 		return err
 	}
 	var me *corev1.Service
@@ -375,7 +376,7 @@ func (w *balancing) elder(ctx context.Context, addr netip.Addr, there sdn.Floati
 	for i := range all.Items {
 		o := &all.Items[i]
 		if balanced(o) && o.DeletionTimestamp.IsZero() && cameFirst(o, me) && !w.without(ctx, o) {
-			g, err := w.grantsOf(ctx, o.Namespace)
+			g, err := w.GrantsOf(ctx, o.Namespace)
 			if err != nil {
 				return err
 			}
@@ -391,7 +392,7 @@ func (w *balancing) elder(ctx context.Context, addr netip.Addr, there sdn.Floati
 // without tells whether a Service that asks for an address is known to get none, as who may connect cannot be restricted.
 func (w *balancing) without(ctx context.Context, s *corev1.Service) bool {
 	var lb v1.KuryrLoadBalancer
-	err := w.api.Get(ctx, client.ObjectKeyFromObject(s), &lb)
+	err := w.Client.Get(ctx, client.ObjectKeyFromObject(s), &lb)
 	return err == nil && lb.Spec.ServiceUID == s.UID && lb.Spec.FloatingIP == nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,9 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// balancers makes of each KuryrLoadBalancer load balancers in the SDN, with the Service's endpoints for members, and a floating IP, and takes them away with it. A family has a load
-// balancer of its own, as a Service can get and lose one, and clients of one family have endpoints of that family alone. The SDN is asked where what it is to have has changed, at the
-// start, and at each audit, which finds what was deleted there.
+// balancers makes of each KuryrLoadBalancer load balancers in the SDN, with the Service's
+// endpoints for members, and a floating IP, and takes them away with it. A family has a
+// load balancer of its own, as a Service can get and lose one, and clients of one family
+// have endpoints of that family alone. The SDN is asked where what it is to have has
+// changed, at the start, and at each audit, which finds what was deleted there.
 type balancers struct{ *Raven }
 
 // balancing is the work at one.
@@ -33,14 +36,16 @@ type balancing struct {
 	before v1.KuryrLoadBalancerStatus
 	known  *appliedOne
 	look   bool // the SDN is asked whatever is known
-	// suspected is that the SDN has of it what neither the spec nor the status tells of: the object was lost, or is one from before.
+	// suspected is that the SDN has of it what neither the spec nor the status tells of:
+	// the object was lost, or is one from before.
 	suspected bool
-	notes     []string // for the Service's owner
-	refusals  []string // for the Service's owner: what the namespace is not granted
-	grants    grants   // of the namespace
+	notes     []string    // for the Service's owner
+	refusals  []string    // for the Service's owner: what the namespace is not granted
+	grants    core.Grants // of the namespace
 }
 
-// pendingPause is when a load balancer that the SDN is at work on is looked at again, where the SDN does not say.
+// pendingPause is when a load balancer that the SDN is at work on is looked at again,
+// where the SDN does not say.
 const pendingPause = 2 * time.Second
 
 // anewPause is when one is made anew that has just been deleted.
@@ -49,37 +54,37 @@ const anewPause = 200 * time.Millisecond
 // Reconcile looks at one KuryrLoadBalancer.
 func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cached v1.KuryrLoadBalancer
-	if err := r.api.Get(ctx, req.NamespacedName, &cached); err != nil {
+	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.applied.forget(req.NamespacedName)
 			r.metrics.balancer(req.String(), "")
 		}
-		return done(0, client.IgnoreNotFound(err))
+		return core.Result(0, client.IgnoreNotFound(err))
 	}
 	known := r.applied.entry(&cached)
-	lb := r.applied.newest(&cached, r.now())
+	lb := r.applied.newest(&cached, r.Now())
 	w := &balancing{Raven: r.Raven, lb: lb, before: *lb.Status.DeepCopy(), known: known, suspected: r.applied.suspected(lb)}
 	if !lb.DeletionTimestamp.IsZero() {
 		return w.end(ctx)
 	}
 	if !r.cfg.Services {
-		return done(0, nil) // the other reconciler has it go
+		return core.Result(0, nil) // the other reconciler has it go
 	}
 	if acts, err := r.acts(ctx, lb); err != nil || !acts {
-		return done(0, err)
+		return core.Result(0, err)
 	}
 	var err error
-	if w.grants, err = r.grantsOf(ctx, lb.Namespace); err != nil {
-		return done(0, err)
+	if w.grants, err = r.GrantsOf(ctx, lb.Namespace); err != nil {
+		return core.Result(0, err)
 	}
 	if w.suspected {
 		current, err := w.current(ctx)
 		if err != nil {
-			return done(0, err)
+			return core.Result(0, err)
 		}
 		w.suspected = current // else it comes again with what its Service says
 	}
-	w.look = w.known.looked.IsZero() || r.cfg.Audit > 0 && r.now().Sub(w.known.looked) >= r.cfg.Audit
+	w.look = w.known.looked.IsZero() || r.cfg.Audit > 0 && r.Now().Sub(w.known.looked) >= r.cfg.Audit
 	again, programmed := w.program(ctx)
 	step := again
 	floated := w.float(ctx)
@@ -90,28 +95,29 @@ func (r balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		}
 	}
 	if programmed == nil && floated == nil && w.look {
-		w.known.looked = r.now()
+		w.known.looked = r.Now()
 	}
 	if r.cfg.Audit > 0 && !w.known.looked.IsZero() {
-		again = sooner(again, max(w.known.looked.Add(r.cfg.Audit).Sub(r.now()), time.Second))
+		again = core.Sooner(again, max(w.known.looked.Add(r.cfg.Audit).Sub(r.Now()), time.Second))
 	}
 	for _, err := range []error{programmed, floated} {
-		if worthTelling(err) {
-			r.warn(serviceOf(lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
+		if core.HasFailure(err) {
+			r.Warn(serviceOf(lb), core.EventFailed, "LoadBalancer", "%s", core.Message(err))
 		}
 	}
 	w.tellRefusals(errors.Join(programmed, floated))
 	later, err := w.writeStatus(ctx, programmed, floated)
-	if step > 0 && programmed != nil && len(failures(programmed)) == 0 {
+	if step > 0 && programmed != nil && len(core.Failures(programmed)) == 0 {
 		floated = nil // the pause before that is tried again is not to hold up the next step
 	}
-	return done(sooner(again, later), errors.Join(programmed, floated, err))
+	return core.Result(core.Sooner(again, later), errors.Join(programmed, floated, err))
 }
 
-// current tells whether the object says what its Service does. One that comes from a backup may not: what only that one does not want is not to go.
+// current tells whether the object says what its Service does. One that comes from a
+// backup may not: what only that one does not want is not to go.
 func (w *balancing) current(ctx context.Context) (bool, error) {
 	var service corev1.Service
-	if err := w.api.Get(ctx, client.ObjectKeyFromObject(w.lb), &service); err != nil || service.UID != w.lb.Spec.ServiceUID || !balanced(&service) {
+	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(w.lb), &service); err != nil || service.UID != w.lb.Spec.ServiceUID || !balanced(&service) {
 		return true, client.IgnoreNotFound(err) // the other reconciler has it go
 	}
 	can, err := w.canBalance(ctx)
@@ -126,18 +132,19 @@ func (w *balancing) current(ctx context.Context) (bool, error) {
 // of its Service's own. One that names another's Service has nothing in the SDN.
 func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 	if forged, err := w.forged(ctx, w.lb); err != nil {
-		return done(0, err)
+		return core.Result(0, err)
 	} else if forged {
-		w.log.WarnContext(ctx, "forged KuryrLoadBalancer deleted", "namespace", w.lb.Namespace,
+		w.Log.WarnContext(ctx, "forged KuryrLoadBalancer deleted", "namespace", w.lb.Namespace,
 			"name", w.lb.Name, "service_uid", w.lb.Spec.ServiceUID)
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
-		return done(0, client.IgnoreNotFound(w.api.Update(ctx, w.lb)))
+		return core.Result(0, client.IgnoreNotFound(w.Client.Update(ctx, w.lb)))
 	}
 	var err error
-	if w.grants, err = w.grantsOf(ctx, w.lb.Namespace); err != nil {
-		return done(0, err)
+	if w.grants, err = w.GrantsOf(ctx, w.lb.Namespace); err != nil {
+		return core.Result(0, err)
 	}
-	// What a load balancer that others share fails at holds up none of the Service's own, whose ClusterIP may be another's at once.
+	// What a load balancer that others share fails at holds up none of the Service's own,
+	// whose ClusterIP may be another's at once.
 	again, left := w.leaveAll(ctx)
 	then, keys, kept := w.keepShared(ctx, w.keys())
 	dropped := w.dropBalancers(ctx, keys)
@@ -145,19 +152,19 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 		w.deleted(keys)
 	}
 	err = errors.Join(left, kept, dropped)
-	again = sooner(again, then)
+	again = core.Sooner(again, then)
 	if err == nil {
 		w.keeping.forget(w.lb.Spec.ServiceUID)
 		controllerutil.RemoveFinalizer(w.lb, v1.Finalizer)
-		err := w.api.Update(ctx, w.lb)
+		err := w.Client.Update(ctx, w.lb)
 		failpoint.Here("raven.balancer.released")
-		return done(0, client.IgnoreNotFound(err))
+		return core.Result(0, client.IgnoreNotFound(err))
 	}
-	if worthTelling(err) && !sdn.IsPending(err) {
-		w.warn(serviceOf(w.lb), eventFailed, "LoadBalancer", "%s", oneLine(err))
+	if core.HasFailure(err) && !sdn.IsPending(err) {
+		w.Warn(serviceOf(w.lb), core.EventFailed, "LoadBalancer", "%s", core.Message(err))
 	}
 	later, failed := w.writeStatus(ctx, err, nil)
-	return done(sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
+	return core.Result(core.Sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
 }
 
 // deleted removes from the status the load balancers that had these Keys.
@@ -168,7 +175,8 @@ func (w *balancing) deleted(keys []sdn.Key) {
 	})
 }
 
-// program has each VIP's load balancer be what it is to be, and those of families that the Service has no more go. What one VIP fails at holds up no other.
+// program has each VIP's load balancer be what it is to be, and those of families that
+// the Service has no more go. What one VIP fails at holds up no other.
 func (w *balancing) program(ctx context.Context) (again time.Duration, err error) {
 	can, err := w.canBalance(ctx)
 	if err != nil {
@@ -184,7 +192,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		return 0, err
 	}
 	var all discoveryv1.EndpointSliceList
-	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{byService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
+	if err := w.Client.List(ctx, &all, client.InNamespace(w.lb.Namespace), client.MatchingFields{core.ByService: w.lb.Namespace + "/" + w.lb.Name}); err != nil {
 		return 0, err
 	}
 	subnet, err := w.subnetsOfPods(ctx)
@@ -208,31 +216,35 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 		}
 		of.vip, of.six = sdn.VIP{Addr: vip}, vip.Is6()
 		of.leaves, of.floats = w.ground.leaves[of.six], !w.lb.Spec.OwnVIPs && w.floats(of.six)
-		of.base = w.base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project)
+		of.base = w.Base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project)
 		of.endpoints = endpoints(of.six)
 		then, err := w.apply(ctx, of, members)
-		again = sooner(again, then)
+		again = core.Sooner(again, then)
 		errs = append(errs, err)
 	}
 	then, failed := w.programOwn(ctx, of, endpoints, members)
-	again, errs = sooner(again, then), append(errs, failed...)
+	again, errs = core.Sooner(again, then), append(errs, failed...)
 	then, failed = w.share(ctx, of, endpoints, members)
-	again, errs = sooner(again, then), append(errs, failed...)
+	again, errs = core.Sooner(again, then), append(errs, failed...)
 	w.lb.Status.Members = len(members)
 	w.tellNotes()
 	then, err = missing()
-	return sooner(again, then), errors.Join(append(errs, err)...)
+	return core.Sooner(again, then), errors.Join(append(errs, err)...)
 }
 
 // errNoBalancers is of an SDN without load balancers, such as Neutron without Octavia.
-var errNoBalancers = unserving{waiting{"the SDN has no load balancers (Neutron has them by Octavia): with controller.load_balancers: node each node's kernel serves ClusterIPs"}}
+var errNoBalancers = unserving("the SDN has no load balancers (Neutron has them by Octavia): with controller.load_balancers: node each node's kernel serves ClusterIPs")
 
 // unserving is what no retry helps with.
-type unserving struct{ waiting }
+type unserving string
 
-func (u unserving) Unwrap() error { return u.waiting }
+func (u unserving) Error() string { return string(u) }
 
-// apply has the SDN have one VIP's load balancer, if it has not. A step may leave it at work; then again tells when the next is due.
+// Unwrap makes it an error that waits.
+func (u unserving) Unwrap() error { return core.Waiting(u) }
+
+// apply has the SDN have one VIP's load balancer, if it has not. A step may leave it at
+// work; then again tells when the next is due.
 func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.Addr]bool) (again time.Duration, err error) {
 	vip := of.name()
 	if of.own {
@@ -240,10 +252,10 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	} else {
 		of.vip.Subnet, err = w.vipSubnetOf(ctx, of.vip.Addr)
 	}
-	if errors.As(err, &refused{}) {
+	if errors.As(err, new(refused)) {
 		w.note(err.Error())
 	}
-	if errors.As(err, &underway{}) {
+	if errors.As(err, new(underway)) {
 		return pendingPause, err
 	}
 	if err != nil {
@@ -261,7 +273,7 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 	}
 	if of.own && isImmutable(err) {
 		held := w.mayRecreate(ctx, of.six)
-		if held != nil && !errors.As(held, &unserving{}) {
+		if held != nil && !errors.As(held, new(unserving)) {
 			return 0, held
 		}
 		if held != nil { // all else that is asked of it comes to be
@@ -280,13 +292,13 @@ func (w *balancing) apply(ctx context.Context, of balancerOf, members map[netip.
 		}
 	}
 	if isImmutable(err) {
-		w.warn(serviceOf(w.lb), eventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", oneLine(err))
+		w.Warn(serviceOf(w.lb), core.EventMade, "LoadBalancer", "the SDN cannot change this of a load balancer, which is made anew: %s", core.Message(err))
 		if err := w.dropBalancers(ctx, []sdn.Key{spec.Key}); err != nil {
 			return 0, err
 		}
 		w.dropped(of)
 		failpoint.Here("raven.balancer.anew")
-		return anewPause, waiting{"the load balancer is being made anew"}
+		return anewPause, core.Waiting("the load balancer is being made anew")
 	}
 	return again, err
 }
@@ -302,13 +314,13 @@ func (w *balancing) step(ctx context.Context, name string, spec sdn.LoadBalancer
 	}
 	delete(w.known.digests, name)
 	var has sdn.LoadBalancer
-	apply := func(ctx context.Context) (err error) { has, err = w.sdn.ApplyLoadBalancer(ctx, spec); return err }
-	err = w.ask(ctx, apply)
+	apply := func(ctx context.Context) (err error) { has, err = w.SDN.ApplyLoadBalancer(ctx, spec); return err }
+	err = w.Call(ctx, apply)
 	failpoint.Here("raven.balancer.applied")
 	w.metrics.balanced(err)
 	if taken := err; sdn.IsConflict(taken) && sdn.ReasonOf(taken) == sdn.Exists && len(spec.Listeners) > 1 { // a port that another has holds up no other
 		if spec, err = w.beside(ctx, spec); err == nil {
-			err = w.ask(ctx, apply)
+			err = w.Call(ctx, apply)
 		}
 		return nil, 0, errors.Join(taken, err)
 	}
@@ -324,17 +336,19 @@ func (w *balancing) step(ctx context.Context, name string, spec sdn.LoadBalancer
 		if what == "" {
 			what = "the SDN is at work on the load balancer"
 		}
-		return &has, after, waiting{name + ": " + what}
+		return &has, after, core.Waiting(name + ": " + what)
 	}
 	if has.Status.Message != "" {
-		w.tell(serviceOf(w.lb), eventMade, "LoadBalancer", "%s: %s", name, has.Status.Message)
+		w.Note(serviceOf(w.lb), core.EventMade, "LoadBalancer", "%s: %s", name, has.Status.Message)
 	}
 	w.known.digests[name] = sum
 	return &has, 0, nil
 }
 
-// madeWith is an error where a VIP's load balancer was made with what the Service asked for then and does not any more, and cannot be taken from it. What the SDN has chosen itself stays; so does its
-// provider, since which one it would be without a wish the SDN alone knows.
+// madeWith is an error where a VIP's load balancer was made with what the Service asked
+// for then and does not any more, and cannot be taken from it. What the SDN has chosen
+// itself stays; so does its provider, since which one it would be without a wish the SDN
+// alone knows.
 func (w *balancing) madeWith(vip balancerOf) error {
 	wish := vip.spec.Options
 	for _, of := range w.lb.Status.LoadBalancers {
@@ -351,7 +365,8 @@ func (w *balancing) madeWith(vip balancerOf) error {
 
 func isImmutable(err error) bool { return sdn.IsConflict(err) && sdn.ReasonOf(err) == sdn.Immutable }
 
-// asMade is what is wanted of a VIP's load balancer, but for what it was made with and cannot be taken from it.
+// asMade is what is wanted of a VIP's load balancer, but for what it was made with and
+// cannot be taken from it.
 func (w *balancing) asMade(vip balancerOf) *v1.KuryrLoadBalancerSpec {
 	spec := *vip.spec
 	for _, of := range w.lb.Status.LoadBalancers {
@@ -362,7 +377,8 @@ func (w *balancing) asMade(vip balancerOf) *v1.KuryrLoadBalancerSpec {
 	return &spec
 }
 
-// dropped notes that a VIP's load balancer has gone, to be made anew: by what it was made with goes the next one no more.
+// dropped notes that a VIP's load balancer has gone, to be made anew: by what it was made
+// with goes the next one no more.
 func (w *balancing) dropped(vip balancerOf) {
 	delete(w.known.digests, vip.name())
 	for i, of := range w.lb.Status.LoadBalancers {
@@ -417,7 +433,8 @@ func (w *balancing) saw(vip balancerOf, made sdn.LoadBalancer) {
 	w.lb.Status.LoadBalancers = append(w.lb.Status.LoadBalancers, is)
 }
 
-// changed tells whether the spec has changed since all of it was seen to: what it said before may be in the SDN, and not in the status.
+// changed tells whether the spec has changed since all of it was seen to: what it said
+// before may be in the SDN, and not in the status.
 func (w *balancing) changed() bool {
 	return w.suspected || w.lb.Generation > 1 && w.lb.Status.ObservedGeneration != w.lb.Generation && w.known.cleaned != w.lb.Generation
 }
@@ -428,7 +445,7 @@ func (w *balancing) retire(ctx context.Context) error {
 	for _, six := range []bool{false, true} {
 		shown := slices.ContainsFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool { return !of.Own && isFamily(of.VIP, six) })
 		if !hasFamily(w.lb.Spec.VIPs, six) && (shown || w.changed()) {
-			stale = append(stale, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+			stale = append(stale, w.Key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
 		}
 	}
 	if len(stale) > 0 {
@@ -447,8 +464,8 @@ func (w *balancing) retire(ctx context.Context) error {
 
 // balancersWith are those with this Key. An SDN that has none at all has none with it.
 func (r *Raven) balancersWith(ctx context.Context, key sdn.Key) (found []sdn.LoadBalancer, err error) {
-	err = r.ask(ctx, func(ctx context.Context) (err error) {
-		found, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}, Outline: true}))
+	err = r.Call(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(r.SDN.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}, Outline: true}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
@@ -474,7 +491,7 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 		if !w.owns(lb.Meta) {
 			continue
 		}
-		err := w.ask(ctx, func(ctx context.Context) error { return w.sdn.DeleteLoadBalancer(ctx, lb.ID) })
+		err := w.Call(ctx, func(ctx context.Context) error { return w.SDN.DeleteLoadBalancer(ctx, lb.ID) })
 		failpoint.Here("raven.balancer.deleted")
 		if !sdn.IsNotFound(err) {
 			errs = append(errs, err)
@@ -486,7 +503,7 @@ func (w *balancing) dropBalancers(ctx context.Context, keys []sdn.Key) error {
 // keys are those that the Service's load balancers may have.
 func (w *balancing) keys() (keys []sdn.Key) {
 	for _, six := range []bool{false, true} {
-		keys = append(keys, w.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
+		keys = append(keys, w.Key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six)))
 		if w.lb.Spec.OwnVIPs || w.lb.Generation > 1 || w.suspected || ownVIP(w.lb, six) != nil { // else it has never had one
 			keys = append(keys, w.ownKey(six))
 		}
@@ -502,7 +519,7 @@ func (w *balancing) tellNotes() {
 	var fresh []string
 	fresh, w.known.noted = news(w.known.noted, w.notes)
 	for _, text := range fresh {
-		w.warn(serviceOf(w.lb), eventUnserved, "LoadBalancer", "%s", text)
+		w.Warn(serviceOf(w.lb), core.EventUnserved, "LoadBalancer", "%s", text)
 	}
 }
 
@@ -511,15 +528,15 @@ func (w *balancing) refuse(text string) { w.refusals = append(w.refusals, text) 
 
 // tellRefusals tells the Service's owner what the namespace is not granted, each once.
 func (w *balancing) tellRefusals(err error) {
-	for _, e := range parts(err) {
-		if errors.As(e, &denied{}) {
+	for _, e := range core.Errors(err) {
+		if errors.As(e, new(core.Denied)) {
 			w.refuse(e.Error())
 		}
 	}
 	var fresh []string
 	fresh, w.known.refused = news(w.known.refused, w.refusals)
 	for _, text := range fresh {
-		w.warn(serviceOf(w.lb), eventRefused, "LoadBalancer", "%s", text)
+		w.Warn(serviceOf(w.lb), core.EventRefused, "LoadBalancer", "%s", text)
 	}
 }
 
@@ -527,7 +544,7 @@ func (w *balancing) tellRefusals(err error) {
 // is not granted. One that the SDN has of the Service already stays.
 func (w *balancing) certified(ctx context.Context) error {
 	ref := w.lb.Spec.Options.Certificate
-	if ref == "" || w.grants.certificate(ref) {
+	if ref == "" || w.grants.Certificate(ref) {
 		return nil
 	}
 	if w.known.certificate != ref {
@@ -539,9 +556,9 @@ func (w *balancing) certified(ctx context.Context) error {
 			break
 		}
 		var found []sdn.LoadBalancer
-		err := w.ask(ctx, func(ctx context.Context) (err error) {
+		err := w.Call(ctx, func(ctx context.Context) (err error) {
 			query := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}
-			found, err = sdn.All(w.sdn.FindLoadBalancers(ctx, query))
+			found, err = sdn.All(w.SDN.FindLoadBalancers(ctx, query))
 			return err
 		})
 		if err != nil {
@@ -560,12 +577,12 @@ func (w *balancing) certified(ctx context.Context) error {
 		w.refuse(what + "; it stays, as the load balancer has it already")
 		return nil
 	}
-	return denied{waiting{what}}
+	return core.Denied(what)
 }
 
 // subnetsOfPods finds the subnets of the namespace's pods' addresses.
 func (w *balancing) subnetsOfPods(ctx context.Context) (func(netip.Addr) sdn.ID, error) {
-	n, err := w.networkOf(ctx, w.lb.Namespace)
+	n, err := w.NetworkOf(ctx, w.lb.Namespace)
 	if err != nil || n == nil {
 		return func(netip.Addr) sdn.ID { return "" }, err
 	}
@@ -589,7 +606,8 @@ func (w *balancing) subnetsOfPods(ctx context.Context) (func(netip.Addr) sdn.ID,
 	}, nil
 }
 
-// clusterRanges are whose addresses may connect to each Service: pods, and nodes as far as they are known beforehand.
+// clusterRanges are whose addresses may connect to each Service: pods, and nodes as far
+// as they are known beforehand.
 func (r *Raven) clusterRanges() (all []netip.Prefix) {
 	all = append(append(all, r.ground.nodes.reach...), r.cfg.NodeNetworks...)
 	for _, p := range r.cfg.Ranges {
@@ -598,7 +616,8 @@ func (r *Raven) clusterRanges() (all []netip.Prefix) {
 	return append(all, r.ground.nodeRanges...)
 }
 
-// writeStatus writes what has changed. Where only the number of members has, and it was written just before, later tells when it is time.
+// writeStatus writes what has changed. Where only the number of members has, and it was
+// written just before, later tells when it is time.
 func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) (later time.Duration, _ error) {
 	s := &w.lb.Status
 	w.condition(v1.ConditionProgrammed, programmed)
@@ -617,8 +636,8 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 	}
 	quiet := *s.DeepCopy()
 	quiet.Members = w.before.Members
-	if since := w.now().Sub(w.known.written); equality.Semantic.DeepEqual(w.before, quiet) && since < countsPause {
-		return countsPause - since, nil
+	if since := w.Now().Sub(w.known.written); equality.Semantic.DeepEqual(w.before, quiet) && since < core.CountsInterval {
+		return core.CountsInterval - since, nil
 	}
 	err := w.tellNow(ctx)
 	failpoint.Here("raven.balancer.told")
@@ -627,12 +646,12 @@ func (w *balancing) writeStatus(ctx context.Context, programmed, floated error) 
 
 // tellNow writes the status, in the midst of the work too.
 func (w *balancing) tellNow(ctx context.Context) error {
-	if err := w.api.Status().Update(ctx, w.lb); err != nil {
+	if err := w.Client.Status().Update(ctx, w.lb); err != nil {
 		clear(w.known.digests) // what was made or found may be told of nowhere, and so is asked for once more
 		w.known.floated = ""
 		return err
 	}
-	w.before, w.known.written = *w.lb.Status.DeepCopy(), w.now()
+	w.before, w.known.written = *w.lb.Status.DeepCopy(), w.Now()
 	w.applied.wrote(w.lb.DeepCopy())
 	return nil
 }
@@ -640,11 +659,11 @@ func (w *balancing) tellNow(ctx context.Context) error {
 func (w *balancing) condition(kind string, err error) {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, ObservedGeneration: w.lb.Generation}
 	if err != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, balancerReason(err), oneLine(err)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, balancerReason(err), core.Message(err)
 	}
 	if !w.lb.DeletionTimestamp.IsZero() && err != nil {
 		c.Reason = v1.ReasonDeleting
-		if errors.As(err, &inUse{}) && len(failures(err)) == 0 {
+		if errors.As(err, new(inUse)) && len(core.Failures(err)) == 0 {
 			c.Reason = v1.ReasonInUse
 		}
 	}
@@ -653,17 +672,17 @@ func (w *balancing) condition(kind string, err error) {
 
 // balancerReason is that of a condition.
 func balancerReason(err error) string {
-	for _, e := range parts(err) {
+	for _, e := range core.Errors(err) {
 		switch {
-		case sdn.IsUnsupported(e), errors.As(e, &unserving{}):
+		case sdn.IsUnsupported(e), errors.As(e, new(unserving)):
 			return v1.ReasonUnserved
 		case sdn.IsConflict(e) && sdn.ReasonOf(e) == sdn.AddressInUse:
 			return v1.ReasonTaken
-		case errors.As(e, &refused{}):
+		case errors.As(e, new(refused)):
 			return v1.ReasonInvalid
-		case errors.As(e, &denied{}):
+		case errors.As(e, new(core.Denied)):
 			return v1.ReasonRefused
 		}
 	}
-	return reasonOf(err)
+	return core.ReasonOf(err)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,7 +61,7 @@ func (w *balancing) barred(ctx context.Context) (
 	var errs []error
 	unseen := map[string]bool{}
 	is = func(e endpoint, p sdn.Protocol) bool {
-		if !w.barrier.bars(e.addr, p) || w.grants.endpoint(e.addr.Addr()) {
+		if !w.barrier.bars(e.addr, p) || w.grants.Endpoint(e.addr.Addr()) {
 			return false
 		}
 		there, has, err := w.hasNodeAddress(ctx, e)
@@ -88,14 +89,14 @@ func (w *balancing) hasNodeAddress(ctx context.Context, e endpoint) (there, has 
 		return false, false, nil
 	}
 	var pod corev1.Pod
-	if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: e.pod}, &pod); err != nil {
+	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: e.pod}, &pod); err != nil {
 		return false, false, client.IgnoreNotFound(err)
 	}
 	if !pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return true, false, nil
 	}
 	var node corev1.Node
-	if err := w.api.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
+	if err := w.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
 		return true, false, client.IgnoreNotFound(err)
 	}
 	return true, slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
@@ -110,11 +111,11 @@ func (r *Raven) wakeBalancers(ctx context.Context) error {
 		return nil
 	}
 	var all v1.KuryrLoadBalancerList
-	if err := r.api.List(ctx, &all); err != nil {
+	if err := r.Client.List(ctx, &all); err != nil {
 		return err
 	}
 	for i := range all.Items {
-		r.balancerWakes.wake(request(all.Items[i].Namespace, all.Items[i].Name))
+		r.balancerWakes.Enqueue(core.Request(all.Items[i].Namespace, all.Items[i].Name))
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kuryr/kuryr/kube/raven/core"
 )
 
 // budget is the cap on the ports of all pools, which keeps Raven under the SDN's quota. It counts ports that are there, pending ones, and those that a pool is just about to ask for.
@@ -152,3 +154,12 @@ func (b *budget) askedAt() time.Time {
 	defer b.mu.Unlock()
 	return b.asked
 }
+
+// wakeCalled has pools looked at that the budget has called. For those that come late others are.
+func (r *Raven) wakeCalled(pools []string) {
+	for len(pools) > 0 {
+		pools = r.budget.late(slices.DeleteFunc(pools, r.wakePool))
+	}
+}
+
+func (r *Raven) wakePool(name string) (soon bool) { return r.poolWakes.Enqueue(core.Request("", name)) }

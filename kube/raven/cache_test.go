@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,8 +24,8 @@ func (c *cluster) fill() {
 	c.t.Helper()
 	c.caches = caches{}
 	for _, r := range c.raven.registrations() {
-		for _, w := range r.watches {
-			of := reflect.TypeOf(w.of)
+		for _, w := range r.Watches {
+			of := reflect.TypeOf(w.Of)
 			if c.caches[of] != nil {
 				continue
 			}
@@ -34,12 +35,12 @@ func (c *cluster) fill() {
 				these = slices.Concat(indexes, serviceIndexes)
 			}
 			for _, i := range these {
-				if reflect.TypeOf(i.of) == of {
-					by[i.name] = func(o any) ([]string, error) { return i.values(o.(client.Object)), nil }
+				if reflect.TypeOf(i.Of) == of {
+					by[i.Name] = func(o any) ([]string, error) { return i.Values(o.(client.Object)), nil }
 				}
 			}
 			c.caches[of] = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, by)
-			kind, err := c.api.GroupVersionKindFor(w.of)
+			kind, err := c.api.GroupVersionKindFor(w.Of)
 			c.must(err)
 			kind.Kind += "List"
 			all, err := c.api.Scheme().New(kind)
@@ -120,7 +121,7 @@ func (c *cluster) readList(ctx context.Context, w client.Client, into client.Obj
 // stripped is an object as the cache keeps it.
 func (c *cluster) stripped(o runtime.Object) client.Object {
 	o = o.DeepCopyObject()
-	_, err := StripPod(o)
+	_, err := core.StripPod(o)
 	c.must(err)
 	_, err = StripSlice(o)
 	c.must(err)

@@ -130,8 +130,8 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 		}
 		before := port.DeepCopy()
 		port.Status.PortStatus, port.Status.Released = v1.PortBound, nil
-		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Since: metav1.NewTime(w.now())}
-		if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		port.Status.Pod = &v1.PortPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Since: metav1.NewTime(w.Now())}
+		if err := w.Client.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			port.Status = before.Status
 			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 				w.memory.taken(pod.UID, w.name)
@@ -140,7 +140,7 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 			}
 			return err
 		}
-		w.memory.wrote(w.name, port, w.now()) // so that the pod gets no second one
+		w.memory.wrote(w.name, port, w.Now()) // so that the pod gets no second one
 	}
 	if v1.PortStatus(port.Labels[v1.LabelPortStatus]) != v1.PortBound {
 		if err := w.label(ctx, port, v1.PortBound); err != nil {
@@ -157,7 +157,7 @@ func (w *poolWork) bindTo(ctx context.Context, port *v1.KuryrPort, pod *corev1.P
 		return fmt.Errorf("annotation of a pod: %w", err)
 	}
 	// By the subresource, which takes annotations too: so Raven needs no right to write pods' specs.
-	return client.IgnoreNotFound(w.api.Status().Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)))
+	return client.IgnoreNotFound(w.Client.Status().Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // release takes a port back from a pod that is gone: the label first, so that one killed between finds the pod that is gone still written there.
@@ -168,12 +168,12 @@ func (w *poolWork) release(ctx context.Context, port *v1.KuryrPort) error {
 		}
 	}
 	before := port.DeepCopy()
-	port.Status.SetAvailable(w.now())
-	if err := w.api.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	port.Status.SetAvailable(w.Now())
+	if err := w.Client.Status().Patch(ctx, port, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		port.Status = before.Status
 		return err
 	}
-	w.memory.wrote(w.name, port, w.now())
+	w.memory.wrote(w.name, port, w.Now())
 	w.memory.taken(before.Status.Pod.UID, w.name)
 	return nil
 }

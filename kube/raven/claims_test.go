@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,7 +20,7 @@ func TestOnePortForAPodBehindACache(t *testing.T) {
 	pod := c.pod("default", "b", "n1", nil)
 	c.tellAll()
 	for range 4 {
-		_, _ = (pools{c.raven}).Reconcile(t.Context(), request("", c.networkPool("default"))) // that its status is behind is no matter
+		_, _ = (pools{c.raven}).Reconcile(t.Context(), core.Request("", c.networkPool("default"))) // that its status is behind is no matter
 	}
 	var has []string
 	for _, p := range c.ports() {

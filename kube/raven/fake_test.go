@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +29,6 @@ import (
 	clientgotesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
-	"net/netip"
 )
 
 // cluster is an API server that is a fake, an SDN that is real but for the kernel, and nodes' daemons that do what the contract between them and Raven says.
@@ -58,7 +58,7 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 	tracker := clientgotesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	b := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(store{tracker, c}).WithStatusSubresource(&v1.KuryrPort{}, &v1.KuryrPortPool{}, &v1.KuryrNetwork{}, &v1.KuryrLoadBalancer{}, &corev1.Service{})
 	for _, i := range slices.Concat(indexes, serviceIndexes) {
-		b = b.WithIndex(i.of, i.name, i.values)
+		b = b.WithIndex(i.Of, i.Name, i.Values)
 	}
 	c.api = b.Build()
 	provider, err := local.Open(t.Context(), local.Options{Path: filepath.Join(t.TempDir(), "sdn.db"), Host: "sdn", NoSync: true, PortsPerNetwork: -1})
@@ -86,9 +86,9 @@ func (c Config) everything() map[string]string {
 		return nil
 	}
 	return map[string]string{
-		v1.AnnotationAllowFloatingIPs: anything, v1.AnnotationAllowKeptFloatingIPs: "100",
-		v1.AnnotationAllowNetworks: anything, v1.AnnotationAllowLoadBalancers: anything,
-		v1.AnnotationAllowCertificates: anything,
+		v1.AnnotationAllowFloatingIPs: core.Any, v1.AnnotationAllowKeptFloatingIPs: "100",
+		v1.AnnotationAllowNetworks: core.Any, v1.AnnotationAllowLoadBalancers: core.Any,
+		v1.AnnotationAllowCertificates: core.Any,
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *cluster) begin() error {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r.now = func() time.Time { return c.now }
+	r.Now = func() time.Time { return c.now }
 	c.raven = r
 	c.streams = nil
 	c.fill()
@@ -172,22 +172,22 @@ func (c *cluster) daemons() {
 	ctx := c.t.Context()
 	node := func(name string) *corev1.Node {
 		var n corev1.Node
-		if c.raven.api.Get(ctx, types.NamespacedName{Name: name}, &n) != nil {
+		if c.raven.Client.Get(ctx, types.NamespacedName{Name: name}, &n) != nil {
 			return nil
 		}
 		return &n
 	}
 	live := map[types.UID]*corev1.Pod{}
 	var pods corev1.PodList
-	c.must(c.raven.api.List(ctx, &pods))
+	c.must(c.raven.Client.List(ctx, &pods))
 	for i := range pods.Items {
-		if wired(&pods.Items[i]) && pods.Items[i].DeletionTimestamp.IsZero() {
+		if core.Networked(&pods.Items[i]) && pods.Items[i].DeletionTimestamp.IsZero() {
 			live[pods.Items[i].UID] = &pods.Items[i]
 		}
 	}
 	has := map[types.UID]bool{}
 	var all v1.KuryrPortList
-	c.must(c.raven.api.List(ctx, &all))
+	c.must(c.raven.Client.List(ctx, &all))
 	ports := all.Items
 	for i := range ports {
 		p := &ports[i]
@@ -223,7 +223,7 @@ func (c *cluster) daemons() {
 		if live[pod.UID] == nil || has[pod.UID] || node == nil || node.Labels[v1.LabelClaimant] == v1.ClaimantRaven {
 			continue
 		}
-		n, err := c.raven.networkOf(ctx, pod.Namespace)
+		n, err := c.raven.NetworkOf(ctx, pod.Namespace)
 		if err != nil || n == nil {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -19,27 +20,27 @@ func (w *poolWork) float(ctx context.Context) error {
 		}
 		pod := w.pod(p.Spec.Dedicated)
 		spec := sdn.FloatingIPSpec{
-			Base:    w.base(v1.KeyKindFloatingIP, string(p.Spec.Dedicated), "kuryr-pod", w.pool.Spec.ProjectID),
+			Base:    w.Base(v1.KeyKindFloatingIP, string(p.Spec.Dedicated), "kuryr-pod", w.pool.Spec.ProjectID),
 			Network: w.ground.public, Target: sdn.Target{Port: sdn.ID(p.Spec.ID)},
 		}
-		if wanted != anyFloating {
+		if wanted != core.NewFloating {
 			spec.Address, _ = netip.ParseAddr(wanted) // it was checked; an invalid one is any
 		}
 		var made sdn.FloatingIP
-		err := w.ask(ctx, func(ctx context.Context) (err error) { made, err = w.sdn.EnsureFloatingIP(ctx, spec); return err })
+		err := w.Call(ctx, func(ctx context.Context) (err error) { made, err = w.SDN.EnsureFloatingIP(ctx, spec); return err })
 		if err == nil && !made.Address.IsValid() {
 			err = sdn.Unavailable(nil, "floating IP", "the SDN returned the one of port %s with no address", p.Name)
 		}
 		if err != nil {
 			if pod != nil {
-				w.warn(pod, eventFailed, "FloatingIP", "%s", oneLine(err))
+				w.Warn(pod, core.EventFailed, "FloatingIP", "%s", core.Message(err))
 			}
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, w.change(ctx, p, func() { p.Annotations[v1.AnnotationFloatingAddress] = made.Address.String() }))
 		if pod != nil {
-			w.tell(pod, eventMade, "FloatingIP", "the pod has the floating IP %s", made.Address)
+			w.Note(pod, core.EventMade, "FloatingIP", "the pod has the floating IP %s", made.Address)
 		}
 	}
 	return errors.Join(errs...)
@@ -50,12 +51,12 @@ func (w *poolWork) sink(ctx context.Context, p *v1.KuryrPort) error {
 	if p.Annotations[v1.AnnotationFloatingIP] == "" {
 		return nil
 	}
-	return w.ask(ctx, func(ctx context.Context) error {
-		key := w.key(v1.KeyKindFloatingIP, string(p.Spec.Dedicated))
-		found, ok, err := sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	return w.Call(ctx, func(ctx context.Context) error {
+		key := w.Key(v1.KeyKindFloatingIP, string(p.Spec.Dedicated))
+		found, ok, err := sdn.First(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 		if err != nil || !ok || found.Target.Port != "" && found.Target.Port != sdn.ID(p.Spec.ID) {
 			return err // what leads elsewhere is not the pod's
 		}
-		return w.sdn.DeleteFloatingIP(ctx, found.ID)
+		return w.SDN.DeleteFloatingIP(ctx, found.ID)
 	})
 }

@@ -17,8 +17,8 @@ import (
 // madeOfOne has the SDN have Kuryr's own floating IP of one of the subnets that the Service names. One that is there stays where it is of any of them, was made for the same wish, or is to be kept.
 func (w *balancing) madeOfOne(ctx context.Context, spec sdn.FloatingIPSpec, six bool) error {
 	var there sdn.FloatingIP
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		there, _, err = sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}}))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		there, _, err = sdn.First(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{spec.Key}}}))
 		return err
 	})
 	if err != nil {
@@ -55,8 +55,8 @@ func (w *balancing) namedSubnets(ctx context.Context, network sdn.ID, six bool) 
 	}
 	tagged := tagPattern(wish.SubnetTags)
 	var all []sdn.Subnet
-	err = w.ask(ctx, func(ctx context.Context) (err error) {
-		all, err = sdn.All(w.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
+	err = w.Call(ctx, func(ctx context.Context) (err error) {
+		all, err = sdn.All(w.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}))
 		return err
 	})
 	all = slices.DeleteFunc(all, func(s sdn.Subnet) bool { return s.CIDR.Addr().Is6() != six || !named(s.Name) || !tagged(s.Tags) })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -129,7 +130,7 @@ func TestFloatingIPOfNamedSubnets(t *testing.T) {
 		c.service(name, annotated(of.wish), map[string]string{"full": "10.96.1.1", "none": "10.96.1.2", "wrong": "10.96.1.3", "foreign": "10.96.1.4"}[name])
 		c.slice(name, name, 80, "10.128.0.5")
 		rounds()
-		if lb := c.klb(name); c.ingress(name) != "" || metaTrue(lb, v1.ConditionFloatingIP) || !metaTrue(lb, v1.ConditionProgrammed) || !c.events.has(name+" "+eventFailed, of.told) {
+		if lb := c.klb(name); c.ingress(name) != "" || metaTrue(lb, v1.ConditionFloatingIP) || !metaTrue(lb, v1.ConditionProgrammed) || !c.events.has(name+" "+core.EventFailed, of.told) {
 			t.Errorf("%s: at %q, %+v, Events %q", name, c.ingress(name), lb.Status, c.events.all)
 		}
 	}

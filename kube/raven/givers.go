@@ -31,7 +31,7 @@ func (w *poolWork) lookAway(ctx context.Context) error {
 		if here[pod.UID] {
 			continue
 		}
-		ports, err := w.portsOfPod(ctx, pod.UID)
+		ports, err := w.PortsOfPod(ctx, pod.UID)
 		if err != nil {
 			return err
 		}
@@ -58,11 +58,11 @@ const beganSlack = 5 * time.Second
 
 // lookLive asks the API server for what the cache may not show: which pods have been given a port by the Raven before this one, or by a write whose answer was lost.
 func (w *poolWork) lookLive(ctx context.Context, pods []*corev1.Pod) error {
-	if len(pods) == 0 || w.cfg.Live == nil {
+	if len(pods) == 0 || w.Core.Live == nil {
 		return nil
 	}
 	var ports v1.KuryrPortList
-	if err := w.cfg.Live.List(ctx, &ports, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(w.node.Name)}); err != nil {
+	if err := w.Core.Live.List(ctx, &ports, client.MatchingLabels{v1.LabelNode: v1.NodeLabel(w.node.Name)}); err != nil {
 		return err
 	}
 	for _, pod := range pods {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,7 +24,7 @@ func TestOnePortForAPodOfTwoPools(t *testing.T) {
 			pod := c.pod("default", "web", "n1", nil)
 			c.tellAll()
 			stale := c.ports()
-			_, _ = pools{c.raven}.Reconcile(t.Context(), request("", was))
+			_, _ = pools{c.raven}.Reconcile(t.Context(), core.Request("", was))
 			if c.bound()["web"] == "" {
 				t.Fatal("the pod has no port")
 			}
@@ -44,7 +45,7 @@ func TestOnePortForAPodOfTwoPools(t *testing.T) {
 					}
 				}
 				for _, d := range c.desks {
-					if d.name == "pools" {
+					if d.Name == "pools" {
 						continue
 					}
 					for _, r := range d.ready() {
@@ -54,7 +55,7 @@ func TestOnePortForAPodOfTwoPools(t *testing.T) {
 				for _, p := range c.pools() {
 					if p.Name != was {
 						after = p.Name
-						_, _ = pools{c.raven}.Reconcile(t.Context(), request("", p.Name))
+						_, _ = pools{c.raven}.Reconcile(t.Context(), core.Request("", p.Name))
 					}
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,11 +36,11 @@ func (r *Raven) project() (id string, known bool) {
 // as members of others can write descriptions there.
 func (r *Raven) nameProjects(ctx context.Context) error {
 	var networks v1.KuryrNetworkList
-	if err := r.api.List(ctx, &networks); err != nil {
+	if err := r.Client.List(ctx, &networks); err != nil {
 		return err
 	}
 	var pools v1.KuryrPortPoolList
-	if err := r.api.List(ctx, &pools); err != nil {
+	if err := r.Client.List(ctx, &pools); err != nil {
 		return err
 	}
 	all := map[string]bool{}
@@ -53,9 +54,9 @@ func (r *Raven) nameProjects(ctx context.Context) error {
 	if len(all) == 0 {
 		return nil
 	}
-	match := sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindNetwork, Projects: slices.Sorted(maps.Keys(all))}
-	return r.ask(ctx, func(ctx context.Context) error {
-		_, _, err := sdn.First(r.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
+	match := sdn.Match{Owner: r.SDN.Installation(), Kind: v1.KeyKindNetwork, Projects: slices.Sorted(maps.Keys(all))}
+	return r.Call(ctx, func(ctx context.Context) error {
+		_, _, err := sdn.First(r.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: match}))
 		return err
 	})
 }
@@ -68,9 +69,9 @@ func (r *Raven) owns(m sdn.Meta) bool {
 
 // usable reports whether a namespace's Services may use an object of the SDN that Raven has not
 // made: it is in Raven's project, or in the namespace's own.
-func (r *Raven) usable(m sdn.Meta, g grants) bool {
+func (r *Raven) usable(m sdn.Meta, g core.Grants) bool {
 	project, known := r.project()
-	return known && m.Project == project || g.project() != "" && m.Project == g.project()
+	return known && m.Project == project || g.Project() != "" && m.Project == g.Project()
 }
 
 // serviceWithUID returns the Service with a UID, in whatever namespace it is; nil is none.
@@ -78,9 +79,9 @@ func (r *Raven) serviceWithUID(ctx context.Context, uid types.UID) (*corev1.Serv
 	var all corev1.ServiceList
 	var by []client.ListOption
 	if r.cfg.Services { // only then does the cache have the index
-		by = append(by, client.MatchingFields{byUID: string(uid)})
+		by = append(by, client.MatchingFields{core.ByUID: string(uid)})
 	}
-	if err := r.api.List(ctx, &all, by...); err != nil {
+	if err := r.Client.List(ctx, &all, by...); err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(all.Items, func(s corev1.Service) bool { return s.UID == uid })
@@ -103,7 +104,7 @@ func (r *Raven) forged(ctx context.Context, lb *v1.KuryrLoadBalancer) (bool, err
 // deletes it then, or corrects it.
 func (r *Raven) acts(ctx context.Context, lb *v1.KuryrLoadBalancer) (bool, error) {
 	var s corev1.Service
-	if err := r.api.Get(ctx, client.ObjectKeyFromObject(lb), &s); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(lb), &s); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	outside := lb.Spec.FloatingIP != nil || lb.Spec.OwnVIPs || lb.Spec.SharedID != ""

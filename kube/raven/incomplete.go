@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -34,15 +35,15 @@ func (w *poolWork) eraseIncomplete(
 	if len(ids) == 0 {
 		return nil
 	}
-	return w.ask(ctx, func(ctx context.Context) error { return w.erase(ctx, ids) })
+	return w.Call(ctx, func(ctx context.Context) error { return w.erase(ctx, ids) })
 }
 
 // ownSubnets returns the subnets of the pool's network, each of the pool's with its range.
 func (w *poolWork) ownSubnets(ctx context.Context) (map[sdn.ID]sdn.Subnet, error) {
-	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
+	subnets, err := w.SubnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	for _, id := range w.pool.Spec.Subnets {
 		if err == nil && !subnets[sdn.ID(id)].CIDR.IsValid() {
-			w.forgetSubnets(sdn.ID(w.pool.Spec.Network))
+			w.ForgetSubnets(sdn.ID(w.pool.Spec.Network))
 			err = sdn.Unavailable(nil, "subnet", "the SDN returned subnet %s with no range", id)
 		}
 	}
@@ -78,7 +79,7 @@ func (w *poolWork) useless(p *v1.KuryrPort) bool {
 		return false
 	}
 	if p.DeletionTimestamp.IsZero() {
-		w.warn(p, eventFailed, "Port", "the port has %s: it is given up", lack)
+		w.Warn(p, core.EventFailed, "Port", "the port has %s: it is given up", lack)
 	}
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -98,7 +99,7 @@ func TestIncompleteFloatingIP(t *testing.T) {
 	c.pod("blue", "p", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
 	c.settle()
 	c.check() // which compares the floating IPs with what the ports say
-	if provider.float || !c.events.has("p "+eventFailed, "no address") {
+	if provider.float || !c.events.has("p "+core.EventFailed, "no address") {
 		t.Errorf("requested: %v, events %q", !provider.float, c.events.all)
 	}
 }
@@ -125,7 +126,7 @@ func TestIncompleteNetwork(t *testing.T) {
 			c.check()
 			n := c.networkOf("blue")
 			_, err := netip.ParsePrefix(n.Status.Subnets[0].CIDR)
-			if err != nil || !c.events.has(n.Name+" "+eventFailed, event) {
+			if err != nil || !c.events.has(n.Name+" "+core.EventFailed, event) {
 				t.Errorf("status %+v, %v, events %q", n.Status, err, c.events.all)
 			}
 			if len(c.bound()) != 1 {
@@ -147,14 +148,14 @@ func TestIncompleteSubnet(t *testing.T) {
 	c.namespace("blue", nil)
 	c.pod("blue", "a", "n1", nil)
 	c.settle()
-	c.raven.forgetSubnets(sdn.ID(c.networkOf("blue").Status.Network))
+	c.raven.ForgetSubnets(sdn.ID(c.networkOf("blue").Status.Network))
 	provider.ranges = true
 	for i := range 4 { // more than are free
 		c.pod("blue", fmt.Sprint("b", i), "n1", nil)
 	}
 	c.settle()
 	c.check()
-	if len(c.bound()) != 5 || !c.events.has(c.networkPool("blue")+" "+eventFailed, "no range") {
+	if len(c.bound()) != 5 || !c.events.has(c.networkPool("blue")+" "+core.EventFailed, "no range") {
 		t.Errorf("%d pods have ports, events %q", len(c.bound()), c.events.all)
 	}
 	for _, p := range c.ports() {
@@ -204,7 +205,7 @@ func TestIncompletePort(t *testing.T) {
 					t.Errorf("%d pods have ports", len(c.bound()))
 				}
 				pool := c.pools()[0]
-				if !c.events.has(pool.Name+" "+eventFailed, row.event) || !isReady(pool.Status.Conditions) {
+				if !c.events.has(pool.Name+" "+core.EventFailed, row.event) || !core.IsReady(pool.Status.Conditions) {
 					t.Errorf("conditions %+v, events %q", pool.Status.Conditions, c.events.all)
 				}
 			})
@@ -218,7 +219,7 @@ func (c *cluster) givenUp(port string) {
 	if _, err := c.sdn.Port(c.t.Context(), sdn.ID(port)); !sdn.IsNotFound(err) {
 		c.t.Errorf("the SDN's port: %v", err)
 	}
-	if !c.events.has(port+" "+eventFailed, "no address") {
+	if !c.events.has(port+" "+core.EventFailed, "no address") {
 		c.t.Errorf("events %q", c.events.all)
 	}
 }
@@ -233,7 +234,7 @@ func TestIncompletePortOfOlderRelease(t *testing.T) {
 	c.settle()
 	pool := c.pools()[0]
 	ports, err := c.sdn.EnsurePorts(t.Context(), []sdn.PortSpec{{
-		Base:    sdn.Base{Key: c.raven.key(v1.KeyKindPort, pool.Name+".old")},
+		Base:    sdn.Base{Key: c.raven.Key(v1.KeyKindPort, pool.Name+".old")},
 		Network: sdn.ID(pool.Spec.Network), DeviceID: pool.Name, DeviceOwner: sdn.OwnerContainer, WithoutAddresses: true,
 	}})
 	c.must(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,7 +40,7 @@ func (r isolation) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return r.disband(ctx)
 	}
 	_, err := r.isolate(ctx)
-	return done(0, err)
+	return core.Result(0, err)
 }
 
 // disbandPause is when a group that ports still have is tried again.
@@ -47,23 +48,23 @@ const disbandPause = 10 * time.Second
 
 // disband deletes what isolate has made.
 func (r *Raven) disband(ctx context.Context) (ctrl.Result, error) {
-	if can := r.sdn.Capabilities(); !can.SecurityGroups {
+	if can := r.SDN.Capabilities(); !can.SecurityGroups {
 		return ctrl.Result{}, nil
 	}
-	err := r.ask(ctx, func(ctx context.Context) error {
+	err := r.Call(ctx, func(ctx context.Context) error {
 		match := func(name string) sdn.Match {
-			return sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindSecurityGroup, name)}}
+			return sdn.Match{Keys: []sdn.Key{r.Key(v1.KeyKindSecurityGroup, name)}}
 		}
-		group, found, err := sdn.First(r.sdn.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match(isolatedName)}))
+		group, found, err := sdn.First(r.SDN.FindSecurityGroups(ctx, sdn.SecurityGroupQuery{Match: match(isolatedName)}))
 		if found && err == nil {
-			err = r.sdn.DeleteSecurityGroup(ctx, group.ID)
+			err = r.SDN.DeleteSecurityGroup(ctx, group.ID)
 		}
-		if err != nil && !sdn.IsNotFound(err) || !r.sdn.Capabilities().AddressGroups {
+		if err != nil && !sdn.IsNotFound(err) || !r.SDN.Capabilities().AddressGroups {
 			return err
 		}
-		set, found, err := sdn.First(r.sdn.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: match(beyondName)}))
+		set, found, err := sdn.First(r.SDN.FindAddressGroups(ctx, sdn.AddressGroupQuery{Match: match(beyondName)}))
 		if found && err == nil {
-			err = r.sdn.DeleteAddressGroup(ctx, set.ID)
+			err = r.SDN.DeleteAddressGroup(ctx, set.ID)
 		}
 		return err
 	})
@@ -73,12 +74,12 @@ func (r *Raven) disband(ctx context.Context) (ctrl.Result, error) {
 	case sdn.IsNotFound(err), sdn.IsUnsupported(err):
 		err = nil
 	}
-	return done(0, err)
+	return core.Result(0, err)
 }
 
 // isolate has the SDN have the group, and gives its id.
 func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
-	if !r.sdn.Capabilities().SecurityGroups {
+	if !r.SDN.Capabilities().SecurityGroups {
 		return "", sdn.Unsupported("security group", "this SDN has none, by which controller.underlay_isolation keeps pods from the nodes' network")
 	}
 	underlay, err := r.underlay(ctx)
@@ -90,14 +91,14 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 		return "", err
 	}
 	if len(servers) == 0 {
-		r.log.WarnContext(ctx, "the API servers have not said where they are: pods do not reach them")
+		r.Log.WarnContext(ctx, "the API servers have not said where they are: pods do not reach them")
 	}
 	if r.barrier.set(underlay, servers) {
 		if err := r.wakeBalancers(ctx); err != nil {
 			return "", err
 		}
 	}
-	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)}
+	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)}
 	var beyond []netip.Prefix
 	for _, every := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
 		six := every.Addr().Is6()
@@ -110,13 +111,13 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 	}
 	spec.Rules = append(spec.Rules, doors(underlay, servers)...)
 	var group sdn.SecurityGroup
-	err = r.ask(ctx, func(ctx context.Context) error {
+	err = r.Call(ctx, func(ctx context.Context) error {
 		rules, err := r.towards(ctx, beyond)
 		if err != nil {
 			return err
 		}
 		spec.Rules = append(spec.Rules, rules...)
-		group, err = r.sdn.ApplySecurityGroup(ctx, spec)
+		group, err = r.SDN.ApplySecurityGroup(ctx, spec)
 		return err
 	})
 	if err != nil {
@@ -127,13 +128,13 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 
 // towards are rules that let pass what goes to prefixes: by an address group, or where the SDN has none by a rule for each, of which its quota must allow enough.
 func (r *Raven) towards(ctx context.Context, prefixes []netip.Prefix) (rules []sdn.Rule, err error) {
-	if !r.sdn.Capabilities().AddressGroups {
+	if !r.SDN.Capabilities().AddressGroups {
 		for _, p := range prefixes {
 			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: p.Addr().Is6(), RemotePrefix: p})
 		}
 		return rules, nil
 	}
-	set, err := r.sdn.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, beyondName, "kuryr-beyond-nodes", r.cfg.Project), Prefixes: prefixes})
+	set, err := r.SDN.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, beyondName, "kuryr-beyond-nodes", r.cfg.Project), Prefixes: prefixes})
 	for _, six := range []bool{false, true} {
 		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() == six }) {
 			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: six, RemoteSet: set.ID})
@@ -167,7 +168,7 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 	}
 	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
 	var nodes corev1.NodeList
-	if err := r.api.List(ctx, &nodes); err != nil {
+	if err := r.Client.List(ctx, &nodes); err != nil {
 		return nil, err
 	}
 	for i := range nodes.Items {
@@ -178,7 +179,7 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 		}
 	}
 	if r.ground.public != "" {
-		subnets, err := r.subnetsOf(ctx, r.ground.public)
+		subnets, err := r.SubnetsOf(ctx, r.ground.public)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +199,7 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 // apiServers are where the API servers say that they listen.
 func (r *Raven) apiServers(ctx context.Context) (all []netip.AddrPort, err error) {
 	var found discoveryv1.EndpointSliceList
-	if err := r.api.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: apiService}); err != nil {
+	if err := r.Client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: apiService}); err != nil {
 		return nil, err
 	}
 	for _, s := range found.Items {
@@ -240,5 +241,5 @@ func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 
 // ownGroups tells a namespace's owner that its groups alone say what its pods reach: what one group lets pass no other takes away.
 func (r *Raven) ownGroups(about client.Object, groups []string) {
-	r.warn(about, eventUnserved, "Isolation", "security groups %s say what this namespace's pods reach: controller.underlay_isolation does not keep them from the nodes' network", strings.Join(groups, ", "))
+	r.Warn(about, core.EventUnserved, "Isolation", "security groups %s say what this namespace's pods reach: controller.underlay_isolation does not keep them from the nodes' network", strings.Join(groups, ", "))
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
-
-	v1 "github.com/kuryr/kuryr/kube/api/v1"
 )
 
 func isolated(c *Config) {
@@ -116,7 +116,7 @@ func TestUnderlayIsolation(t *testing.T) {
 		// A namespace's own groups take the place of Kuryr's: its owner is told.
 		c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: c.group("own")})
 		c.settle()
-		if !c.events.has("Isolation", eventUnserved) {
+		if !c.events.has("Isolation", core.EventUnserved) {
 			t.Error("nobody is told that groups of a namespace are in the place of the isolation")
 		}
 		c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: ""})

@@ -46,7 +46,7 @@ func (w *balancing) keeps(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if most := w.grants.keptFloatingIPs(); n >= most {
+	if most := w.grants.KeptFloatingIPs(); n >= most {
 		const format = "annotation %skeep-floatingip has no effect: the namespace keeps %d floating IPs, and may keep %d (%s)"
 		w.refuse(fmt.Sprintf(format, balancerPrefix, n, max(most, 0), v1.AnnotationAllowKeptFloatingIPs))
 		return false, nil
@@ -62,7 +62,7 @@ func (w *balancing) keeps(ctx context.Context) (bool, error) {
 // Services of the namespace which have gone have left. The caller holds the lock.
 func (w *balancing) kept(ctx context.Context) (n int, err error) {
 	var lbs v1.KuryrLoadBalancerList
-	if err := w.api.List(ctx, &lbs, client.InNamespace(w.lb.Namespace)); err != nil {
+	if err := w.Client.List(ctx, &lbs, client.InNamespace(w.lb.Namespace)); err != nil {
 		return 0, err
 	}
 	there := map[types.UID]bool{w.lb.Spec.ServiceUID: true}
@@ -73,9 +73,9 @@ func (w *balancing) kept(ctx context.Context) (n int, err error) {
 		}
 		there[uid] = true
 	}
-	err = w.ask(ctx, func(ctx context.Context) error {
-		query := sdn.FloatingIPQuery{Match: sdn.Match{Owner: w.sdn.Installation(), Kind: v1.KeyKindFloatingIP}}
-		for f, err := range w.sdn.FindFloatingIPs(ctx, query) {
+	err = w.Call(ctx, func(ctx context.Context) error {
+		query := sdn.FloatingIPQuery{Match: sdn.Match{Owner: w.SDN.Installation(), Kind: v1.KeyKindFloatingIP}}
+		for f, err := range w.SDN.FindFloatingIPs(ctx, query) {
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/internal/failpoint"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,20 +19,20 @@ type legs struct{ *Raven }
 
 // legsOf has the legs looked at, when Raven begins.
 func legsOf(context.Context, *corev1.Namespace) ([]ctrl.Request, error) {
-	return just("", clusterName), nil
+	return core.One("", clusterName), nil
 }
 
 // Reconcile looks at all of them, whatever it was asked for, where it is time.
 func (r legs) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	due, in := r.legged.due(r.now(), r.cfg.Audit)
+	due, in := r.legged.Due(r.Now(), r.cfg.Audit)
 	if !due {
-		return done(in, nil)
+		return core.Result(in, nil)
 	}
 	err := r.restore(ctx)
 	if err == nil {
-		r.legged.looked(r.now())
+		r.legged.Set(r.Now())
 	}
-	return done(r.cfg.Audit, err)
+	return core.Result(r.cfg.Audit, err)
 }
 
 // restore gives the subnets that have no leg one.
@@ -44,7 +45,7 @@ func (r legs) restore(ctx context.Context) error {
 		return nil
 	}
 	var router sdn.Router
-	if err := r.ask(ctx, func(ctx context.Context) (err error) { router, err = r.sdn.Router(ctx, r.ground.router); return err }); err != nil {
+	if err := r.Call(ctx, func(ctx context.Context) (err error) { router, err = r.SDN.Router(ctx, r.ground.router); return err }); err != nil {
 		return err
 	}
 	has := map[sdn.ID]bool{}
@@ -53,7 +54,7 @@ func (r legs) restore(ctx context.Context) error {
 	}
 	var errs []error
 	if slices.ContainsFunc(services, func(s sdn.Subnet) bool { return !has[s.ID] }) {
-		r.log.WarnContext(ctx, "the router has lost a leg on the VIP network, and gets it back")
+		r.Log.WarnContext(ctx, "the router has lost a leg on the VIP network, and gets it back")
 		errs = append(errs, r.makeVIPs(ctx)) // the subnet may have gone too
 	}
 	release() // the namespaces' subnets may be many, and are none of the VIP network's
@@ -61,8 +62,8 @@ func (r legs) restore(ctx context.Context) error {
 		if now, known := r.lbSubnets.get(key); has[id] || !known || now != id { // or its network began to go meanwhile
 			continue
 		}
-		r.log.WarnContext(ctx, "the router has lost a leg on a namespace's subnet of load balancers, and gets it back", "subnet", id, "key", key.String())
-		err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.AttachSubnet(ctx, r.ground.router, id, netip.Addr{}) })
+		r.Log.WarnContext(ctx, "the router has lost a leg on a namespace's subnet of load balancers, and gets it back", "subnet", id, "key", key.String())
+		err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.router, id, netip.Addr{}) })
 		failpoint.Here("raven.legs.attached")
 		if sdn.IsNotFound(err) { // its network is going, or it is made anew when it is asked for
 			r.lbSubnets.set(key, "")

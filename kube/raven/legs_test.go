@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,7 +58,7 @@ func (c *cluster) served() {
 			subnets = append(subnets, b.VIPs[0].Subnet)
 		}
 	}
-	if n := c.led(subnets); !isReady(lb.Status.Conditions) || n != 2 || len(subnets) != 2 {
+	if n := c.led(subnets); !core.IsReady(lb.Status.Conditions) || n != 2 || len(subnets) != 2 {
 		c.t.Errorf("the router leads to %d of the subnets %v: %+v", n, subnets, lb.Status)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -41,7 +42,7 @@ func TestNodeClaimsAnothersPod(t *testing.T) {
 	c.says(c.portWith("n1", ""), victim, "blue")
 	for range 6 {
 		c.round()
-		c.now = c.now.Add(countsPause)
+		c.now = c.now.Add(core.CountsInterval)
 	}
 	for _, p := range c.ports() {
 		if p.Spec.Dedicated == victim.UID {

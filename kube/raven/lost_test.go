@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -33,10 +34,10 @@ func TestWishedGroupIsNotThere(t *testing.T) {
 	pool := c.networkPool("blue")
 	for range 3 {
 		c.tellAll()
-		if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err == nil {
+		if _, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", pool)); err == nil {
 			t.Error("a port that is not made is not tried again")
 		}
-		if n := c.networkOf("blue"); !isReady(n.Status.Conditions) {
+		if n := c.networkOf("blue"); !core.IsReady(n.Status.Conditions) {
 			t.Fatalf("the namespace's network is not ready: %+v", n.Status.Conditions)
 		}
 	}
@@ -49,7 +50,7 @@ func TestWishedGroupIsNotThere(t *testing.T) {
 	if is := c.bound(); was == "" || is["good"] != was || is["bad"] != "" {
 		t.Errorf("good had %s; now %v", was, is)
 	}
-	if !c.events.has("bad", eventFailed, "security group") {
+	if !c.events.has("bad", core.EventFailed, "security group") {
 		t.Errorf("nobody tells the pod's owner: %q", c.events.all)
 	}
 }
@@ -74,11 +75,11 @@ func TestNetworkLost(t *testing.T) {
 		pool := c.networkPool("blue")
 		for range 3 { // the network is not looked at before the pool is again
 			c.tellAll()
-			if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err != nil && !sdn.IsNotFound(err) {
+			if _, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", pool)); err != nil && !sdn.IsNotFound(err) {
 				t.Fatal(err)
 			}
 		}
-		if isReady(c.networkOf("blue").Status.Conditions) {
+		if core.IsReady(c.networkOf("blue").Status.Conditions) {
 			t.Errorf("nobody looks for the %s", noun)
 		}
 		for _, p := range c.ports() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,7 +26,7 @@ func (r *Raven) Add(m ctrl.Manager) error {
 		if err := r.Prepare(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		r.log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
+		r.Log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
 		for _, c := range r.registrations() {
 			if err := r.register(m, c); err != nil {
 				return err
@@ -54,22 +55,22 @@ func (r *Raven) options() controller.Options {
 }
 
 // register has the manager run a controller.
-func (r *Raven) register(m ctrl.Manager, c registration) error {
-	b := ctrl.NewControllerManagedBy(m).Named(c.name).WithOptions(r.options())
-	for _, w := range c.watches {
-		if w.optional && !served(m, w.of) {
+func (r *Raven) register(m ctrl.Manager, c core.Controller) error {
+	b := ctrl.NewControllerManagedBy(m).Named(c.Name).WithOptions(r.options())
+	for _, w := range c.Watches {
+		if w.Optional && !served(m, w.Of) {
 			continue
 		}
 		var options []builder.WatchesOption
-		if w.when != nil {
-			options = append(options, builder.WithPredicates(w.when))
+		if w.When != nil {
+			options = append(options, builder.WithPredicates(w.When))
 		}
-		b = b.Watches(w.of, w.what, options...)
+		b = b.Watches(w.Of, w.Handler, options...)
 	}
-	if c.wakes != nil {
-		b = b.WatchesRawSource(c.wakes)
+	if c.Enqueuer != nil {
+		b = b.WatchesRawSource(c.Enqueuer)
 	}
-	return b.Complete(c.reconciler)
+	return b.Complete(c.Reconciler)
 }
 
 // served tells whether the API server knows the kind of an object. One that cannot be asked is told of by the watch.

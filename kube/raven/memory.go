@@ -8,9 +8,8 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // memory is what Raven knows of pools and Kubernetes does not. All of it may be lost: then ports are idle since their status says so, and a count is written once more.
@@ -39,9 +38,6 @@ type freshPort struct {
 	port    *v1.KuryrPort
 	written time.Time
 }
-
-// freshAge is when a port that the cache has not shown so is not waited for any more: it has come and gone.
-const freshAge = time.Minute
 
 func (m *memory) of(name string) *remembered {
 	if m.pools == nil {
@@ -85,7 +81,7 @@ func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*
 	k := m.of(name)
 	for id, f := range k.fresh {
 		at := slices.IndexFunc(cached, func(p v1.KuryrPort) bool { return p.Name == id })
-		if now.Sub(f.written) > freshAge || at >= 0 && !older(&cached[at], f.port) {
+		if now.Sub(f.written) > core.StaleAfter || at >= 0 && !core.Older(&cached[at], f.port) {
 			delete(k.fresh, id)
 			continue
 		}
@@ -97,12 +93,6 @@ func (m *memory) complete(name string, cached []v1.KuryrPort, now time.Time) []*
 		}
 	}
 	return all
-}
-
-// older tells whether an object is one from before b was written. API servers count versions up; where one does not, what the cache shows counts.
-func older(a, b metav1.Object) bool {
-	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
-	return err == nil && order < 0
 }
 
 // idle tells since when the ports that are available have been so. At the first look that is what their status says, so that time goes on where another Raven had the pool;

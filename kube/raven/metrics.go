@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -85,11 +86,11 @@ func (c *counts) pool(name string, ports []*v1.KuryrPort, pending int) {
 // lacks counts a look at a pool that did not get all the ports it needed, once for each reason.
 func (c *counts) lacks(err error) {
 	reasons := map[string]bool{}
-	for _, e := range parts(err) {
-		var limit short
+	for _, e := range core.Errors(err) {
+		var limit core.Short
 		switch {
 		case errors.As(e, &limit):
-			reasons[string(limit.limit)] = true
+			reasons[string(limit.Limit)] = true
 		case sdn.IsExhausted(e):
 			reasons["exhausted"] = true
 		case sdn.IsUnavailable(e), errors.Is(e, context.DeadlineExceeded):

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,58 +22,58 @@ type networks struct{ *Raven }
 // Reconcile looks at one KuryrNetwork.
 func (r networks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var n v1.KuryrNetwork
-	if err := r.api.Get(ctx, req.NamespacedName, &n); err != nil {
-		return done(0, client.IgnoreNotFound(err))
+	if err := r.Client.Get(ctx, req.NamespacedName, &n); err != nil {
+		return core.Result(0, client.IgnoreNotFound(err))
 	}
 	before := n.DeepCopy()
 	var err error
 	if !n.DeletionTimestamp.IsZero() {
 		if err = r.remove(ctx, &n); err == nil {
 			controllerutil.RemoveFinalizer(&n, v1.Finalizer)
-			return done(0, client.IgnoreNotFound(r.api.Update(ctx, &n)))
+			return core.Result(0, client.IgnoreNotFound(r.Client.Update(ctx, &n)))
 		}
 	} else {
 		err = r.make(ctx, &n)
 	}
-	if worthTelling(err) {
-		r.warn(&n, eventFailed, "Network", "%s", oneLine(err))
+	if core.HasFailure(err) {
+		r.Warn(&n, core.EventFailed, "Network", "%s", core.Message(err))
 	}
-	setReady(&n.Status.Conditions, n.Generation, err)
+	core.SetReady(&n.Status.Conditions, n.Generation, err)
 	n.Status.ObservedGeneration = n.Generation
 	if !equality.Semantic.DeepEqual(before.Status, n.Status) {
-		if failed := r.api.Status().Update(ctx, &n); failed != nil {
-			return done(0, errors.Join(client.IgnoreNotFound(failed), err))
+		if failed := r.Client.Status().Update(ctx, &n); failed != nil {
+			return core.Result(0, errors.Join(client.IgnoreNotFound(failed), err))
 		}
 	}
-	return done(0, err)
+	return core.Result(0, err)
 }
 
 // make has the SDN have the network. One that is ready is not asked for again: whatever is wrong with it then shows when ports are made.
 func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
-	ns, err := r.namespaceOf(ctx, n)
+	ns, err := r.NamespaceOf(ctx, n)
 	if err != nil {
 		return err
 	}
 	if ns == nil {
-		return waiting{"the namespace is gone"}
+		return core.Waiting("the namespace is gone")
 	}
 	n.Status.PoolPolicy = ns.Annotations[v1.AnnotationPool]
 	had := n.Status.SecurityGroups
-	own := words(ns.Annotations[v1.AnnotationSecurityGroups])
+	own := core.SplitList(ns.Annotations[v1.AnnotationSecurityGroups])
 	n.Status.SecurityGroups = r.chosen(own)
-	if r.cfg.UnderlayIsolation && len(own) > 0 && !alike(n.Status.SecurityGroups, had) {
+	if r.cfg.UnderlayIsolation && len(own) > 0 && !core.SameSet(n.Status.SecurityGroups, had) {
 		r.ownGroups(ns, own)
 	}
 	if len(n.Status.SecurityGroups) == 0 {
 		n.Status.SecurityGroups = slices.Clone(r.ground.groups)
 	}
-	if isReady(n.Status.Conditions) && n.Status.Network != "" && n.Status.ObservedGeneration == n.Generation {
+	if core.IsReady(n.Status.Conditions) && n.Status.Network != "" && n.Status.ObservedGeneration == n.Generation {
 		return nil
 	}
 	var network sdn.Network
 	if n.Spec.Network != "" {
-		err = r.ask(ctx, func(ctx context.Context) (err error) {
-			network, err = r.sdn.Network(ctx, sdn.ID(n.Spec.Network))
+		err = r.Call(ctx, func(ctx context.Context) (err error) {
+			network, err = r.SDN.Network(ctx, sdn.ID(n.Spec.Network))
 			return err
 		})
 	} else {
@@ -84,28 +85,28 @@ func (r networks) make(ctx context.Context, n *v1.KuryrNetwork) error {
 	if network.ID == "" {
 		return sdn.Unavailable(nil, "network", "the SDN returned the network of %s with no id", n.Name)
 	}
-	r.forgetSubnets(network.ID)
+	r.ForgetSubnets(network.ID)
 	return r.lead(ctx, n, network)
 }
 
 // ensure makes the namespace's own network.
 func (r networks) ensure(ctx context.Context, n *v1.KuryrNetwork) (network sdn.Network, err error) {
-	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, n.Name, "kuryr-ns-"+n.Spec.Namespace, n.Spec.ProjectID)}
+	spec := sdn.NetworkSpec{Base: r.Base(v1.KeyKindNetwork, n.Name, "kuryr-ns-"+n.Spec.Namespace, n.Spec.ProjectID)}
 	if len(r.ground.pools) == 0 {
 		return network, sdn.Invalid("network", "ranges", "there is no range that a namespace's subnet could be cut from")
 	}
 	for i, p := range r.ground.pools {
 		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{
-			Base: r.base(v1.KeyKindSubnet, fmt.Sprintf("%s.%d", n.Name, i), "kuryr-ns-"+n.Spec.Namespace, n.Spec.ProjectID), Pool: p, PrefixLen: r.ground.lens[i], NoDHCP: true,
+			Base: r.Base(v1.KeyKindSubnet, fmt.Sprintf("%s.%d", n.Name, i), "kuryr-ns-"+n.Spec.Namespace, n.Spec.ProjectID), Pool: p, PrefixLen: r.ground.lens[i], NoDHCP: true,
 		})
 	}
-	err = r.ask(ctx, func(ctx context.Context) error { network, err = r.sdn.EnsureNetwork(ctx, spec); return err })
+	err = r.Call(ctx, func(ctx context.Context) error { network, err = r.SDN.EnsureNetwork(ctx, spec); return err })
 	return network, err
 }
 
 // lead puts the network's subnets on the router and writes down what pods get.
 func (r networks) lead(ctx context.Context, n *v1.KuryrNetwork, network sdn.Network) error {
-	subnets, err := r.subnetsOf(ctx, network.ID)
+	subnets, err := r.SubnetsOf(ctx, network.ID)
 	if err != nil {
 		return err
 	}
@@ -146,19 +147,19 @@ func (r networks) lead(ctx context.Context, n *v1.KuryrNetwork, network sdn.Netw
 
 // legOn has a router lead to the subnet: ours, unless it is an existing network's that another one leads to already, or that has no gateway.
 func (r networks) legOn(ctx context.Context, s sdn.Subnet, existing bool) (router sdn.ID, err error) {
-	err = r.ask(ctx, func(ctx context.Context) error {
+	err = r.Call(ctx, func(ctx context.Context) error {
 		if existing {
 			if !s.Gateway.IsValid() {
 				return nil
 			}
-			found, ok, err := sdn.First(r.sdn.FindRouters(ctx, sdn.RouterQuery{Subnets: []sdn.ID{s.ID}}))
+			found, ok, err := sdn.First(r.SDN.FindRouters(ctx, sdn.RouterQuery{Subnets: []sdn.ID{s.ID}}))
 			if err != nil || ok {
 				router = found.ID
 				return err
 			}
 		}
 		router = r.ground.router
-		return r.sdn.AttachSubnet(ctx, router, s.ID, netip.Addr{})
+		return r.SDN.AttachSubnet(ctx, router, s.ID, netip.Addr{})
 	})
 	return router, err
 }
@@ -176,22 +177,22 @@ func (r networks) remove(ctx context.Context, n *v1.KuryrNetwork) error {
 	}
 	var network sdn.Network
 	var found bool
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		network, found, err = sdn.First(r.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindNetwork, n.Name)}}}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		network, found, err = sdn.First(r.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{r.Key(v1.KeyKindNetwork, n.Name)}}}))
 		return err
 	})
 	if err != nil || !found {
 		return err
 	}
 	for _, s := range network.Subnets {
-		if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.DetachSubnet(ctx, r.ground.router, s) }); err != nil && !sdn.IsNotFound(err) {
+		if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.DetachSubnet(ctx, r.ground.router, s) }); err != nil && !sdn.IsNotFound(err) {
 			return fmt.Errorf("leg of the router: %w", err)
 		}
 	}
-	if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.DeleteNetwork(ctx, network.ID) }); err != nil {
+	if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.DeleteNetwork(ctx, network.ID) }); err != nil {
 		return err
 	}
-	r.forgetSubnets(network.ID)
+	r.ForgetSubnets(network.ID)
 	return nil
 }
 
@@ -200,29 +201,29 @@ func (r networks) removePools(ctx context.Context, n *v1.KuryrNetwork) error {
 	if n.Status.Network == "" {
 		return nil
 	}
-	others, err := r.oneNetwork(ctx, byStaying, n.Status.Network) // not n, which goes
+	others, err := r.OneNetwork(ctx, core.ByStaying, n.Status.Network) // not n, which goes
 	if err != nil {
 		return err
 	}
 	if others != nil {
 		if n.Spec.Network == "" {
-			return waiting{"another namespace is on the network too"}
+			return core.Waiting("another namespace is on the network too")
 		}
 		return nil
 	}
-	pools, err := r.poolsWith(ctx, n.Status.Network)
+	pools, err := r.PoolsWith(ctx, n.Status.Network)
 	if err != nil {
 		return err
 	}
 	for i := range pools {
 		if pools[i].DeletionTimestamp.IsZero() {
-			if err := r.api.Delete(ctx, &pools[i], client.Preconditions{UID: &pools[i].UID}); client.IgnoreNotFound(err) != nil {
+			if err := r.Client.Delete(ctx, &pools[i], client.Preconditions{UID: &pools[i].UID}); client.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}
 	}
 	if len(pools) > 0 {
-		return waiting{fmt.Sprintf("%d pools of ports are being emptied", len(pools))}
+		return core.Waiting(fmt.Sprintf("%d pools of ports are being emptied", len(pools)))
 	}
 	return nil
 }

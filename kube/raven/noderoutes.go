@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,18 +20,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// nodeRoutes has pods' packets for ClusterIPs come to a node, where nodes' kernels balance these (Config.NodeBalanced): the router has a route to each range of ClusterIPs by the own port
-// of each node that is ready, and those ports may have what is for the ranges. Elsewhere it takes such routes away, once.
+// nodeRoutes has pods' packets for ClusterIPs come to a node, where nodes' kernels
+// balance these (Config.NodeBalanced): the router has a route to each range of ClusterIPs
+// by the own port of each node that is ready, and those ports may have what is for the
+// ranges. Elsewhere it takes such routes away, once.
 type nodeRoutes struct{ *Raven }
 
-// nodeWays is what each node contributes, so that a change of one costs a look at that one: the port of its own, and one value of the router's, which has all routes. At the start, at an audit, where
-// the ranges are others and where something has failed, all of them are looked at.
+// nodeWays is what each node contributes, so that a change of one costs a look at that
+// one: the port of its own, and one value of the router's, which has all routes. At the
+// start, at an audit, where the ranges are others and where something has failed, all of
+// them are looked at.
 type nodeWays struct {
 	mu      sync.Mutex
 	changed map[string]bool // the nodes that are to be looked at
 
 	// All else is the reconciler's, of which there is one.
-	whole  lastLook
+	whole  core.LastSync
 	ranges []netip.Prefix // as they were led to then
 	of     map[string]nodeWay
 }
@@ -74,12 +79,12 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	ways := &r.nodeWays
 	nodes := ways.marked()
 	if r.ground.nodes.network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
-		return done(0, nil)
+		return core.Result(0, nil)
 	}
-	whole, in := ways.whole.due(r.now(), r.cfg.Audit)
+	whole, in := ways.whole.Due(r.Now(), r.cfg.Audit)
 	err := r.lead(ctx, nodes, whole)
 	if err != nil {
-		ways.whole.looked(time.Time{})
+		ways.whole.Set(time.Time{})
 	}
 	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
 	switch {
@@ -88,10 +93,11 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	case whole:
 		in = r.cfg.Audit
 	}
-	return done(in, err)
+	return core.Result(in, err)
 }
 
-// lead has the SDN lead to what the nodes are, of which these have changed; whole has all of them and all of the SDN be looked at.
+// lead has the SDN lead to what the nodes are, of which these have changed; whole has all
+// of them and all of the SDN be looked at.
 func (r nodeRoutes) lead(ctx context.Context, nodes []string, whole bool) (err error) {
 	ways := &r.nodeWays
 	var ranges []netip.Prefix
@@ -130,7 +136,7 @@ func (r nodeRoutes) lead(ctx context.Context, nodes []string, whole bool) (err e
 	}
 	if err == nil && whole {
 		ways.ranges = ranges
-		ways.whole.looked(r.now())
+		ways.whole.Set(r.Now())
 	}
 	return err
 }
@@ -152,7 +158,7 @@ func (r nodeRoutes) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) 
 
 // nodesWithPorts are the nodes that have ports of their own, or are to have.
 func (r nodeRoutes) nodesWithPorts(ctx context.Context) (all []string, err error) {
-	pools, err := r.poolsWith(ctx, string(r.ground.nodes.network.ID))
+	pools, err := r.PoolsWith(ctx, string(r.ground.nodes.network.ID))
 	for i := range pools {
 		all = append(all, pools[i].Spec.Node)
 	}
@@ -163,11 +169,11 @@ func (r nodeRoutes) nodesWithPorts(ctx context.Context) (all []string, err error
 // wayOf is what a node contributes. One that has gone has its ports for a while.
 func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err error) {
 	var ports v1.KuryrPortList
-	if err := r.api.List(ctx, &ports, client.MatchingFields{byOwner: node}); err != nil {
+	if err := r.Client.List(ctx, &ports, client.MatchingFields{core.ByOwner: node}); err != nil {
 		return way, err
 	}
 	var n corev1.Node
-	if err := r.api.Get(ctx, client.ObjectKey{Name: node}, &n); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: node}, &n); client.IgnoreNotFound(err) != nil {
 		return way, err
 	}
 	for i := range ports.Items {
@@ -189,8 +195,10 @@ func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err er
 	return way, nil
 }
 
-// nodeReady tells whether a node balances. Its daemon need not run: what it has brought into the kernel stays there, until the node boots. A node is ready to the kubelet before that, as the network's
-// file is there from before the boot: what tells is that the daemon says that it begins from nothing.
+// nodeReady tells whether a node balances. Its daemon need not run: what it has brought
+// into the kernel stays there, until the node boots. A node is ready to the kubelet
+// before that, as the network's file is there from before the boot: what tells is that
+// the daemon says that it begins from nothing.
 func nodeReady(n *corev1.Node) bool {
 	has := func(of corev1.NodeConditionType) (c corev1.NodeCondition) {
 		if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == of }); i >= 0 {
@@ -208,8 +216,8 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 		return nil
 	}
 	var ports []sdn.Port
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		ports, err = sdn.All(r.sdn.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: ids}}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		ports, err = sdn.All(r.SDN.FindPorts(ctx, sdn.PortQuery{Match: sdn.Match{IDs: ids}}))
 		return err
 	})
 	if err != nil {
@@ -226,8 +234,8 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 		if slices.EqualFunc(slices.SortedFunc(slices.Values(port.AllowedPairs), byPrefix), wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
 			continue
 		}
-		errs = append(errs, r.ask(ctx, func(ctx context.Context) error {
-			_, err := r.sdn.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &wanted})
+		errs = append(errs, r.Call(ctx, func(ctx context.Context) error {
+			_, err := r.SDN.UpdatePort(ctx, port.ID, sdn.PortPatch{AllowedPairs: &wanted})
 			failpoint.Here("raven.noderoutes.admitted")
 			return err
 		}))
@@ -235,14 +243,16 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 	return errors.Join(errs...)
 }
 
-// mostRoutes is how many routes a router may have in a Neutron whose operator has not said otherwise (max_routes).
+// mostRoutes is how many routes a router may have in a Neutron whose operator has not
+// said otherwise (max_routes).
 const mostRoutes = 30
 
-// routeBy has the router lead to the ranges by these hops, which are nodes' ports. Its routes to elsewhere are others'. How many it may have the SDN does not tell: where it refuses all,
-// mostRoutes are what it has from then on.
+// routeBy has the router lead to the ranges by these hops, which are nodes' ports. Its
+// routes to elsewhere are others'. How many it may have the SDN does not tell: where it
+// refuses all, mostRoutes are what it has from then on.
 func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []netip.Addr) error {
-	return r.ask(ctx, func(ctx context.Context) error {
-		router, err := r.sdn.Router(ctx, r.ground.router)
+	return r.Call(ctx, func(ctx context.Context) error {
+		router, err := r.SDN.Router(ctx, r.ground.router)
 		if err != nil {
 			return err
 		}
@@ -265,11 +275,11 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 				return nil
 			}
 			if left > 0 {
-				r.log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
+				r.Log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
 					"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
 			}
 			all := slices.Concat(others, routes)
-			_, err := r.sdn.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
+			_, err := r.SDN.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
 			failpoint.Here("raven.noderoutes.led")
 			if few || len(all) <= mostRoutes || !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes" {
 				return err
@@ -279,8 +289,9 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 	})
 }
 
-// spread gives the ranges routes by the hops of their family, in turns while there is room. A range keeps the hops that it has now before it gets others, as there are connections on them.
-// left is for how many there was no room.
+// spread gives the ranges routes by the hops of their family, in turns while there is
+// room. A range keeps the hops that it has now before it gets others, as there are
+// connections on them. left is for how many there was no room.
 func spread(ranges []netip.Prefix, hops []netip.Addr, now map[sdn.HostRoute]bool, room int) (routes []sdn.HostRoute, left int) {
 	could := make([][]sdn.HostRoute, len(ranges))
 	most := 0
@@ -320,7 +331,7 @@ func becameReady(e event.UpdateEvent) bool {
 
 // routesOf is the one object that stands for all routes.
 func routesOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
-	return just("", clusterName), nil
+	return core.One("", clusterName), nil
 }
 
 // routesOfNode is the same where a node has changed.
@@ -340,5 +351,5 @@ func (r *Raven) routesBy(node string) ([]ctrl.Request, error) {
 	if r.cfg.NodeBalanced { // else all is looked at once
 		r.nodeWays.mark(node)
 	}
-	return just("", clusterName), nil
+	return core.One("", clusterName), nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -181,7 +182,7 @@ func TestOneNodeOfMany(t *testing.T) {
 	c := balancingNodes(t, 20, nil)
 	c.wholeRoutes()
 	read := 0
-	c.raven.api = interceptor.NewClient(c.raven.api.(client.WithWatch), interceptor.Funcs{
+	c.raven.Client = interceptor.NewClient(c.raven.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			read++
 			return w.Get(ctx, key, o, opts...)
@@ -196,7 +197,7 @@ func TestOneNodeOfMany(t *testing.T) {
 		t.Helper()
 		c.tellAll()
 		read, c.faults.asked = 0, map[string]int{}
-		_, err := nodeRoutes{c.raven}.Reconcile(t.Context(), request("", clusterName))
+		_, err := nodeRoutes{c.raven}.Reconcile(t.Context(), core.Request("", clusterName))
 		c.must(err)
 		if read > most || !maps.Equal(c.faults.asked, want) {
 			t.Errorf("%s: %d objects were read, want at most %d; the SDN was asked for %v, want %v", what, read, most, c.faults.asked, want)
@@ -440,13 +441,13 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	c.settle()
 	told := func() (n int) {
 		for _, line := range c.events.all {
-			if strings.Contains(line, eventUnserved) {
+			if strings.Contains(line, core.EventUnserved) {
 				n++
 			}
 		}
 		return n
 	}
-	if !c.events.has("web "+eventUnserved, "controller.load_balancers: node", "NodePorts") || told() != 1 {
+	if !c.events.has("web "+core.EventUnserved, "controller.load_balancers: node", "NodePorts") || told() != 1 {
 		t.Errorf("Events %q", c.events.all)
 	}
 	c.change("web", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
@@ -456,7 +457,7 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	}
 	c.change("plain", exposedService)
 	c.settle()
-	if !c.events.has("plain "+eventUnserved) || c.events.has("plain "+eventUnserved, "NodePorts") || told() != 2 {
+	if !c.events.has("plain "+core.EventUnserved) || c.events.has("plain "+core.EventUnserved, "NodePorts") || told() != 2 {
 		t.Errorf("another that became one: %q", c.events.all)
 	}
 	c.remove(c.serviceNow("web"))
@@ -476,7 +477,7 @@ func TestNodesGiveNoAddresses(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	c.service("near", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local }, "10.96.0.14")
 	c.settle()
-	if !c.events.has("near "+eventUnserved, "spec.internalTrafficPolicy: Local: pods' connections come to any node") || told() != 1 {
+	if !c.events.has("near "+core.EventUnserved, "spec.internalTrafficPolicy: Local: pods' connections come to any node") || told() != 1 {
 		t.Errorf("of a policy: %q", c.events.all)
 	}
 }

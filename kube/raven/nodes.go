@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodeGround is the network that nodes have ports of their own on, so that they and pods reach one another. Without an id there is none.
+// nodeGround is the network that nodes have ports of their own on, so that they and pods
+// reach one another. Without an id there is none.
 type nodeGround struct {
 	network sdn.Network
 	name    string
@@ -36,27 +38,28 @@ type nodes struct{ *Raven }
 // Reconcile looks at one node.
 func (r nodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var n corev1.Node
-	if err := r.api.Get(ctx, types.NamespacedName{Name: req.Name}, &n); err != nil {
-		return done(0, client.IgnoreNotFound(err))
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: req.Name}, &n); err != nil {
+		return core.Result(0, client.IgnoreNotFound(err))
 	}
 	if !r.hasPort(&n) {
-		return done(0, nil) // the pool finds out itself that it is not wanted
+		return core.Result(0, nil) // the pool finds out itself that it is not wanted
 	}
 	p := &v1.KuryrPortPool{Spec: r.nodePoolKey(n.Name), ObjectMeta: metav1.ObjectMeta{
 		Finalizers: []string{v1.Finalizer}, Labels: map[string]string{v1.LabelNode: v1.NodeLabel(n.Name), v1.LabelForNode: "true"},
 	}}
 	p.Name, p.Spec.NetworkName = v1.PoolName(p.Spec), r.ground.nodes.name
 	setPolicy(&p.Spec, ownPort)
-	if err := r.api.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{}); !apierrors.IsNotFound(err) {
-		return done(0, err)
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{}); !apierrors.IsNotFound(err) {
+		return core.Result(0, err)
 	}
-	if err := r.api.Create(ctx, p); !apierrors.IsAlreadyExists(err) {
-		return done(0, err)
+	if err := r.Client.Create(ctx, p); !apierrors.IsAlreadyExists(err) {
+		return core.Result(0, err)
 	}
-	return done(0, nil)
+	return core.Result(0, nil)
 }
 
-// hasPort tells whether the node is to have a port of its own: there is a network for them, and a daemon that plugs it.
+// hasPort tells whether the node is to have a port of its own: there is a network for
+// them, and a daemon that plugs it.
 func (r *Raven) hasPort(n *corev1.Node) bool {
 	return r.ground.nodes.network.ID != "" && n.DeletionTimestamp.IsZero() && n.Labels[v1.LabelClaimant] != v1.ClaimantRaven
 }
@@ -70,16 +73,17 @@ func (r *Raven) nodePoolKey(node string) v1.KuryrPortPoolSpec {
 	return key
 }
 
-// planNodes finds out of what ranges the nodes' own ports are: what their network has of a family stays, whatever the configuration says now, since nodes have addresses of it.
+// planNodes finds out of what ranges the nodes' own ports are: what their network has of
+// a family stays, whatever the configuration says now, since nodes have addresses of it.
 func (r *Raven) planNodes(ctx context.Context) error {
 	r.ground.nodeRanges = slices.Clone(r.cfg.NodeRanges)
-	if len(r.cfg.NodeRanges) == 0 || r.sdn.Capabilities().HostReached {
+	if len(r.cfg.NodeRanges) == 0 || r.SDN.Capabilities().HostReached {
 		return nil
 	}
 	var there []sdn.Subnet
-	keys := []sdn.Key{r.key(v1.KeyKindSubnet, nodesName+"-v4"), r.key(v1.KeyKindSubnet, nodesName+"-v6")}
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		there, err = sdn.All(r.sdn.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}))
+	keys := []sdn.Key{r.Key(v1.KeyKindSubnet, nodesName+"-v4"), r.Key(v1.KeyKindSubnet, nodesName+"-v6")}
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		there, err = sdn.All(r.SDN.FindSubnets(ctx, sdn.SubnetQuery{Match: sdn.Match{Keys: keys}}))
 		return err
 	})
 	if err != nil {
@@ -88,37 +92,38 @@ func (r *Raven) planNodes(ctx context.Context) error {
 	for i, p := range r.ground.nodeRanges {
 		at := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Addr().Is6() == p.Addr().Is6() })
 		if at >= 0 && there[at].CIDR != p {
-			r.log.WarnContext(ctx, "the nodes' network keeps the range that it has", "has", there[at].CIDR, "configured", p)
+			r.Log.WarnContext(ctx, "the nodes' network keeps the range that it has", "has", there[at].CIDR, "configured", p)
 			r.ground.nodeRanges[i] = there[at].CIDR
 		}
 	}
 	return nil
 }
 
-// prepareNodes makes the nodes' network with a leg of the router on it, unless the SDN's machine reaches its ports anyway.
+// prepareNodes makes the nodes' network with a leg of the router on it, unless the SDN's
+// machine reaches its ports anyway.
 func (r *Raven) prepareNodes(ctx context.Context) error {
 	r.ground.nodes = nodeGround{}
-	if len(r.ground.nodeRanges) == 0 || r.sdn.Capabilities().HostReached {
+	if len(r.ground.nodeRanges) == 0 || r.SDN.Capabilities().HostReached {
 		return nil
 	}
-	claims := []claim{}
+	claims := []core.Claim{}
 	for _, p := range r.cfg.NodeNetworks {
-		claims = append(claims, claim{"the nodes' network", p})
+		claims = append(claims, core.Claim{What: "the nodes' network", Prefix: p})
 	}
 	for _, p := range r.ground.nodeRanges {
-		claims = append(claims, claim{"the range of the nodes' own ports", p})
+		claims = append(claims, core.Claim{What: "the range of the nodes' own ports", Prefix: p})
 	}
-	if err := collision(claims); err != nil {
+	if err := core.Overlap(claims); err != nil {
 		return err
 	}
 	name := r.cfg.NodePortsNetwork
-	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
+	spec := sdn.NetworkSpec{Base: r.Base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
 	for _, p := range r.ground.nodeRanges {
 		family := "-v4"
 		if p.Addr().Is6() {
 			family = "-v6"
 		}
-		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{Base: r.base(v1.KeyKindSubnet, nodesName+family, name+family, r.cfg.Project), CIDR: p, NoDHCP: true})
+		spec.Subnets = append(spec.Subnets, sdn.SubnetSpec{Base: r.Base(v1.KeyKindSubnet, nodesName+family, name+family, r.cfg.Project), CIDR: p, NoDHCP: true})
 	}
 	network, err := r.networkWithLegs(ctx, spec)
 	if err != nil {
@@ -131,10 +136,11 @@ func (r *Raven) prepareNodes(ctx context.Context) error {
 // nodesName names in Keys what nodes have.
 const nodesName = "nodes"
 
-// prepareNodeGroups makes the group of the nodes' own ports, to which hosts' own filters are enough, and the one that lets nodes in to pods whose groups might not: what the
+// prepareNodeGroups makes the group of the nodes' own ports, to which hosts' own filters
+// are enough, and the one that lets nodes in to pods whose groups might not: what the
 // kubelet probes must always answer.
 func (r *Raven) prepareNodeGroups(ctx context.Context) error {
-	if can := r.sdn.Capabilities(); r.ground.nodes.network.ID == "" || !can.SecurityGroups || can.GrouplessOpen {
+	if can := r.SDN.Capabilities(); r.ground.nodes.network.ID == "" || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
 	}
 	group, err := r.openGroup(ctx, nodesName, "kuryr-nodes")
@@ -142,12 +148,12 @@ func (r *Raven) prepareNodeGroups(ctx context.Context) error {
 		return err
 	}
 	r.ground.nodes.groups = []string{group}
-	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, "from-nodes", "kuryr-from-nodes", r.cfg.Project)}
+	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, "from-nodes", "kuryr-from-nodes", r.cfg.Project)}
 	for _, p := range r.ground.nodeRanges {
 		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: p.Addr().Is6(), RemotePrefix: p})
 	}
-	return r.ask(ctx, func(ctx context.Context) error {
-		made, err := r.sdn.ApplySecurityGroup(ctx, spec)
+	return r.Call(ctx, func(ctx context.Context) error {
+		made, err := r.SDN.ApplySecurityGroup(ctx, spec)
 		r.ground.nodes.admit = string(made.ID)
 		return err
 	})
@@ -161,11 +167,12 @@ func (r *Raven) chosen(groups []string) []string {
 	return append(slices.Clone(groups), r.ground.nodes.admit)
 }
 
-// pathsOf are the ranges that a node reaches by its own port: where pods' subnets are cut from, and existing networks on the router. One that has an address of the node's own is left out:
-// the node would cut itself off.
+// pathsOf are the ranges that a node reaches by its own port: where pods' subnets are cut
+// from, and existing networks on the router. One that has an address of the node's own is
+// left out: the node would cut itself off.
 func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Prefix, left []string, err error) {
 	add := func(p netip.Prefix) {
-		if slices.ContainsFunc(paths, func(o netip.Prefix) bool { return covers(o, p) }) {
+		if slices.ContainsFunc(paths, func(o netip.Prefix) bool { return core.Covers(o, p) }) {
 			return
 		}
 		for _, a := range n.Status.Addresses {
@@ -181,11 +188,11 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 	}
 	if r.cfg.Services || r.cfg.NodeBalanced { // by which the node's own programs reach ClusterIPs
 		for _, c := range r.vipClaims() {
-			add(c.prefix)
+			add(c.Prefix)
 		}
 	}
 	var networks v1.KuryrNetworkList
-	if err := r.api.List(ctx, &networks); err != nil {
+	if err := r.Client.List(ctx, &networks); err != nil {
 		return nil, nil, err
 	}
 	for i := range networks.Items {
@@ -203,24 +210,23 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 	return paths, left, nil
 }
 
-// covers tells whether all of b is in a.
-func covers(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) }
-
-// outside are the network's subnets, where it is on the router, that the ranges known from the start do not cover: nodes need routes to them.
+// outside are the network's subnets, where it is on the router, that the ranges known
+// from the start do not cover: nodes need routes to them.
 func (r *Raven) outside(n *v1.KuryrNetwork) (all []netip.Prefix) {
 	if n == nil || n.Status.Router != string(r.ground.router) {
 		return nil
 	}
 	for _, s := range n.Status.Subnets {
 		p, err := netip.ParsePrefix(s.CIDR)
-		if err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return covers(o, p) }) {
+		if err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return core.Covers(o, p) }) {
 			all = append(all, p)
 		}
 	}
 	return all
 }
 
-// withPaths are a node's own port's subnets with routes to the paths by way of the router, and without a gateway: the node has its own.
+// withPaths are a node's own port's subnets with routes to the paths by way of the
+// router, and without a gateway: the node has its own.
 func withPaths(subnets []v1.PortSubnet, paths []netip.Prefix) []v1.PortSubnet {
 	for i := range subnets {
 		s := &subnets[i]

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -267,7 +268,7 @@ func TestGroupsThatChangeLetNodesIn(t *testing.T) {
 		c.check()
 		changes++
 		for range 3 {
-			c.now = c.now.Add(countsPause)
+			c.now = c.now.Add(core.CountsInterval)
 			if errs := c.round(); len(errs) > 0 {
 				t.Error(errs)
 			}

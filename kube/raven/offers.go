@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
@@ -24,11 +25,11 @@ func offerOf(n *v1.KuryrNetwork) offer {
 	if !n.DeletionTimestamp.IsZero() || n.Status.Network == "" {
 		return offer{}
 	}
-	return offer{n.Status.Network, kindOfPool(v1.PoolKey(n, "")), n.Status.PoolPolicy, isReady(n.Status.Conditions)}
+	return offer{n.Status.Network, core.KindOfPool(v1.PoolKey(n, "")), n.Status.PoolPolicy, core.IsReady(n.Status.Conditions)}
 }
 
 // networkMade counts the network's routes, and has its pools looked at, unless all are anyway: at the start.
-func (r *Raven) networkMade(ctx context.Context, e event.CreateEvent, q queue) {
+func (r *Raven) networkMade(ctx context.Context, e event.CreateEvent, q core.Queue) {
 	n := e.Object.(*v1.KuryrNetwork)
 	if e.IsInInitialList {
 		r.routed.change(nil, r.outside(n))
@@ -38,7 +39,7 @@ func (r *Raven) networkMade(ctx context.Context, e event.CreateEvent, q queue) {
 }
 
 // networkChanged has the pools looked at that a change of a KuryrNetwork concerns, and no other on the same network. No network before is one that has come, none now one that is gone.
-func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q queue) {
+func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q core.Queue) {
 	var was, now offer
 	if old != nil {
 		was = offerOf(old)
@@ -46,7 +47,7 @@ func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q 
 	if is != nil {
 		now = offerOf(is)
 	} else if was == (offer{}) { // the beginning of its deletion may not have been told
-		was = offer{network: old.Status.Network, kind: kindOfPool(v1.PoolKey(old, ""))}
+		was = offer{network: old.Status.Network, kind: core.KindOfPool(v1.PoolKey(old, ""))}
 	}
 	var all []ctrl.Request
 	var errs []error
@@ -64,15 +65,15 @@ func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q 
 	if was.network != now.network || was.policy != now.policy {
 		for _, o := range []offer{was, now} {
 			if o.policy != "" {
-				add(r.poolsRequested(ctx, byNetwork, o.network))
+				add(r.poolsRequested(ctx, core.ByNetwork, o.network))
 			}
 		}
 	}
 	if r.routed.change(r.outside(old), r.outside(is)) {
-		add(r.poolsRequested(ctx, byNetwork, string(r.ground.nodes.network.ID)))
+		add(r.poolsRequested(ctx, core.ByNetwork, string(r.ground.nodes.network.ID)))
 	}
 	if err := errors.Join(errs...); err != nil {
-		r.log.ErrorContext(ctx, "pools of a network", "error", err)
+		r.Log.ErrorContext(ctx, "pools of a network", "error", err)
 	}
 	for _, one := range all {
 		q.Add(one)
@@ -84,20 +85,20 @@ func (r *Raven) poolsLeft(ctx context.Context, was, now offer) ([]ctrl.Request, 
 	if was.network == "" || was.kind == now.kind {
 		return nil, nil
 	}
-	if user, err := r.oneNetwork(ctx, byKind, was.kind); user != nil || err != nil {
+	if user, err := r.OneNetwork(ctx, core.ByKind, was.kind); user != nil || err != nil {
 		return nil, err
 	}
-	if other, err := r.oneNetwork(ctx, byStaying, was.network); other == nil && err == nil {
-		return r.poolsRequested(ctx, byNetwork, was.network)
+	if other, err := r.OneNetwork(ctx, core.ByStaying, was.network); other == nil && err == nil {
+		return r.poolsRequested(ctx, core.ByNetwork, was.network)
 	}
-	return r.poolsRequested(ctx, byKind, was.kind)
+	return r.poolsRequested(ctx, core.ByKind, was.kind)
 }
 
 func (r *Raven) poolsRequested(ctx context.Context, index, value string) ([]ctrl.Request, error) {
 	if value == "" {
 		return nil, nil
 	}
-	all, err := r.poolsBy(ctx, index, value)
+	all, err := r.PoolsBy(ctx, index, value)
 	return requestsFor(all), err
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -20,9 +21,9 @@ import (
 
 // reading counts the objects that Raven is given while it does something, as its cache gives them: no more than it asks for.
 func (c *cluster) reading(do func()) (n int) {
-	was := c.raven.api
-	defer func() { c.raven.api = was }()
-	c.raven.api = interceptor.NewClient(was.(client.WithWatch), interceptor.Funcs{
+	was := c.raven.Client
+	defer func() { c.raven.Client = was }()
+	c.raven.Client = interceptor.NewClient(was.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			n++
 			return w.Get(ctx, key, o, opts...)
@@ -51,17 +52,17 @@ func (c *cluster) told(old, is *v1.KuryrNetwork) []string {
 	q := workqueue.NewTypedRateLimitingQueue(c.raven.options().RateLimiter)
 	defer q.ShutDown()
 	for _, r := range c.raven.registrations() {
-		for _, w := range r.watches {
-			if _, ours := w.of.(*v1.KuryrNetwork); r.name != "pools" || !ours {
+		for _, w := range r.Watches {
+			if _, ours := w.Of.(*v1.KuryrNetwork); r.Name != "pools" || !ours {
 				continue
 			}
 			switch {
 			case old == nil:
-				w.what.Create(c.t.Context(), event.CreateEvent{Object: is}, q)
+				w.Handler.Create(c.t.Context(), event.CreateEvent{Object: is}, q)
 			case is == nil:
-				w.what.Delete(c.t.Context(), event.DeleteEvent{Object: old}, q)
+				w.Handler.Delete(c.t.Context(), event.DeleteEvent{Object: old}, q)
 			default:
-				w.what.Update(c.t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: is}, q)
+				w.Handler.Update(c.t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: is}, q)
 			}
 		}
 	}
@@ -119,7 +120,7 @@ func TestLookAtASharedNetwork(t *testing.T) {
 		n := c.networkOf("ns0")
 		pool := v1.PoolName(v1.PoolKey(n, "n1"))
 		costs = append(costs, c.reading(func() {
-			if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err != nil {
+			if _, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", pool)); err != nil {
 				t.Error(err)
 			}
 		}))
@@ -193,7 +194,7 @@ func TestPoolOfASharedNetworkGoes(t *testing.T) {
 	pool := &v1.KuryrPortPool{Spec: v1.PoolKey(c.networkOf("ns0"), "n1")}
 	placed, err := c.raven.placementsOfPool(t.Context(), pool)
 	c.must(err)
-	if !slices.Equal(placed, []ctrl.Request{request("ns0", "n1")}) {
+	if !slices.Equal(placed, []ctrl.Request{core.Request("ns0", "n1")}) {
 		t.Errorf("placements %v", placed)
 	}
 	if waiting, err := c.raven.networksOfPool(t.Context(), pool); err != nil || len(waiting) != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -55,7 +56,7 @@ func (l *lbSubnets) all() map[sdn.Key]sdn.ID {
 
 // lbSubnetKey is that of a network's subnet of load balancers of a family.
 func (r *Raven) lbSubnetKey(network string, six bool) sdn.Key {
-	return r.key(v1.KeyKindSubnet, network+".lb"+familyOf(six))
+	return r.Key(v1.KeyKindSubnet, network+".lb"+familyOf(six))
 }
 
 // isLBSubnet tells whether it is one, where pods get no address.
@@ -85,18 +86,18 @@ const lbSubnetLen = 24
 
 // lbSubnetOf gives the subnet that a namespace's VIPs of a family are on. It is made when it is first asked for, of the subnet pool that the pods' subnet is of, and goes with the network.
 func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn.ID, error) {
-	n, err := r.networkOf(ctx, namespace)
+	n, err := r.NetworkOf(ctx, namespace)
 	if err != nil {
 		return "", err
 	}
 	if n == nil {
-		return "", waiting{"the namespace has no network yet that the load balancer's VIP could be on"}
+		return "", core.Waiting("the namespace has no network yet that the load balancer's VIP could be on")
 	}
 	key := r.lbSubnetKey(n.Name, six)
 	if id, ok := r.lbSubnets.get(key); ok {
 		return id, nil
 	}
-	there, err := r.subnetsOf(ctx, sdn.ID(n.Status.Network))
+	there, err := r.SubnetsOf(ctx, sdn.ID(n.Status.Network))
 	if err != nil {
 		return "", err
 	}
@@ -107,28 +108,28 @@ func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn
 		}
 	}
 	if pods.Pool == "" {
-		return "", unserving{waiting{"the namespace's network has no subnet of the family of the Service's ClusterIP that a range for load balancers could be taken from beside"}}
+		return "", unserving("the namespace's network has no subnet of the family of the Service's ClusterIP that a range for load balancers could be taken from beside")
 	}
 	spec := sdn.SubnetSpec{
-		Base:    r.base(v1.KeyKindSubnet, key.Name, "kuryr-lb-"+namespace, n.Spec.ProjectID),
+		Base:    r.Base(v1.KeyKindSubnet, key.Name, "kuryr-lb-"+namespace, n.Spec.ProjectID),
 		Network: sdn.ID(n.Status.Network), Pool: pods.Pool, PrefixLen: pods.CIDR.Bits(), NoDHCP: true,
 	}
 	if !six {
 		spec.PrefixLen = max(spec.PrefixLen, lbSubnetLen)
 	}
 	var made sdn.Subnet
-	err = r.ask(ctx, func(ctx context.Context) (err error) {
-		if made, err = r.sdn.EnsureSubnet(ctx, spec); err != nil {
+	err = r.Call(ctx, func(ctx context.Context) (err error) {
+		if made, err = r.SDN.EnsureSubnet(ctx, spec); err != nil {
 			return err
 		}
 		failpoint.Here("raven.ownvips.subnet")
-		return r.sdn.AttachSubnet(ctx, r.ground.router, made.ID, netip.Addr{})
+		return r.SDN.AttachSubnet(ctx, r.ground.router, made.ID, netip.Addr{})
 	})
 	if err != nil {
 		return "", err
 	}
 	failpoint.Here("raven.ownvips.attached")
-	r.forgetSubnets(sdn.ID(n.Status.Network))
+	r.ForgetSubnets(sdn.ID(n.Status.Network))
 	r.lbSubnets.set(key, made.ID)
 	return made.ID, nil
 }
@@ -152,7 +153,7 @@ func (r *Raven) ownVIPs(ctx context.Context, s *corev1.Service, spec *v1.KuryrLo
 
 // onExisting tells whether a namespace is on a network that is not Raven's, or will be.
 func (r *Raven) onExisting(ctx context.Context, namespace string) (bool, error) {
-	n, err := r.anyNetworkOf(ctx, namespace)
+	n, err := r.AnyNetworkOf(ctx, namespace)
 	if err != nil {
 		return false, err
 	}
@@ -160,40 +161,27 @@ func (r *Raven) onExisting(ctx context.Context, namespace string) (bool, error) 
 		return n.Spec.Network != "", nil
 	}
 	var ns corev1.Namespace
-	if err := r.api.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	return r.cfg.Network != "" || strings.TrimSpace(ns.Annotations[v1.AnnotationNetwork]) != "", nil
 }
 
-// anyNetworkOf gives the namespace's KuryrNetwork, ready or not; nil is none.
-func (r *Raven) anyNetworkOf(ctx context.Context, namespace string) (*v1.KuryrNetwork, error) {
-	var ns corev1.Namespace
-	if err := r.api.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	var n v1.KuryrNetwork
-	if err := r.api.Get(ctx, client.ObjectKey{Name: v1.NetworkName(ns.Name, ns.UID)}, &n); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return &n, nil
-}
-
 // networkCame tells whether a namespace's network has become ready, or is to go.
 func networkCame(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*v1.KuryrNetwork), e.ObjectNew.(*v1.KuryrNetwork)
-	return !isReady(was.Status.Conditions) && isReady(is.Status.Conditions) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+	return !core.IsReady(was.Status.Conditions) && core.IsReady(is.Status.Conditions) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
 }
 
 // balancersOnNetwork are the load balancers that may have waited for their namespace's network, or that hold it up.
 func (r *Raven) balancersOnNetwork(ctx context.Context, n *v1.KuryrNetwork) (all []ctrl.Request, err error) {
 	var lbs v1.KuryrLoadBalancerList
-	if err := r.api.List(ctx, &lbs, client.InNamespace(n.Spec.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &lbs, client.InNamespace(n.Spec.Namespace)); err != nil {
 		return nil, err
 	}
 	for i := range lbs.Items {
-		if lb := &lbs.Items[i]; (lb.Spec.OwnVIPs || lb.Spec.SharedID != "") && (!n.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions)) {
-			all = append(all, request(lb.Namespace, lb.Name))
+		if lb := &lbs.Items[i]; (lb.Spec.OwnVIPs || lb.Spec.SharedID != "") && (!n.DeletionTimestamp.IsZero() || !core.IsReady(lb.Status.Conditions)) {
+			all = append(all, core.Request(lb.Namespace, lb.Name))
 		}
 	}
 	return all, nil
@@ -207,13 +195,13 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 	}
 	leaving := false
 	if w.lb.Spec.OwnVIPs {
-		n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
+		n, err := w.AnyNetworkOf(ctx, w.lb.Namespace)
 		if err != nil {
 			return 0, []error{err}
 		}
 		if leaving = n != nil && !n.DeletionTimestamp.IsZero(); leaving { // else it could not go
 			clear(wanted)
-			errs = append(errs, waiting{"the network that the load balancer's VIP was on is going"})
+			errs = append(errs, core.Waiting("the network that the load balancer's VIP was on is going"))
 		}
 	}
 	again, failed := w.retireOwn(ctx, wanted, leaving)
@@ -224,14 +212,14 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 		}
 		of.own, of.six, of.vip, of.cluster, of.endpoints, of.floats = true, six, sdn.VIP{}, nil, endpoints(six), w.floats(six)
 		of.leaves = w.ground.leaves[six]
-		of.base = w.base(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six), w.lb.Namespace+"/"+w.lb.Name+".lb", w.cfg.Project)
+		of.base = w.Base(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six), w.lb.Namespace+"/"+w.lb.Name+".lb", w.cfg.Project)
 		then, err := w.apply(ctx, of, members)
 		if sdn.IsNotFound(err) { // somebody has taken the subnet away
-			if n, failed := w.networkOf(ctx, w.lb.Namespace); failed == nil && n != nil {
+			if n, failed := w.NetworkOf(ctx, w.lb.Namespace); failed == nil && n != nil {
 				w.lbSubnets.set(w.lbSubnetKey(n.Name, six), "")
 			}
 		}
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 	}
 	return again, errs
 }
@@ -243,7 +231,7 @@ func (w *balancing) retireOwn(ctx context.Context, wanted map[bool]bool, look bo
 			continue
 		}
 		then, err := w.retireOne(ctx, six, look)
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 	}
 	return again, errs
 }
@@ -268,7 +256,7 @@ func (w *balancing) retireOne(ctx context.Context, six, look bool) (again time.D
 
 // ownKey is that of the load balancer of the Service's own VIP of a family.
 func (w *balancing) ownKey(six bool) sdn.Key {
-	return w.key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
+	return w.Key(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six))
 }
 
 // ownVIP is what the status tells of a Service's own VIP of a family; nil is nothing.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +73,7 @@ func TestVIPsInNamespaces(t *testing.T) {
 	if got := sources(own); !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}) {
 		t.Errorf("%v may connect", got)
 	}
-	cluster, _, err := sdn.First(c.sdn.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{c.raven.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(web.UID, false))}}}))
+	cluster, _, err := sdn.First(c.sdn.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{c.raven.Key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(web.UID, false))}}}))
 	if c.must(err); len(sources(&cluster)) != 0 || cluster.VIPs[0].Addr.String() != "10.96.0.10" {
 		t.Errorf("the ClusterIP's is %+v", cluster)
 	}
@@ -154,16 +155,16 @@ func TestVIPsOfNamespacesWithoutASubnet(t *testing.T) {
 	}
 	c.settle()
 	of := func(namespace string) (lb v1.KuryrLoadBalancer) {
-		c.must(c.api.Get(context.Background(), request(namespace, "web").NamespacedName, &lb))
+		c.must(c.api.Get(context.Background(), core.Request(namespace, "web").NamespacedName, &lb))
 		return lb
 	}
-	if lb := of("guest"); lb.Spec.OwnVIPs || !isReady(lb.Status.Conditions) {
+	if lb := of("guest"); lb.Spec.OwnVIPs || !core.IsReady(lb.Status.Conditions) {
 		t.Errorf("on an existing network: %+v", lb)
 	}
-	if !c.events.has("web", eventUnserved, "existing network") {
+	if !c.events.has("web", core.EventUnserved, "existing network") {
 		t.Errorf("nobody is told: %q", c.events.all)
 	}
-	if lb := of("empty"); isReady(lb.Status.Conditions) || len(lb.Status.LoadBalancers) != 1 || lb.Status.FloatingIP != nil {
+	if lb := of("empty"); core.IsReady(lb.Status.Conditions) || len(lb.Status.LoadBalancers) != 1 || lb.Status.FloatingIP != nil {
 		t.Errorf("without a network: %+v", lb.Status)
 	}
 }

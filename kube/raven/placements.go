@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,54 +19,38 @@ type placements struct{ *Raven }
 
 // Reconcile looks at the pods of one namespace on one node.
 func (r placements) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	pods, err := r.podsOn(ctx, req.Name, client.InNamespace(req.Namespace))
+	pods, err := r.PodsOn(ctx, req.Name, client.InNamespace(req.Namespace))
 	if err != nil {
-		return done(0, err)
+		return core.Result(0, err)
 	}
-	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return wired(&p) && p.DeletionTimestamp.IsZero() }) {
-		return done(0, nil)
+	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return core.Networked(&p) && p.DeletionTimestamp.IsZero() }) {
+		return core.Result(0, nil)
 	}
-	n, err := r.networkOf(ctx, req.Namespace)
+	n, err := r.NetworkOf(ctx, req.Namespace)
 	if err != nil || n == nil { // its becoming ready brings this back
-		return done(0, err)
+		return core.Result(0, err)
 	}
 	p := &v1.KuryrPortPool{Spec: v1.PoolKey(n, req.Name)}
 	p.Name = v1.PoolName(p.Spec)
-	err = r.api.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{})
+	err = r.Client.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{})
 	if !apierrors.IsNotFound(err) {
-		return done(0, err)
+		return core.Result(0, err)
 	}
 	policy, wrong, err := r.policyOf(ctx, p)
 	if err != nil {
-		return done(0, err)
+		return core.Result(0, err)
 	}
 	for _, w := range wrong {
-		r.warn(w.about, eventRefused, "Pool", "%s", w.text)
+		r.Warn(w.about, core.EventRefused, "Pool", "%s", w.text)
 	}
 	p.Finalizers = []string{v1.Finalizer}
 	p.Labels = map[string]string{v1.LabelNode: v1.NodeLabel(req.Name)}
 	p.Spec.NetworkName = "kuryr-ns-" + req.Namespace
 	setPolicy(&p.Spec, policy)
-	if err := r.api.Create(ctx, p); !apierrors.IsAlreadyExists(err) {
-		return done(0, err)
+	if err := r.Client.Create(ctx, p); !apierrors.IsAlreadyExists(err) {
+		return core.Result(0, err)
 	}
-	return done(0, nil)
-}
-
-// networkOf gives the KuryrNetwork that the pods of a namespace are on, nil while there is none that is ready.
-func (r *Raven) networkOf(ctx context.Context, namespace string) (*v1.KuryrNetwork, error) {
-	var ns corev1.Namespace
-	if err := r.api.Get(ctx, types.NamespacedName{Name: namespace}, &ns); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	var n v1.KuryrNetwork
-	if err := r.api.Get(ctx, types.NamespacedName{Name: v1.NetworkName(ns.Name, ns.UID)}, &n); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if !n.DeletionTimestamp.IsZero() || n.Status.Network == "" || !isReady(n.Status.Conditions) {
-		return nil, nil
-	}
-	return &n, nil
+	return core.Result(0, nil)
 }
 
 // owner makes the pool the owner of a port, which does not keep the pool: its finalizer does.

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ func (c *cluster) rounds(n int) {
 	for range n {
 		c.round()
 		c.daemons()
-		c.now = c.now.Add(countsPause)
+		c.now = c.now.Add(core.CountsInterval)
 	}
 }
 
@@ -69,7 +70,7 @@ func TestSubnetFull(t *testing.T) {
 		pods = append(pods, c.pod("small", fmt.Sprint("s", i), "n1", nil))
 	}
 	c.rounds(12)
-	if n := len(c.bound()); n != there || !c.events.has(eventShort, "address") {
+	if n := len(c.bound()); n != there || !c.events.has(core.EventShort, "address") {
 		t.Fatalf("%d pods have one of %d addresses; %q", n, there, c.events.all)
 	}
 	c.pod("default", "d", "n1", nil)
@@ -78,7 +79,7 @@ func TestSubnetFull(t *testing.T) {
 		t.Errorf("a pod of another namespace waits too: %v", c.names())
 	}
 	for _, p := range c.pools() {
-		if full := p.Spec.Network == string(small); isReady(p.Status.Conditions) == full || full && p.Status.Conditions[0].Reason != v1.ReasonExhausted {
+		if full := p.Spec.Network == string(small); core.IsReady(p.Status.Conditions) == full || full && p.Status.Conditions[0].Reason != v1.ReasonExhausted {
 			t.Errorf("pool %s: %+v", p.Name, p.Status.Conditions)
 		}
 	}
@@ -147,7 +148,7 @@ func TestDeletedWhileBeingMade(t *testing.T) {
 			before := c.pod("blue", "web", "n1", wishes)
 			c.take(turns)
 			var ns corev1.Namespace
-			c.must(c.api.Get(t.Context(), request("", "blue").NamespacedName, &ns))
+			c.must(c.api.Get(t.Context(), core.Request("", "blue").NamespacedName, &ns))
 			c.remove(before)
 			c.remove(&ns)
 			c.take(turns % 4)
@@ -261,7 +262,7 @@ func TestFloatingIPs(t *testing.T) {
 		return found
 	}
 	has := all()
-	if len(has) != 1 || c.bound()["web"] == "" || has[0].Target.Addr.String() != c.bound()["web"] || !c.events.has("web", eventMade, has[0].Address.String()) {
+	if len(has) != 1 || c.bound()["web"] == "" || has[0].Target.Addr.String() != c.bound()["web"] || !c.events.has("web", core.EventMade, has[0].Address.String()) {
 		t.Fatalf("floating IPs %+v, pods %v; %q", has, c.bound(), c.events.all)
 	}
 	for _, p := range c.ports() {
@@ -269,14 +270,14 @@ func TestFloatingIPs(t *testing.T) {
 			t.Errorf("port %s has %v, the floating IP %+v", p.Name, p.Annotations, has[0].Target)
 		}
 	}
-	if c.bound()["greedy"] != "" || !c.events.has("greedy", eventRefused, v1.AnnotationAllowFloatingIPs) {
+	if c.bound()["greedy"] != "" || !c.events.has("greedy", core.EventRefused, v1.AnnotationAllowFloatingIPs) {
 		t.Errorf("not granted: %v; %q", c.bound(), c.events.all)
 	}
 
 	address := has[0].Address.String()
 	c.pod("blue", "twin", "n1", map[string]string{v1.AnnotationFloatingIP: address})
 	c.rounds(2)
-	if !c.events.has("twin", eventFailed, address) || len(all()) != 1 {
+	if !c.events.has("twin", core.EventFailed, address) || len(all()) != 1 {
 		t.Errorf("a floating IP that another has: %+v; %q", all(), c.events.all)
 	}
 	c.remove(web)
@@ -355,7 +356,7 @@ func counted(t *testing.T, metrics prometheus.Gatherer, name string) map[string]
 func (c *cluster) lookAtPool(namespace string) {
 	c.t.Helper()
 	c.tellAll()
-	_, _ = (pools{c.raven}).Reconcile(c.t.Context(), request("", c.networkPool(namespace)))
+	_, _ = (pools{c.raven}).Reconcile(c.t.Context(), core.Request("", c.networkPool(namespace)))
 }
 
 // noSubnets is an SDN that makes ports and tells nobody of its subnets.
@@ -376,8 +377,8 @@ func TestMadeIsCounted(t *testing.T) {
 	c.pod("default", "a", "n1", nil)
 	c.settle()
 	was := counted(t, metrics, "kuryr_raven_ports_made_total")["ok"]
-	c.raven.sdn = noSubnets{c.raven.sdn}
-	c.raven.forgetSubnets(sdn.ID(c.networkOf("default").Status.Network))
+	c.raven.SDN = noSubnets{c.raven.SDN}
+	c.raven.ForgetSubnets(sdn.ID(c.networkOf("default").Status.Network))
 	c.pod("default", "b", "n1", nil)
 	c.lookAtPool("default")
 	if is := counted(t, metrics, "kuryr_raven_ports_made_total")["ok"]; is != was+1 || c.faults.asked["EnsurePorts"] < 2 {
@@ -478,14 +479,14 @@ func TestWishOfAPodThatRuns(t *testing.T) {
 			t.Errorf("a port %s is made for it", p.Name)
 		}
 	}
-	if c.bound()["web"] != was || !c.events.has("web", eventRefused, "made anew") || c.events.has("web", "has the floating IP") {
+	if c.bound()["web"] != was || !c.events.has("web", core.EventRefused, "made anew") || c.events.has("web", "has the floating IP") {
 		t.Errorf("it had %s and has %s; %q", was, c.bound()["web"], c.events.all)
 	}
 	c.remove(pod)
 	c.pod("blue", "web", "n1", map[string]string{v1.AnnotationFloatingIP: "new"})
 	c.settle()
 	c.check()
-	if c.bound()["web"] == "" || !c.events.has("web", eventMade, "has the floating IP") {
+	if c.bound()["web"] == "" || !c.events.has("web", core.EventMade, "has the floating IP") {
 		t.Errorf("made anew it has %q; %q", c.bound()["web"], c.events.all)
 	}
 }
@@ -503,17 +504,17 @@ func TestWishThatWaits(t *testing.T) {
 		address = address.Next()
 	}
 	c.pod("blue", "fixed", "n1", map[string]string{v1.AnnotationAddress: address.String()})
-	asks := c.raven.sdn
-	c.raven.sdn = slow{asks}
-	c.now = c.now.Add(2 * subnetAge) // what is known of subnets is too old
+	asks := c.raven.SDN
+	c.raven.SDN = slow{asks}
+	c.now = c.now.Add(2 * core.SubnetAge) // what is known of subnets is too old
 	c.tellAll()
-	if again, err := (pools{c.raven}).Reconcile(t.Context(), request("", c.networkPool("blue"))); err == nil && again.RequeueAfter == 0 {
+	if again, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", c.networkPool("blue"))); err == nil && again.RequeueAfter == 0 {
 		t.Error("it is not tried again")
 	}
-	if c.events.has("fixed", eventRefused) {
+	if c.events.has("fixed", core.EventRefused) {
 		t.Errorf("it is refused: %q", c.events.all)
 	}
-	c.raven.sdn = asks
+	c.raven.SDN = asks
 	c.settle()
 	c.check()
 	if c.bound()["fixed"] != address.String() {
@@ -557,7 +558,7 @@ func TestPoolsThatAreGoneAreForgotten(t *testing.T) {
 		c.remove(pod)
 		c.remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "green"}})
 		c.settle()
-		if _, err := (pools{c.raven}).Reconcile(t.Context(), request("", pool)); err != nil {
+		if _, err := (pools{c.raven}).Reconcile(t.Context(), core.Request("", pool)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,7 +35,7 @@ func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.
 		}
 		policy = changed
 	}
-	networks, err := r.networksBy(ctx, byPolicy, p.Spec.Network)
+	networks, err := r.NetworksBy(ctx, core.ByPolicy, p.Spec.Network)
 	if err != nil {
 		return policy, nil, err
 	}
@@ -45,7 +46,7 @@ func (r *Raven) policyOf(ctx context.Context, p *v1.KuryrPortPool) (policy pool.
 		lay(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Spec.Namespace, UID: n.Spec.UID}}, n.Status.PoolPolicy)
 	}
 	var node corev1.Node
-	if err := r.api.Get(ctx, types.NamespacedName{Name: p.Spec.Node}, &node); err == nil {
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: p.Spec.Node}, &node); err == nil {
 		lay(&node, node.Annotations[v1.AnnotationPool])
 	} else if client.IgnoreNotFound(err) != nil {
 		return policy, nil, err

@@ -77,10 +77,10 @@ func (w *poolWork) giveUp(ctx context.Context, p *v1.KuryrPort) error {
 	if !p.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	if err := w.api.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
+	if err := w.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	now := metav1.NewTime(w.now())
+	now := metav1.NewTime(w.Now())
 	p.DeletionTimestamp = &now
 	return nil
 }
@@ -112,11 +112,11 @@ func (w *poolWork) label(ctx context.Context, p *v1.KuryrPort, s v1.PortStatus) 
 func (w *poolWork) change(ctx context.Context, p *v1.KuryrPort, f func()) error {
 	before := p.DeepCopy()
 	f()
-	if err := w.api.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := w.Client.Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
 	if controllerutil.ContainsFinalizer(p, v1.Finalizer) { // else it may be gone
-		w.memory.wrote(w.name, p, w.now())
+		w.memory.wrote(w.name, p, w.Now())
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ func (w *poolWork) deletePorts(ctx context.Context, leaving []*v1.KuryrPort) err
 // object by hand may be any port's.
 func (w *poolWork) eraseOwn(ctx context.Context, leaving []*v1.KuryrPort) (failed []error, err error) {
 	failed = make([]error, len(leaving))
-	err = w.ask(ctx, func(ctx context.Context) error {
-		q := sdn.PortQuery{Match: sdn.Match{Owner: w.sdn.Installation(), Kind: v1.KeyKindPort}}
+	err = w.Call(ctx, func(ctx context.Context) error {
+		q := sdn.PortQuery{Match: sdn.Match{Owner: w.SDN.Installation(), Kind: v1.KeyKindPort}}
 		for _, p := range leaving {
 			q.IDs = append(q.IDs, sdn.ID(p.Spec.ID))
 			q.Projects = append(q.Projects, p.Spec.ProjectID) // all are the pool's
@@ -179,7 +179,7 @@ func (w *poolWork) eraseOwn(ctx context.Context, leaving []*v1.KuryrPort) (faile
 			q.Projects = nil // "" is the project of the SDN's credentials, which has another name there
 		}
 		own := map[sdn.ID]bool{}
-		for port, err := range w.sdn.FindPorts(ctx, q) {
+		for port, err := range w.SDN.FindPorts(ctx, q) {
 			if err != nil {
 				return err
 			}
@@ -220,15 +220,15 @@ func (w *poolWork) disown(ctx context.Context, pending []v1.PendingPort) error {
 	q := sdn.PortQuery{}
 	for _, p := range pending {
 		if strings.HasPrefix(p.Key, w.name+".") {
-			q.Keys = append(q.Keys, w.key(v1.KeyKindPort, p.Key))
+			q.Keys = append(q.Keys, w.Key(v1.KeyKindPort, p.Key))
 		}
 	}
 	if len(q.Keys) == 0 {
 		return nil
 	}
-	return w.ask(ctx, func(ctx context.Context) error {
+	return w.Call(ctx, func(ctx context.Context) error {
 		var ids []sdn.ID
-		for port, err := range w.sdn.FindPorts(ctx, q) {
+		for port, err := range w.SDN.FindPorts(ctx, q) {
 			if err != nil {
 				return err
 			}

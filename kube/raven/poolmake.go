@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -52,10 +53,10 @@ func (w *poolWork) make(ctx context.Context, specs map[string]wished, calls []in
 		}
 	}
 	if lacking > 0 {
-		errs = append(errs, short{pool.AtCap, fmt.Sprintf("%d more ports are needed, and the %s is reached", lacking, pool.AtCap)})
+		errs = append(errs, core.Short{Limit: pool.AtCap, What: fmt.Sprintf("%d more ports are needed, and the %s is reached", lacking, pool.AtCap)})
 	}
 	if fresh > 0 {
-		if err := w.api.Status().Update(ctx, w.pool); err != nil {
+		if err := w.Client.Status().Update(ctx, w.pool); err != nil {
 			w.pool.Status.Pending = w.before.Pending // nothing was asked of the SDN
 			return errors.Join(append(errs, err)...)
 		}
@@ -109,7 +110,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 		specs[i] = w.portSpec(key, wishes[key])
 	}
 	var ports []sdn.Port
-	err := w.ask(ctx, func(ctx context.Context) (err error) { ports, err = w.sdn.EnsurePorts(ctx, specs); return err })
+	err := w.Call(ctx, func(ctx context.Context) (err error) { ports, err = w.SDN.EnsurePorts(ctx, specs); return err })
 	failed := make([]error, len(keys))
 	if err != nil {
 		var bulk *sdn.BulkError
@@ -148,7 +149,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	objects, finished := make([]*v1.KuryrPort, len(keys)), make([]v1.PendingPort, len(keys))
 	for i, key := range keys {
 		if failed[i] != nil {
-			if !Passing(failed[i]) { // it is not there, and will not come
+			if !core.Passing(failed[i]) { // it is not there, and will not come
 				finished[i].Key = key
 			}
 			w.complain(wishes[key], failed[i])
@@ -164,7 +165,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 			waiting = waiting[1:]
 		}
 		g.Go(func() error {
-			if err := w.api.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			if err := w.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}
 			objects[i], finished[i].Key = object, key
@@ -175,7 +176,7 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 	for _, o := range objects {
 		if o != nil && !slices.ContainsFunc(w.ports, func(p *v1.KuryrPort) bool { return p.Name == o.Name }) {
 			w.ports = append(w.ports, o)
-			w.memory.wrote(w.name, o, w.now())
+			w.memory.wrote(w.name, o, w.Now())
 		}
 	}
 	w.settled(finished...)
@@ -184,19 +185,19 @@ func (w *poolWork) ensure(ctx context.Context, keys []string, wishes map[string]
 
 // networkLost has the pool's network looked at again where the SDN has it no more, or a subnet of it. What else is not there, as a group that a pod wishes, is that port's trouble alone.
 func (w *poolWork) networkLost(ctx context.Context, err error) error {
-	at := slices.IndexFunc(parts(err), func(e error) bool {
+	at := slices.IndexFunc(core.Errors(err), func(e error) bool {
 		var lost *sdn.Error
 		return errors.As(e, &lost) && lost.Kind == sdn.KindNotFound && (lost.Noun == "network" || lost.Noun == "subnet")
 	})
 	if at < 0 {
 		return nil
 	}
-	err = parts(err)[at]
-	networks, failed := w.networksBy(ctx, byNetwork, w.pool.Spec.Network)
+	err = core.Errors(err)[at]
+	networks, failed := w.NetworksBy(ctx, core.ByNetwork, w.pool.Spec.Network)
 	errs := []error{failed}
 	for i := range networks {
-		setReady(&networks[i].Status.Conditions, networks[i].Generation, waiting{"it is looked for in the SDN: " + err.Error()})
-		errs = append(errs, w.api.Status().Update(ctx, &networks[i]))
+		core.SetReady(&networks[i].Status.Conditions, networks[i].Generation, core.Waiting("it is looked for in the SDN: "+err.Error()))
+		errs = append(errs, w.Client.Status().Update(ctx, &networks[i]))
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -21,7 +22,7 @@ func (w *poolWork) lookAtPaths(ctx context.Context) error {
 		return err
 	}
 	if len(left) > 0 {
-		w.warn(w.node, eventRefused, "Node", "the node gets no route to what would cut it off: %s", strings.Join(left, ", "))
+		w.Warn(w.node, core.EventRefused, "Node", "the node gets no route to what would cut it off: %s", strings.Join(left, ", "))
 	}
 	w.paths = paths
 	return nil
@@ -32,7 +33,7 @@ func (w *poolWork) lead(ctx context.Context) error {
 	if !w.pool.Spec.ForNode {
 		return nil
 	}
-	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
+	subnets, err := w.SubnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,7 @@ type pools struct{ *Raven }
 func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	w, err := r.look(ctx, req.Name)
 	if err != nil {
-		return done(0, err)
+		return core.Result(0, err)
 	}
 	again, err := w.work(ctx)
 	w.settle()
@@ -35,25 +36,17 @@ func (r pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 		w.memory.forget(w.name) // the last event of a pool that is gone has made it known again
 	}
 	if w.pool.UID == "" || w.removed {
-		return done(again, err)
+		return core.Result(again, err)
 	}
-	if worthTelling(err) {
-		reason := eventFailed
-		if reasonOf(err) == v1.ReasonExhausted {
-			reason = eventShort
+	if core.HasFailure(err) {
+		reason := core.EventFailed
+		if core.ReasonOf(err) == v1.ReasonExhausted {
+			reason = core.EventShort
 		}
-		r.warn(w.pool, reason, "Pool", "%s", oneLine(err))
+		r.Warn(w.pool, reason, "Pool", "%s", core.Message(err))
 	}
 	later, failed := w.writeStatus(ctx, err)
-	return done(sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
-}
-
-// sooner is the shorter of two times; 0 is never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
+	return core.Result(core.Sooner(again, later), errors.Join(err, client.IgnoreNotFound(failed)))
 }
 
 // poolWork is one look at one pool.
@@ -76,15 +69,15 @@ type poolWork struct {
 
 func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
 	w := &poolWork{pools: r, name: name, pool: &v1.KuryrPortPool{}}
-	if err := r.api.Get(ctx, types.NamespacedName{Name: name}, w.pool); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, w.pool); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
 	w.before = *w.pool.Status.DeepCopy()
-	ports, err := r.portsOf(ctx, name)
+	ports, err := r.PortsOf(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	w.ports = r.memory.complete(name, ports, r.now())
+	w.ports = r.memory.complete(name, ports, r.Now())
 	node := w.pool.Spec.Node
 	if node == "" && len(w.ports) > 0 {
 		node = w.ports[0].Spec.Node
@@ -93,7 +86,7 @@ func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
 		return w, nil
 	}
 	w.node = &corev1.Node{}
-	if err := r.api.Get(ctx, types.NamespacedName{Name: node}, w.node); apierrors.IsNotFound(err) {
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: node}, w.node); apierrors.IsNotFound(err) {
 		w.node = nil
 	} else if err != nil {
 		return nil, err
@@ -106,7 +99,7 @@ func (r pools) look(ctx context.Context, name string) (*poolWork, error) {
 
 // lookAtPods finds the pods that this is the pool of.
 func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
-	pods, err := w.podsOn(ctx, node)
+	pods, err := w.PodsOn(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -114,13 +107,13 @@ func (w *poolWork) lookAtPods(ctx context.Context, node string) error {
 	ours := map[string]bool{} // by namespace
 	for i := range pods {
 		p := &pods[i]
-		if !wired(p) {
+		if !core.Networked(p) {
 			continue
 		}
 		w.live[p.UID] = p
 		mine, known := ours[p.Namespace]
 		if !known {
-			n, err := w.networkOf(ctx, p.Namespace)
+			n, err := w.NetworkOf(ctx, p.Namespace)
 			if err != nil {
 				return err
 			}
@@ -162,7 +155,7 @@ func (w *poolWork) work(ctx context.Context) (again time.Duration, err error) {
 	made = errors.Join(made, w.publish(ctx))
 	asked, quota := w.followQuota(ctx, made)
 	err = errors.Join(left, refused, made, quota, w.float(ctx), w.claim(ctx), w.lead(ctx), w.restore(ctx), w.audit(ctx))
-	return sooner(sooner(again, asked), w.auditIn()), err
+	return core.Sooner(core.Sooner(again, asked), w.auditIn()), err
 }
 
 // use is what a pool is for.
@@ -186,12 +179,12 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 		}
 		return unwanted, nil
 	}
-	user, err := w.oneNetwork(ctx, byKind, kindOfPool(w.pool.Spec))
+	user, err := w.OneNetwork(ctx, core.ByKind, core.KindOfPool(w.pool.Spec))
 	if err != nil {
 		return "", err
 	}
 	if user == nil || w.name != v1.PoolName(w.pool.Spec) { // one that somebody has made by another name is nobody's
-		if other, err := w.oneNetwork(ctx, byStaying, w.pool.Spec.Network); other != nil || err != nil {
+		if other, err := w.OneNetwork(ctx, core.ByStaying, w.pool.Spec.Network); other != nil || err != nil {
 			return retired, err
 		}
 		return unwanted, nil
@@ -209,25 +202,25 @@ func (w *poolWork) remove(ctx context.Context) error {
 		return nil
 	}
 	if w.pool.DeletionTimestamp.IsZero() {
-		if err := w.api.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID}); client.IgnoreNotFound(err) != nil {
+		if err := w.Client.Delete(ctx, w.pool, client.Preconditions{UID: &w.pool.UID}); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		return waiting{"it is being deleted"} // which brings this back
+		return core.Waiting("it is being deleted") // which brings this back
 	}
 	if err := w.disown(ctx, w.pool.Status.Pending); err != nil {
 		return err
 	}
 	w.pool.Status.Pending = nil
 	if len(w.ports) > 0 {
-		return waiting{fmt.Sprintf("%d of its ports are still there", len(w.ports))}
+		return core.Waiting(fmt.Sprintf("%d of its ports are still there", len(w.ports)))
 	}
 	if len(w.before.Pending) > 0 { // what the SDN has no more is not to be looked for again
-		if err := w.api.Status().Update(ctx, w.pool); err != nil {
+		if err := w.Client.Status().Update(ctx, w.pool); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
 	controllerutil.RemoveFinalizer(w.pool, v1.Finalizer)
-	if err := w.api.Update(ctx, w.pool); client.IgnoreNotFound(err) != nil {
+	if err := w.Client.Update(ctx, w.pool); client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	w.removed = true
@@ -247,14 +240,14 @@ func (w *poolWork) follow(ctx context.Context) error {
 		return nil
 	}
 	status := w.pool.Status
-	err = w.api.Update(ctx, w.pool)
+	err = w.Client.Update(ctx, w.pool)
 	w.pool.Status = status
 	return err
 }
 
 // decide asks package pool, and does what costs no port: the answer is what is to be made.
 func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int, err error) {
-	now := w.now()
+	now := w.Now()
 	v := pool.View{Policy: policyIn(w.pool.Spec), Room: w.budget.room(), Drained: w.pool.Annotations[v1.AnnotationDrained] == "true" && !w.pool.Spec.ForNode, Unused: len(w.pods) == 0, Now: now}
 	idle := w.memory.idle(w.name, w.ports, now)
 	has := map[types.UID]bool{}
@@ -295,7 +288,7 @@ func (w *poolWork) decide(ctx context.Context) (again time.Duration, calls []int
 		if d.Limit == pool.AtCap && !w.budget.wait(w.name, v.Room) {
 			w.wakePool(w.name) // there is more room meanwhile
 		}
-		err = errors.Join(err, short{d.Limit, fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
+		err = errors.Join(err, core.Short{Limit: d.Limit, What: fmt.Sprintf("more ports are needed, and the %s is reached: %d pods wait", d.Limit, v.Waiting)})
 	}
 	return again, d.Make, err
 }
@@ -325,7 +318,7 @@ func (w *poolWork) filled(ctx context.Context, v pool.View) (int, error) {
 	status := w.pool.Status
 	before := w.pool.DeepCopy()
 	delete(w.pool.Annotations, v1.AnnotationFill)
-	err = w.api.Patch(ctx, w.pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err = w.Client.Patch(ctx, w.pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	w.pool.Status = status
 	return v.Minimum, err
 }
@@ -341,9 +334,6 @@ func stateOf(p *v1.KuryrPort) pool.State {
 	return pool.Available
 }
 
-// countsPause is how long counts that alone have changed may stay unwritten: a pool whose pods come and go is not written for each.
-const countsPause = 5 * time.Second
-
 // writeStatus writes what has changed. Where only the counts have, and they were written just before, later tells when it is time.
 func (w *poolWork) writeStatus(ctx context.Context, err error) (later time.Duration, _ error) {
 	s := &w.pool.Status
@@ -357,17 +347,17 @@ func (w *poolWork) writeStatus(ctx context.Context, err error) (later time.Durat
 		}
 	}
 	s.ObservedGeneration = w.pool.Generation
-	setReady(&s.Conditions, w.pool.Generation, err)
+	core.SetReady(&s.Conditions, w.pool.Generation, err)
 	if equality.Semantic.DeepEqual(w.before, *s) {
 		return 0, nil
 	}
 	quiet := *s.DeepCopy()
 	quiet.Available, quiet.Bound = w.before.Available, w.before.Bound
-	if since := w.now().Sub(w.memory.written(w.name)); equality.Semantic.DeepEqual(w.before, quiet) && since < countsPause {
-		return countsPause - since, nil
+	if since := w.Now().Sub(w.memory.written(w.name)); equality.Semantic.DeepEqual(w.before, quiet) && since < core.CountsInterval {
+		return core.CountsInterval - since, nil
 	}
-	w.memory.setWritten(w.name, w.now())
-	return 0, w.api.Status().Update(ctx, w.pool)
+	w.memory.setWritten(w.name, w.Now())
+	return 0, w.Client.Status().Update(ctx, w.pool)
 }
 
 // settle counts the pool's ports for the cap and the metrics, and wakes pools that wait for what it has given back.

@@ -15,9 +15,9 @@ var tagged = []string{"kuryr-kubernetes"}
 // portSpec is what the SDN is asked for, for the pool or, with a wish, for one pod.
 func (w *poolWork) portSpec(key string, wish wished) sdn.PortSpec {
 	s := w.pool.Spec
-	can := w.sdn.Capabilities()
+	can := w.SDN.Capabilities()
 	spec := sdn.PortSpec{
-		Base:    w.base(v1.KeyKindPort, key, "kuryr-pool/"+w.name, s.ProjectID),
+		Base:    w.Base(v1.KeyKindPort, key, "kuryr-pool/"+w.name, s.ProjectID),
 		Network: sdn.ID(s.Network), MAC: wish.mac, DeviceID: w.name, DeviceOwner: sdn.OwnerContainer,
 	}
 	if can.HasTags() {

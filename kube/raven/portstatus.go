@@ -44,11 +44,11 @@ func (w *poolWork) mark(ctx context.Context, p *v1.KuryrPort, s v1.PortStatus) e
 			p.Status.SetAvailable(p.CreationTimestamp.Time)
 		}
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := w.api.Status().Patch(ctx, p, patch); err != nil {
+		if err := w.Client.Status().Patch(ctx, p, patch); err != nil {
 			p.Status = before.Status
 			return err
 		}
-		w.memory.wrote(w.name, p, w.now())
+		w.memory.wrote(w.name, p, w.Now())
 	}
 	if v1.PortStatus(p.Labels[v1.LabelPortStatus]) == s {
 		return nil

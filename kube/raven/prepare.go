@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/netip"
 	"time"
 
 	"github.com/kuryr/kuryr/internal/backoff"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // ground is what everything stands on.
@@ -35,43 +32,30 @@ type ground struct {
 	nodeRanges []netip.Prefix // of the nodes' own ports
 }
 
-// Prepare does what the specification has Raven do at its start: it checks that the public network is there, makes the router with a leg there, the VIP network with a leg on it,
-// the subnet pools, and asks for the network of the namespace "default", whose leg comes with it. Before all that it looks whether this is the SDN that the cluster's ports are in.
-// It repeats what fails because the SDN or the API server is away, until ctx ends; any other error is what the configuration says and the SDN cannot do, and is for people.
+// Prepare does what the specification has Raven do at its start: it checks that the
+// public network is there, makes the router with a leg there, the VIP network with a leg
+// on it, the subnet pools, and asks for the network of the namespace "default", whose leg
+// comes with it. Before all that it looks whether this is the SDN that the cluster's
+// ports are in. It repeats what fails because the SDN or the API server is away, until
+// ctx ends; any other error is what the configuration says and the SDN cannot do, and is
+// for people.
 func (r *Raven) Prepare(ctx context.Context) error {
 	wait := backoff.Backoff{Min: time.Second, Max: 30 * time.Second}
 	for {
 		err := r.prepare(ctx)
-		if err == nil || ctx.Err() != nil || !Passing(err) {
+		if err == nil || ctx.Err() != nil || !core.Passing(err) {
 			return err
 		}
 		pause := wait.Next()
-		r.log.WarnContext(ctx, "cannot start yet; it is tried again", "error", err, "in", pause)
+		r.Log.WarnContext(ctx, "cannot start yet; it is tried again", "error", err, "in", pause)
 		if backoff.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// Passing reports whether an error can end without a change of the configuration: the SDN or
-// the API server is unavailable, or cannot be reached.
-func Passing(err error) bool {
-	return sdn.IsUnavailable(err) || sdn.IsPending(err) || errors.Is(err, context.DeadlineExceeded) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsConflict(err) ||
-		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err) ||
-		utilnet.IsProbableEOF(err) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) ||
-		isTemporary(err)
-}
-
-// isTemporary reports whether a name server did not answer.
-func isTemporary(err error) bool {
-	var dns *net.DNSError
-	return errors.As(err, &dns) && dns.Temporary()
-}
-
 func (r *Raven) prepare(ctx context.Context) error {
-	r.ground.began = r.now()
+	r.ground.began = r.Now()
 	if err := r.acquainted(ctx); err != nil {
 		return err
 	}
@@ -112,7 +96,7 @@ func (r *Raven) prepare(ctx context.Context) error {
 	}
 	if r.cfg.Services {
 		if _, err := r.canBalance(ctx); err != nil { // pods do not wait for it
-			r.log.WarnContext(ctx, "the SDN does not tell what its load balancers can do; Services wait for it", "error", err)
+			r.Log.WarnContext(ctx, "the SDN does not tell what its load balancers can do; Services wait for it", "error", err)
 		}
 	}
 	return r.countPorts(ctx)
@@ -122,14 +106,14 @@ func (r *Raven) prepare(ctx context.Context) error {
 func (r *Raven) publicNetwork(ctx context.Context) (sdn.Network, error) {
 	wanted := r.cfg.PublicNetwork
 	if wanted == "" {
-		if id := r.sdn.Capabilities().ExternalNetwork; id != "" {
+		if id := r.SDN.Capabilities().ExternalNetwork; id != "" {
 			wanted = string(id)
 		}
 	}
 	external := true
 	var found []sdn.Network
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		found, err = sdn.All(r.sdn.FindNetworks(ctx, sdn.NetworkQuery{External: &external}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		found, err = sdn.All(r.SDN.FindNetworks(ctx, sdn.NetworkQuery{External: &external}))
 		return err
 	})
 	if err != nil {
@@ -149,43 +133,44 @@ func (r *Raven) publicNetwork(ctx context.Context) (sdn.Network, error) {
 	case len(fitting) > 1:
 		return sdn.Network{}, fmt.Errorf("the SDN has %d external networks that fit %q: name one by its id", len(fitting), wanted)
 	}
-	r.log.WarnContext(ctx, "the SDN has no external network: pods have no way out")
+	r.Log.WarnContext(ctx, "the SDN has no external network: pods have no way out")
 	return sdn.Network{}, nil
 }
 
-// checkCollisions refuses ranges that something else of the configuration's has, or the SDN. A node's address is a warning: it is the kubelet's to write, and one node is not to keep
-// the others waiting.
+// checkCollisions refuses ranges that something else of the configuration's has, or the
+// SDN. A node's address is a warning: it is the kubelet's to write, and one node is not
+// to keep the others waiting.
 func (r *Raven) checkCollisions(ctx context.Context, public sdn.Network) error {
 	claims := r.claimed()
 	if public.ID != "" {
-		subnets, err := r.subnetsOf(ctx, public.ID)
+		subnets, err := r.SubnetsOf(ctx, public.ID)
 		if err != nil {
 			return err
 		}
 		for _, s := range subnets {
 			// The host's own network of the embedded SDN may stand for every address.
 			if s.CIDR.Bits() > 0 {
-				claims = append(claims, claim{"the public network's subnet", s.CIDR})
+				claims = append(claims, core.Claim{What: "the public network's subnet", Prefix: s.CIDR})
 			}
 		}
 	}
-	if err := collision(claims); err != nil {
+	if err := core.Overlap(claims); err != nil {
 		return err
 	}
 	var nodes corev1.NodeList
-	if err := r.api.List(ctx, &nodes); err != nil {
+	if err := r.Client.List(ctx, &nodes); err != nil {
 		return err
 	}
 	for i := range nodes.Items {
 		if err := r.nodeCollides(&nodes.Items[i]); err != nil {
-			r.log.WarnContext(ctx, "a node's address collides", "error", err)
+			r.Log.WarnContext(ctx, "a node's address collides", "error", err)
 		}
 	}
 	return nil
 }
 
 // claimed are the ranges that the cluster has for itself.
-func (r *Raven) claimed() (claims []claim) {
+func (r *Raven) claimed() (claims []core.Claim) {
 	return append(r.otherClaims(), r.vipClaims()...)
 }
 
@@ -198,8 +183,8 @@ func (r *Raven) nodeCollides(n *corev1.Node) error {
 			continue // a name
 		}
 		for _, c := range claims {
-			if c.prefix.Contains(addr) {
-				return fmt.Errorf("node %s has the address %s, which is in %s %s", n.Name, addr, c.what, c.prefix)
+			if c.Prefix.Contains(addr) {
+				return fmt.Errorf("node %s has the address %s, which is in %s %s", n.Name, addr, c.What, c.Prefix)
 			}
 		}
 	}
@@ -211,19 +196,19 @@ const clusterName = "cluster"
 
 func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
 	if r.cfg.Router == "" {
-		spec := sdn.RouterSpec{Base: r.base(v1.KeyKindRouter, clusterName, "kuryr-kubernetes", r.cfg.Project)}
+		spec := sdn.RouterSpec{Base: r.Base(v1.KeyKindRouter, clusterName, "kuryr-kubernetes", r.cfg.Project)}
 		if public != "" {
 			spec.Gateway = &sdn.ExternalGateway{Network: public, SNAT: true}
 		}
-		return r.ask(ctx, func(ctx context.Context) error {
-			router, err := r.sdn.EnsureRouter(ctx, spec)
+		return r.Call(ctx, func(ctx context.Context) error {
+			router, err := r.SDN.EnsureRouter(ctx, spec)
 			r.settleRouter(router)
 			return err
 		})
 	}
 	var router sdn.Router
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		router, err = one(r.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{IDs: []sdn.ID{sdn.ID(r.cfg.Router)}}}), r.sdn.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{r.cfg.Router}}}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		router, err = one(r.SDN.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{IDs: []sdn.ID{sdn.ID(r.cfg.Router)}}}), r.SDN.FindRouters(ctx, sdn.RouterQuery{Match: sdn.Match{Names: []string{r.cfg.Router}}}))
 		return err
 	})
 	if err != nil {
@@ -270,7 +255,7 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 	}
 	for _, id := range r.cfg.SubnetPools {
 		var p sdn.SubnetPool
-		err := r.ask(ctx, func(ctx context.Context) (err error) { p, err = r.sdn.SubnetPool(ctx, sdn.ID(id)); return err })
+		err := r.Call(ctx, func(ctx context.Context) (err error) { p, err = r.SDN.SubnetPool(ctx, sdn.ID(id)); return err })
 		if err != nil {
 			return fmt.Errorf("%q: %w", id, err)
 		}
@@ -286,9 +271,9 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 		if p.Prefix.Addr().Is6() {
 			name = "pods-v6"
 		}
-		spec := sdn.SubnetPoolSpec{Base: r.base(v1.KeyKindSubnetPool, name, "kuryr-"+name, r.cfg.Project), Prefixes: []netip.Prefix{p.Prefix}, DefaultLen: p.Len}
-		err := r.ask(ctx, func(ctx context.Context) error {
-			made, err := r.sdn.EnsureSubnetPool(ctx, spec)
+		spec := sdn.SubnetPoolSpec{Base: r.Base(v1.KeyKindSubnetPool, name, "kuryr-"+name, r.cfg.Project), Prefixes: []netip.Prefix{p.Prefix}, DefaultLen: p.Len}
+		err := r.Call(ctx, func(ctx context.Context) error {
+			made, err := r.SDN.EnsureSubnetPool(ctx, spec)
 			r.ground.pools, r.ground.lens = append(r.ground.pools, made.ID), append(r.ground.lens, p.Len)
 			return err
 		})
@@ -301,26 +286,27 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 
 // networkWithLegs makes a network with a leg of the router on each of its subnets.
 func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (network sdn.Network, err error) {
-	err = r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err })
+	err = r.Call(ctx, func(ctx context.Context) (err error) { network, err = r.SDN.EnsureNetwork(ctx, spec); return err })
 	if err != nil {
 		return network, err
 	}
 	for _, s := range network.Subnets {
-		if err := r.ask(ctx, func(ctx context.Context) error { return r.sdn.AttachSubnet(ctx, r.ground.router, s, netip.Addr{}) }); err != nil {
+		if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.router, s, netip.Addr{}) }); err != nil {
 			return network, fmt.Errorf("leg of the router: %w", err)
 		}
 	}
 	return network, nil
 }
 
-// prepareGroup makes the security group that lets everything pass, for SDNs where a port without one passes nothing: pods reach one another unless a policy says otherwise.
+// prepareGroup makes the security group that lets everything pass, for SDNs where a port
+// without one passes nothing: pods reach one another unless a policy says otherwise.
 func (r *Raven) prepareGroup(ctx context.Context) error {
 	if r.cfg.UnderlayIsolation {
 		id, err := r.isolate(ctx)
 		r.ground.groups = []string{string(id)}
 		return err
 	}
-	can := r.sdn.Capabilities()
+	can := r.SDN.Capabilities()
 	r.ground.groups = r.chosen(r.cfg.SecurityGroups)
 	if len(r.ground.groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
@@ -332,21 +318,16 @@ func (r *Raven) prepareGroup(ctx context.Context) error {
 
 // openGroup makes a security group that lets everything pass.
 func (r *Raven) openGroup(ctx context.Context, key, name string) (id string, err error) {
-	spec := sdn.SecurityGroupSpec{Base: r.base(v1.KeyKindSecurityGroup, key, name, r.cfg.Project)}
+	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, key, name, r.cfg.Project)}
 	for _, direction := range []sdn.Direction{sdn.Ingress, sdn.Egress} {
 		for _, six := range []bool{false, true} {
 			spec.Rules = append(spec.Rules, sdn.Rule{Direction: direction, IPv6: six})
 		}
 	}
-	err = r.ask(ctx, func(ctx context.Context) error {
-		group, err := r.sdn.ApplySecurityGroup(ctx, spec)
+	err = r.Call(ctx, func(ctx context.Context) error {
+		group, err := r.SDN.ApplySecurityGroup(ctx, spec)
 		id = string(group.ID)
 		return err
 	})
 	return id, err
-}
-
-// base is what is said of anything that Raven makes.
-func (r *Raven) base(kind, key, name, project string) sdn.Base {
-	return sdn.Base{Key: r.key(kind, key), Name: name, Project: project}
 }

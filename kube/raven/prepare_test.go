@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/kuryr/kuryr/kube/raven/core"
 )
 
 // TestPassing checks that Raven waits at its start for an API server that is unreachable, and does
@@ -30,7 +32,7 @@ func TestPassing(t *testing.T) {
 		{x509.UnknownAuthorityError{}, false},
 	} {
 		err := fmt.Errorf("router: %w", &url.Error{Op: "Post", URL: "https://10.0.0.1:6443", Err: c.err})
-		if is := Passing(err); is != c.want {
+		if is := core.Passing(err); is != c.want {
 			t.Errorf("%v passes: %v, want %v", err, is, c.want)
 		}
 	}

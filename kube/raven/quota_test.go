@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,7 +37,7 @@ func (c *cluster) lookAtPools() (answers []ctrl.Result) {
 	c.t.Helper()
 	c.tellAll()
 	for _, p := range c.pools() {
-		again, err := (pools{c.raven}).Reconcile(c.t.Context(), request("", p.Name))
+		again, err := (pools{c.raven}).Reconcile(c.t.Context(), core.Request("", p.Name))
 		if err != nil && !sdn.IsExhausted(err) {
 			c.t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func TestPauseAtTheCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 12 {
-		q.AddRateLimited(request("", "fails")) // the last time in a minute
+		q.AddRateLimited(core.Request("", "fails")) // the last time in a minute
 	}
 	r.budget.take("has", 1)
 	r.budget.take("fails", 1)

@@ -2,7 +2,6 @@ package raven
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
@@ -35,24 +35,34 @@ type Config struct {
 	NodeRanges       []netip.Prefix // of the network that nodes have ports of their own on, at most one of each family; none is no such network
 	NodePortsNetwork string         // name that it is made with; default "kuryr-nodes"
 	ServiceRanges    []netip.Prefix // of ClusterIPs, for the VIP network: at most one of each family; none is no VIP network
-	// Services has Services be load balancers of the SDN. Without it they are another's, and what Raven has made for them is taken away.
+	// Services has Services be load balancers of the SDN. Without it they are another's,
+	// and what Raven has made for them is taken away.
 	Services bool
-	// NodeBalanced is instead of Services: the kernels of nodes balance ClusterIPs, and the SDN leads to them. There is no VIP network.
+	// NodeBalanced is instead of Services: the kernels of nodes balance ClusterIPs, and
+	// the SDN leads to them. There is no VIP network.
 	NodeBalanced bool
-	// NamespaceVIPs has Services of type LoadBalancer have VIPs of their own besides their ClusterIPs, on a subnet of their namespace's network. With Services.
+	// NamespaceVIPs has Services of type LoadBalancer have VIPs of their own besides
+	// their ClusterIPs, on a subnet of their namespace's network. With Services.
 	NamespaceVIPs bool
-	// VIPSubnets are those of the VIP network, each with a range of ClusterIPs in it; such a range without one has one twice its size.
+	// VIPSubnets are those of the VIP network, each with a range of ClusterIPs in it;
+	// such a range without one has one twice its size.
 	VIPSubnets []netip.Prefix
-	// Network is the id of one network for all namespaces that do not name another; Subnets are those of its subnets that pods get addresses on, none is all.
+	// Network is the id of one network for all namespaces that do not name another;
+	// Subnets are those of its subnets that pods get addresses on, none is all.
 	Network string
 	Subnets []string
-	// SecurityGroups are the ids that pods' ports get. None is a group of Raven's own that lets everything pass, where the SDN would pass nothing without one.
+	// SecurityGroups are the ids that pods' ports get. None is a group of Raven's own
+	// that lets everything pass, where the SDN would pass nothing without one.
 	SecurityGroups []string
-	// UnderlayIsolation keeps pods from NodeNetworks and the nodes' addresses, but for the API servers and name servers; by a security group of Raven's own, so there are to be no SecurityGroups.
+	// UnderlayIsolation keeps pods from NodeNetworks and the nodes' addresses, but for
+	// the API servers and name servers; by a security group of Raven's own, so there are
+	// to be no SecurityGroups.
 	UnderlayIsolation bool
 	NodeNetworks      []netip.Prefix
 
-	// Nested has nodes that no label says otherwise of be virtual machines of the SDN, whose own ports have trunks: v1.NestedVLAN, or "" for machines that the SDN binds ports to.
+	// Nested has nodes that no label says otherwise of be virtual machines of the SDN,
+	// whose own ports have trunks: v1.NestedVLAN, or "" for machines that the SDN binds
+	// ports to.
 	Nested string
 	// NodeSubnets are the ids of the subnets that the own ports of nested nodes are on.
 	NodeSubnets []string
@@ -62,7 +72,9 @@ type Config struct {
 	Calls    int           // of the SDN at once; default 8
 	Timeout  time.Duration // of one call of the SDN; default 1 minute
 	Workers  int           // objects of one sort worked on at once; default 8
-	// Audit is how often pools' ports, load balancers, and the router's legs and routes are compared with the SDN's, for what was changed there behind Raven's back; 0 is when there is a reason.
+	// Audit is how often pools' ports, load balancers, and the router's legs and routes
+	// are compared with the SDN's, for what was changed there behind Raven's back; 0 is
+	// when there is a reason.
 	Audit time.Duration
 }
 
@@ -74,17 +86,10 @@ type Range struct {
 
 // Raven is the controller. See [New].
 type Raven struct {
-	cfg    Config
-	api    client.Client // reads come from the cache
-	events events.EventRecorder
-	log    *slog.Logger
-	now    func() time.Time
-
-	sdn     sdn.Provider
-	calls   chan struct{} // one for each call of the SDN that may be on its way
+	*core.Core
+	cfg     Config
 	metrics *counts
 	ground  ground // written by Prepare before anything else begins
-	subnets subnetCache
 	budget  *budget
 	memory  memory
 	vips    vips
@@ -92,20 +97,21 @@ type Raven struct {
 	keeping keeping
 	barrier barrier
 
-	poolWakes     wakes
-	balancerWakes wakes
+	poolWakes     core.Enqueuer
+	balancerWakes core.Enqueuer
 
 	lbSubnets lbSubnets
 	routed    routed
 
-	strayed   lastLook
-	legged    lastLook
+	strayed   core.LastSync
+	legged    core.LastSync
 	nodeWays  nodeWays
 	unrouted  atomic.Bool // the router is known to lead to no node
 	fewRoutes atomic.Bool // the SDN has refused to have the router lead to all nodes
 }
 
-// New makes a Raven that reads and writes Kubernetes with api and tells people by recorder. [Raven.Prepare] comes before any reconciler.
+// New makes a Raven that reads and writes Kubernetes with api and tells people by
+// recorder. [Raven.Prepare] comes before any reconciler.
 func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, error) {
 	if cfg.Provider == nil {
 		return nil, errors.New("raven: no provider")
@@ -125,31 +131,43 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges, cfg.NodeNetworks); err != nil {
 		return nil, err
 	}
-	r := &Raven{
-		cfg: cfg, api: api, events: recorder, log: cfg.Logger, now: time.Now,
-		sdn: cfg.Provider, calls: make(chan struct{}, cfg.Calls), metrics: newCounts(cfg.Registerer),
-		budget: newBudget(cfg.MaxPorts),
-	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
-	return r, nil
+	return &Raven{
+		Core: core.New(api, cfg.Live, recorder, cfg.Logger, cfg.Provider, cfg.Calls, cfg.Timeout),
+		cfg:  cfg, metrics: newCounts(cfg.Registerer), budget: newBudget(cfg.MaxPorts),
+	}, nil
 }
 
-// ask calls the SDN when it is this call's turn, with a deadline.
-func (r *Raven) ask(ctx context.Context, call func(context.Context) error) error {
-	select {
-	case r.calls <- struct{}{}:
-		defer func() { <-r.calls }()
-	case <-ctx.Done():
-		return ctx.Err()
+// checkRanges refuses ranges that cannot be served.
+func checkRanges(pods []Range, services, nodes []netip.Prefix) error {
+	var claims []core.Claim
+	families := map[bool]int{}
+	for _, p := range pods {
+		if !p.Prefix.IsValid() || p.Len < p.Prefix.Bits() || p.Len > p.Prefix.Addr().BitLen()-2 {
+			return fmt.Errorf("range %s: no subnet with a prefix length of %d can be cut from it", p.Prefix, p.Len)
+		}
+		if families[p.Prefix.Addr().Is6()]++; families[p.Prefix.Addr().Is6()] > 1 {
+			return fmt.Errorf("range %s: another one of its family is given", p.Prefix)
+		}
+		claims = append(claims, core.Claim{What: "the pods' range", Prefix: p.Prefix})
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
-	defer cancel()
-	return call(ctx)
+	for _, p := range services {
+		claims = append(claims, core.Claim{What: "the services' range", Prefix: p})
+	}
+	if err := oneOfAFamily("service", services); err != nil {
+		return err
+	}
+	for _, p := range nodes {
+		claims = append(claims, core.Claim{What: "the nodes' network", Prefix: p})
+	}
+	return core.Overlap(claims)
 }
 
-// key is the identity in the SDN of something of this installation's.
-func (r *Raven) key(kind, name string) sdn.Key {
-	return sdn.Key{Owner: r.sdn.Installation(), Kind: kind, Name: name}
+func oneOfAFamily(what string, ranges []netip.Prefix) error {
+	families := map[bool]int{}
+	for _, p := range ranges {
+		if families[p.Addr().Is6()]++; families[p.Addr().Is6()] > 1 {
+			return fmt.Errorf("%s range %s: another one of its family is given", what, p)
+		}
+	}
+	return nil
 }

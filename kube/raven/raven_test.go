@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ func TestFromThePodToThePort(t *testing.T) {
 		t.Errorf("the pod has %q: %v", c.bound()["web"], err)
 	}
 	pool := c.pools()[0]
-	if pool.Status.Bound != 1 || pool.Status.Available != 3 || !isReady(pool.Status.Conditions) {
+	if pool.Status.Bound != 1 || pool.Status.Available != 3 || !core.IsReady(pool.Status.Conditions) {
 		t.Errorf("pool %+v", pool.Status)
 	}
 	p := c.ports()[0]
@@ -42,7 +43,7 @@ func TestFromThePodToThePort(t *testing.T) {
 
 	c.remove(web)
 	var ns corev1.Namespace
-	c.must(c.api.Get(t.Context(), request("", "blue").NamespacedName, &ns))
+	c.must(c.api.Get(t.Context(), core.Request("", "blue").NamespacedName, &ns))
 	c.remove(&ns)
 	c.settle()
 	c.check()
@@ -148,9 +149,9 @@ func TestSDNAway(t *testing.T) {
 			t.Fatal("ports without an SDN")
 		}
 		c.daemons()
-		c.now = c.now.Add(countsPause)
+		c.now = c.now.Add(core.CountsInterval)
 	}
-	if pool := c.pools()[0]; isReady(pool.Status.Conditions) || pool.Status.Conditions[0].Reason != v1.ReasonSDN {
+	if pool := c.pools()[0]; core.IsReady(pool.Status.Conditions) || pool.Status.Conditions[0].Reason != v1.ReasonSDN {
 		t.Errorf("conditions %+v", pool.Status.Conditions)
 	}
 	c.faults.away = false
@@ -242,10 +243,10 @@ func TestWishes(t *testing.T) {
 			t.Errorf("MAC %s", p.Spec.Address)
 		}
 	}
-	if c.bound()["greedy"] != "" || !c.events.has("greedy", eventRefused, v1.AnnotationAllowAddresses) {
+	if c.bound()["greedy"] != "" || !c.events.has("greedy", core.EventRefused, v1.AnnotationAllowAddresses) {
 		t.Errorf("greedy has %q; %q", c.bound()["greedy"], c.events.all)
 	}
-	if c.bound()["wrong"] != "" || !c.events.has("wrong", eventRefused, v1.AnnotationMAC) {
+	if c.bound()["wrong"] != "" || !c.events.has("wrong", core.EventRefused, v1.AnnotationMAC) {
 		t.Errorf("wrong has %q", c.bound()["wrong"])
 	}
 
@@ -260,7 +261,7 @@ func TestWishes(t *testing.T) {
 	// Two of one address: the second waits and is told.
 	c.pod("blue", "twin", "n1", map[string]string{v1.AnnotationAddress: address})
 	c.round()
-	if !c.events.has("twin", eventFailed) {
+	if !c.events.has("twin", core.EventFailed) {
 		t.Errorf("nobody tells the twin: %q", c.events.all)
 	}
 	if _, err := wishOf(map[string]string{v1.AnnotationFloatingIP: "some"}); err == nil || !strings.Contains(err.Error(), v1.AnnotationFloatingIP) {
@@ -285,12 +286,12 @@ func TestLimits(t *testing.T) {
 	for range 6 {
 		c.round()
 		c.daemons()
-		c.now = c.now.Add(countsPause)
+		c.now = c.now.Add(core.CountsInterval)
 	}
 	if n := len(c.ports()); n != 6 || len(c.bound()) != 6 {
 		t.Fatalf("%d ports, %d bound under a cap of 6", n, len(c.bound()))
 	}
-	if !c.events.has(eventShort, "cap") {
+	if !c.events.has(core.EventShort, "cap") {
 		t.Errorf("nobody is told: %q", c.events.all)
 	}
 	for _, p := range first {
@@ -321,9 +322,9 @@ func TestQuotaOfTheSDN(t *testing.T) {
 	}
 	for range 4 {
 		c.round()
-		c.now = c.now.Add(countsPause)
+		c.now = c.now.Add(core.CountsInterval)
 	}
-	if !c.events.has(eventShort, "quota") {
+	if !c.events.has(core.EventShort, "quota") {
 		t.Errorf("%q", c.events.all)
 	}
 	c.faults.problem = nil
@@ -373,7 +374,7 @@ func TestByHand(t *testing.T) {
 	edited.Labels[v1.LabelNode] = "n9"
 	c.must(c.api.Update(t.Context(), edited))
 	c.settle()
-	c.must(c.api.Get(t.Context(), request("", was.Name).NamespacedName, edited))
+	c.must(c.api.Get(t.Context(), core.Request("", was.Name).NamespacedName, edited))
 	if edited.Spec.Address != was.Spec.Address || edited.Labels[v1.LabelNode] != "n1" {
 		t.Errorf("%s on %s stays", edited.Spec.Address, edited.Labels[v1.LabelNode])
 	}
@@ -415,7 +416,7 @@ func TestWithoutDaemon(t *testing.T) {
 	if c.faults.calls["patch Pod"] != 0 {
 		t.Error("a pod is patched other than by its status: Raven has no right to do that")
 	}
-	c.must(c.api.Get(t.Context(), request("default", "a").NamespacedName, a))
+	c.must(c.api.Get(t.Context(), core.Request("default", "a").NamespacedName, a))
 	var id string
 	for _, p := range c.ports() {
 		if p.Status.Pod != nil {
@@ -452,11 +453,11 @@ func TestNodeThatTheSDNDoesNotServe(t *testing.T) {
 	}
 	const says = `this SDN serves "sdn" only, not "other"`
 	for _, p := range c.pools() {
-		if other := p.Spec.Node == "other"; isReady(p.Status.Conditions) == other || other && !strings.Contains(p.Status.Conditions[0].Message, says) {
+		if other := p.Spec.Node == "other"; core.IsReady(p.Status.Conditions) == other || other && !strings.Contains(p.Status.Conditions[0].Message, says) {
 			t.Errorf("pool of node %s: %+v", p.Spec.Node, p.Status.Conditions)
 		}
 	}
-	if !c.events.has(eventFailed, says) {
+	if !c.events.has(core.EventFailed, says) {
 		t.Errorf("no Event tells it: %v", c.events)
 	}
 }
@@ -466,7 +467,7 @@ func TestNetworkPolicyIsNotEnforced(t *testing.T) {
 	c := newCluster(t, nil)
 	c.policy("blue", "deny-all")
 	c.settle()
-	if !c.events.has("deny-all", eventUnserved, "does not enforce") {
+	if !c.events.has("deny-all", core.EventUnserved, "does not enforce") {
 		t.Errorf("nobody is told that a network policy filters nothing: %q", c.events.all)
 	}
 }

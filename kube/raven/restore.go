@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,16 +43,16 @@ func (w *poolWork) observe(ctx context.Context, p *v1.KuryrPort) error {
 	}
 	before := p.DeepCopy()
 	p.Status.ObservedGeneration = p.Generation
-	if err := w.api.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
+	if err := w.Client.Status().Patch(ctx, p, client.MergeFrom(before)); err != nil {
 		return err
 	}
-	w.memory.wrote(w.name, p, w.now())
+	w.memory.wrote(w.name, p, w.Now())
 	return nil
 }
 
 func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
 	var port sdn.Port
-	err := w.ask(ctx, func(ctx context.Context) (err error) { port, err = w.sdn.Port(ctx, sdn.ID(p.Spec.ID)); return err })
+	err := w.Call(ctx, func(ctx context.Context) (err error) { port, err = w.SDN.Port(ctx, sdn.ID(p.Spec.ID)); return err })
 	if sdn.IsNotFound(err) {
 		return w.giveUp(ctx, p)
 	}
@@ -61,18 +62,18 @@ func (w *poolWork) restorePort(ctx context.Context, p *v1.KuryrPort) error {
 	if err := w.rejoin(ctx, &port); err != nil {
 		return err
 	}
-	subnets, err := w.subnetsOf(ctx, port.Network)
+	subnets, err := w.SubnetsOf(ctx, port.Network)
 	if err != nil {
 		return err
 	}
 	_, uid, _ := strings.Cut(port.Key.Name, podInKey)
 	is := w.object(port, subnets, wished{pod: types.UID(uid)}).Spec
 	if lack := w.lack(&is); lack != "" {
-		w.warn(p, eventFailed, "Restore", "the SDN's port has %s: it is given up", lack)
+		w.Warn(p, core.EventFailed, "Restore", "the SDN's port has %s: it is given up", lack)
 		return w.giveUp(ctx, p)
 	}
 	if !equality.Semantic.DeepEqual(is, p.Spec) {
-		w.warn(p, eventRefused, "Restore", "the spec was changed: it is as the SDN says again")
+		w.Warn(p, core.EventRefused, "Restore", "the spec was changed: it is as the SDN says again")
 		if err := w.change(ctx, p, func() { p.Spec = is }); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -69,7 +70,7 @@ func (c *cluster) order(i int) { c.rand = rand.New(rand.NewPCG(c.seed, uint64(i)
 func (c *cluster) klbIn(namespace, name string) *v1.KuryrLoadBalancer {
 	c.t.Helper()
 	var lb v1.KuryrLoadBalancer
-	if err := c.api.Get(c.t.Context(), request(namespace, name).NamespacedName, &lb); err != nil {
+	if err := c.api.Get(c.t.Context(), core.Request(namespace, name).NamespacedName, &lb); err != nil {
 		return nil
 	}
 	return &lb
@@ -119,9 +120,9 @@ func (c *cluster) wantRefused(namespace, name, says string) {
 	c.t.Helper()
 	lb := c.klbIn(namespace, name)
 	var s corev1.Service
-	c.must(c.api.Get(c.t.Context(), request(namespace, name).NamespacedName, &s))
+	c.must(c.api.Get(c.t.Context(), core.Request(namespace, name).NamespacedName, &s))
 	at := s.Status.LoadBalancer.Ingress
-	if lb == nil || isReady(lb.Status.Conditions) || len(at) > 0 || !c.events.has(name+" "+eventRefused, says) {
+	if lb == nil || core.IsReady(lb.Status.Conditions) || len(at) > 0 || !c.events.has(name+" "+core.EventRefused, says) {
 		c.t.Errorf("%s/%s is reached at %v, want it refused (%q): %+v, %q", namespace, name, at, says, lb, c.events.all)
 		return
 	}
@@ -294,7 +295,7 @@ func TestForgedStatus(t *testing.T) {
 					func() {},
 					func() { c.now = c.now.Add(2 * time.Hour) },
 					func() {
-						c.must(c.api.Get(t.Context(), request("evil", "x").NamespacedName, evil))
+						c.must(c.api.Get(t.Context(), core.Request("evil", "x").NamespacedName, evil))
 						evil.Spec.Ports[0].Port++
 						c.must(c.api.Update(t.Context(), evil))
 					},
@@ -371,7 +372,7 @@ func TestAddressesAreGranted(t *testing.T) {
 	c.settle()
 	c.namespace("victim", nil)
 	c.namespace("evil", nil)
-	c.namespace("greedy", map[string]string{v1.AnnotationAllowFloatingIPs: anything})
+	c.namespace("greedy", map[string]string{v1.AnnotationAllowFloatingIPs: core.Any})
 	web := c.serviceIn("victim", "web", asking("", map[string]string{"keep-floatingip": "true"}), "10.96.0.10")
 	c.settle()
 	kept := c.klbIn("victim", "web").Status.FloatingIP.Address
@@ -428,7 +429,7 @@ func TestAddressesAreGranted(t *testing.T) {
 			t.Errorf("after other grants %s leads to %q, want %q: %q", address, got, to, c.events.all)
 		}
 	}
-	if !c.events.has("users "+eventRefused, "it stays") {
+	if !c.events.has("users "+core.EventRefused, "it stays") {
 		t.Errorf("nobody tells that an address is not granted any more: %q", c.events.all)
 	}
 }
@@ -438,7 +439,7 @@ func TestAddressOfTheNamespacesProject(t *testing.T) {
 	t.Parallel()
 	c := newServing(t, nil)
 	c.settle()
-	c.namespace("blue", map[string]string{v1.AnnotationProject: "blue", v1.AnnotationAllowFloatingIPs: anything})
+	c.namespace("blue", map[string]string{v1.AnnotationProject: "blue", v1.AnnotationAllowFloatingIPs: core.Any})
 	address := c.usersAddress("blue")
 	c.serviceIn("blue", "web", asking(address, nil), "10.96.0.10")
 	c.settle()
@@ -483,7 +484,7 @@ func TestKeptAddressesAreBounded(t *testing.T) {
 		if n := len(c.floats()); n != row.want {
 			t.Errorf("grant %q, at once %t: %d floating IPs are kept, want %d", row.grant, row.atOnce, n, row.want)
 		}
-		if !c.events.has(eventRefused, "keep-floatingip has no effect") {
+		if !c.events.has(core.EventRefused, "keep-floatingip has no effect") {
 			t.Errorf("grant %q: nobody is told: %q", row.grant, c.events.all)
 		}
 		// Another namespace has its own.
@@ -518,7 +519,7 @@ func TestExternalNetworksAreGranted(t *testing.T) {
 	own := map[string]string{"floating-network-id": string(c.raven.ground.public)}
 	c.serviceIn("evil", "own", asking("", own), "10.96.0.67")
 	c.settle()
-	if lb := c.klbIn("evil", "own"); !isReady(lb.Status.Conditions) {
+	if lb := c.klbIn("evil", "own"); !core.IsReady(lb.Status.Conditions) {
 		t.Errorf("the cluster's own network: %+v", lb.Status)
 	}
 }
@@ -535,7 +536,7 @@ func TestSharedLoadBalancersAreGranted(t *testing.T) {
 		id          sdn.ID
 		grant, says string
 	}{
-		{alphas.ID, "", "another project"}, {alphas.ID, anything, "another project"},
+		{alphas.ID, "", "another project"}, {alphas.ID, core.Any, "another project"},
 		{users.ID, "", v1.AnnotationAllowLoadBalancers}, {users.ID, string(alphas.ID), v1.AnnotationAllowLoadBalancers},
 	} {
 		c.annotate("evil", map[string]string{v1.AnnotationAllowLoadBalancers: row.grant})
@@ -558,7 +559,7 @@ func TestSharedLoadBalancersAreGranted(t *testing.T) {
 	c.settle()
 	now, err := c.sdn.LoadBalancer(t.Context(), users.ID)
 	c.must(err)
-	if len(now.Listeners) != 1 || !c.events.has("granted "+eventRefused, "stay") {
+	if len(now.Listeners) != 1 || !c.events.has("granted "+core.EventRefused, "stay") {
 		t.Errorf("granted before: listeners %+v, %q", now.Listeners, c.events.all)
 	}
 }
@@ -619,8 +620,8 @@ func TestCertificatesAreGranted(t *testing.T) {
 	c.annotate("evil", map[string]string{v1.AnnotationAllowCertificates: ""})
 	c.start()
 	c.settle()
-	lb, told := c.klbIn("evil", "own"), c.events.has("own "+eventRefused, "it stays")
-	if !isReady(lb.Status.Conditions) || len(has) != 1 || !told {
+	lb, told := c.klbIn("evil", "own"), c.events.has("own "+core.EventRefused, "it stays")
+	if !core.IsReady(lb.Status.Conditions) || len(has) != 1 || !told {
 		t.Errorf("granted before: %v, %+v; %q", has, lb.Status, c.events.all)
 	}
 }
@@ -634,7 +635,7 @@ func TestEndpointsOnTheNodesNetwork(t *testing.T) {
 	c.addNode("n1", nil)
 	c.namespace("evil", nil)
 	host := c.pod("evil", "host", "n1", nil)
-	c.must(c.api.Get(t.Context(), request("evil", "host").NamespacedName, host))
+	c.must(c.api.Get(t.Context(), core.Request("evil", "host").NamespacedName, host))
 	host.Spec.HostNetwork = true
 	c.must(c.api.Update(t.Context(), host))
 	c.pod("evil", "web", "n1", nil)
@@ -668,7 +669,7 @@ func TestEndpointsOnTheNodesNetwork(t *testing.T) {
 		if got := c.balancers(); !slices.Contains(got, want) {
 			t.Errorf("endpoint %+v: the SDN has %q, want %q", row, got, want)
 		}
-		if told := c.events.has(name+" "+eventUnserved, "nodes' network"); told == row.served {
+		if told := c.events.has(name+" "+core.EventUnserved, "nodes' network"); told == row.served {
 			t.Errorf("endpoint %+v: its owner is told: %t; %q", row, told, c.events.all)
 		}
 	}

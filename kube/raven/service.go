@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,32 +28,32 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	var service *corev1.Service
 	var lb *v1.KuryrLoadBalancer
 	var balancer v1.KuryrLoadBalancer
-	if err := r.api.Get(ctx, req.NamespacedName, &balancer); client.IgnoreNotFound(err) != nil {
-		return done(0, err)
+	if err := r.Client.Get(ctx, req.NamespacedName, &balancer); client.IgnoreNotFound(err) != nil {
+		return core.Result(0, err)
 	} else if err == nil {
 		lb = &balancer
 	}
 	if lb == nil && !r.cfg.Services && !r.cfg.NodeBalanced {
-		return done(0, nil)
+		return core.Result(0, nil)
 	}
 	var found corev1.Service
-	if err := r.api.Get(ctx, req.NamespacedName, &found); client.IgnoreNotFound(err) != nil {
-		return done(0, err)
+	if err := r.Client.Get(ctx, req.NamespacedName, &found); client.IgnoreNotFound(err) != nil {
+		return core.Result(0, err)
 	} else if err == nil {
 		service = &found
 	}
 	if lb == nil && r.cfg.NodeBalanced {
 		r.unbalanced(req.NamespacedName, service)
-		return done(0, nil)
+		return core.Result(0, nil)
 	}
 	err := r.follow(ctx, req, service, lb)
 	if apierrors.IsAlreadyExists(err) { // the cache is behind
-		return ctrl.Result{RequeueAfter: conflictPause}, nil
+		return ctrl.Result{RequeueAfter: core.ConflictRetry}, nil
 	}
 	if apierrors.IsInvalid(err) && service != nil { // as with more ports than a KuryrLoadBalancer has room for
-		r.note(service, []string{oneLine(err)})
+		r.note(service, []string{core.Message(err)})
 	}
-	return done(r.held(service, lb), err)
+	return core.Result(r.held(service, lb), err)
 }
 
 // heldPause is how long the load balancer of an earlier Service of the name may take to go before the owner of this one is told.
@@ -63,7 +64,7 @@ func (r services) held(service *corev1.Service, lb *v1.KuryrLoadBalancer) (again
 	if !r.cfg.Services || service == nil || !balanced(service) || lb == nil || lb.Spec.ServiceUID == service.UID || lb.DeletionTimestamp.IsZero() {
 		return 0
 	}
-	now := r.now()
+	now := r.Now()
 	if since := now.Sub(r.applied.waits(client.ObjectKeyFromObject(service), service.UID, now)); since < heldPause {
 		return heldPause - since
 	}
@@ -105,7 +106,7 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		lb.Namespace, lb.Name = req.Namespace, req.Name
 		lb.Finalizers = []string{v1.Finalizer}
 		lb.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: service.Name, UID: service.UID, Controller: &yes, BlockOwnerDeletion: &no}}
-		err := r.api.Create(ctx, lb)
+		err := r.Client.Create(ctx, lb)
 		failpoint.Here("raven.service.created")
 		return err
 	case !lb.DeletionTimestamp.IsZero():
@@ -115,7 +116,7 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		return nil // its end brings this back
 	case controllerutil.AddFinalizer(lb, v1.Finalizer) || !equality.Semantic.DeepEqual(lb.Spec, spec): // somebody may have torn it away
 		lb.Spec = spec
-		if err := r.api.Update(ctx, lb); err != nil {
+		if err := r.Client.Update(ctx, lb); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		failpoint.Here("raven.service.changed")
@@ -188,7 +189,7 @@ func (r services) dismiss(ctx context.Context, lb *v1.KuryrLoadBalancer) error {
 	if !lb.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	err := r.api.Delete(ctx, lb, client.Preconditions{UID: &lb.UID})
+	err := r.Client.Delete(ctx, lb, client.Preconditions{UID: &lb.UID})
 	failpoint.Here("raven.service.dismissed")
 	return client.IgnoreNotFound(err)
 }
@@ -231,12 +232,12 @@ func (r services) publish(ctx context.Context, s *corev1.Service, status corev1.
 	}
 	before := s.DeepCopy()
 	s.Status.LoadBalancer = status
-	if err := r.api.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	failpoint.Here("raven.service.published")
 	for _, i := range status.Ingress {
-		r.tell(s, eventMade, "LoadBalancer", "the Service is reached at %s", i.IP+i.Hostname)
+		r.Note(s, core.EventMade, "LoadBalancer", "the Service is reached at %s", i.IP+i.Hostname)
 	}
 	return nil
 }
@@ -244,7 +245,7 @@ func (r services) publish(ctx context.Context, s *corev1.Service, status corev1.
 // note tells a Service's owner what of it is not served, once.
 func (r services) note(s *corev1.Service, notes []string) {
 	for _, text := range r.applied.news(client.ObjectKeyFromObject(s), s.UID, notes) {
-		r.warn(s, eventUnserved, "LoadBalancer", "%s", text)
+		r.Warn(s, core.EventUnserved, "LoadBalancer", "%s", text)
 	}
 }
 

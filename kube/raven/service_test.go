@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -25,7 +26,7 @@ func TestFromTheServiceToTheLoadBalancer(t *testing.T) {
 	c.slice("web-2", "web", 9090, "10.128.0.6", "192.0.2.1") // another target port, and the host's network
 	c.settle()
 	c.wantBalancers("10.96.0.1: 6:80>10.128.0.5:8080,10.128.0.6:8080,10.128.0.6:9090,192.0.2.1:9090")
-	c.now = c.now.Add(countsPause)
+	c.now = c.now.Add(core.CountsInterval)
 	c.settle()
 	if lb := c.klb("web"); lb.Status.Members != 3 || len(lb.Finalizers) != 1 || len(c.serviceNow("web").Finalizers) != 0 {
 		t.Errorf("status %+v", lb.Status)
@@ -102,7 +103,7 @@ func TestEndpointsDrain(t *testing.T) {
 			if n := c.faults.asked["ApplyLoadBalancer"] - before; n != asks {
 				t.Errorf("drain %t, %s: the SDN was asked %d times, want %d", drain, step.endpoints, n, asks)
 			}
-			c.now = c.now.Add(countsPause)
+			c.now = c.now.Add(core.CountsInterval)
 			c.settle()
 			if n := c.klb("web").Status.Members; n != step.members {
 				t.Errorf("drain %t, %s: %d members are told of, want %d", drain, step.endpoints, n, step.members)
@@ -160,7 +161,7 @@ func TestServiceThatIsItsOwnEndpoint(t *testing.T) {
 	c.settle()
 	c.wholeServices()
 	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80,10.96.0.11:80")
-	if !c.events.has("web "+eventUnserved, "a VIP of the Service itself") {
+	if !c.events.has("web "+core.EventUnserved, "a VIP of the Service itself") {
 		t.Errorf("Events %q", c.events.all)
 	}
 }
@@ -198,7 +199,7 @@ func TestServiceRangeComesLater(t *testing.T) {
 	c.start()
 	c.service("web", nil, "10.97.0.10")
 	c.settle()
-	if lb := c.klb("web"); isReady(lb.Status.Conditions) || lb.Status.Conditions[0].Reason != v1.ReasonPending {
+	if lb := c.klb("web"); core.IsReady(lb.Status.Conditions) || lb.Status.Conditions[0].Reason != v1.ReasonPending {
 		t.Fatalf("a ClusterIP of no range: %+v", lb.Status)
 	}
 	c.cidrs("more", "10.100.0.0/24", "10.97.0.0/24")
@@ -288,7 +289,7 @@ func TestEachServiceByItself(t *testing.T) {
 	}
 	c.wantBalancers("10.96.0.12: 6:80>")
 	for name, reason := range map[string]string{"full": v1.ReasonExhausted, "slow": v1.ReasonPending} {
-		if lb := c.klb(name); isReady(lb.Status.Conditions) || lb.Status.Conditions[0].Reason != reason {
+		if lb := c.klb(name); core.IsReady(lb.Status.Conditions) || lb.Status.Conditions[0].Reason != reason {
 			t.Errorf("%s: %+v", name, lb.Status)
 		}
 	}

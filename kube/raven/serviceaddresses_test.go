@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,12 +151,12 @@ func TestRequestedAddresses(t *testing.T) {
 	}
 	for _, name := range []string{"taken", "outside", "six"} {
 		lb := c.klb(name)
-		ready, programmed := isReady(lb.Status.Conditions), metaTrue(lb, v1.ConditionProgrammed)
-		if ready || !programmed || metaTrue(lb, v1.ConditionFloatingIP) || c.ingress(name) != "" || !c.events.has(name, eventFailed, "LoadBalancer") {
+		ready, programmed := core.IsReady(lb.Status.Conditions), metaTrue(lb, v1.ConditionProgrammed)
+		if ready || !programmed || metaTrue(lb, v1.ConditionFloatingIP) || c.ingress(name) != "" || !c.events.has(name, core.EventFailed, "LoadBalancer") {
 			t.Errorf("%s: %+v, ingress %q", name, lb.Status, c.ingress(name))
 		}
 	}
-	if lb := c.klb("word"); lb.Spec.FloatingIP != nil || !isReady(lb.Status.Conditions) || !c.events.has("word", eventUnserved, `"x" is no address`) {
+	if lb := c.klb("word"); lb.Spec.FloatingIP != nil || !core.IsReady(lb.Status.Conditions) || !c.events.has("word", core.EventUnserved, `"x" is no address`) {
 		t.Errorf("what is no address, and which no KuryrLoadBalancer could have: %+v", lb)
 	}
 	if got := c.balancers(); len(got) < 4 || !strings.HasSuffix(got[1], "10.128.0.5:80") {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -57,7 +58,7 @@ func (c *cluster) change(name string, change func(*corev1.Service)) {
 func (c *cluster) serviceNow(name string) *corev1.Service {
 	c.t.Helper()
 	var s corev1.Service
-	c.must(c.api.Get(c.t.Context(), request("default", name).NamespacedName, &s))
+	c.must(c.api.Get(c.t.Context(), core.Request("default", name).NamespacedName, &s))
 	return &s
 }
 
@@ -89,7 +90,7 @@ func (c *cluster) slice(name, service string, port int32, addresses ...string) {
 func (c *cluster) klb(name string) *v1.KuryrLoadBalancer {
 	c.t.Helper()
 	var lb v1.KuryrLoadBalancer
-	if err := c.api.Get(c.t.Context(), request("default", name).NamespacedName, &lb); err != nil {
+	if err := c.api.Get(c.t.Context(), core.Request("default", name).NamespacedName, &lb); err != nil {
 		return nil
 	}
 	return &lb
@@ -170,7 +171,7 @@ func (c *cluster) wholeServices() {
 			continue
 		}
 		s := c.serviceNow(lb.Name)
-		if s.UID != lb.Spec.ServiceUID || !lb.DeletionTimestamp.IsZero() || !isReady(lb.Status.Conditions) || lb.Status.ObservedGeneration != lb.Generation {
+		if s.UID != lb.Spec.ServiceUID || !lb.DeletionTimestamp.IsZero() || !core.IsReady(lb.Status.Conditions) || lb.Status.ObservedGeneration != lb.Generation {
 			c.t.Errorf("load balancer %s of Service %s: %+v, deleted %v", lb.Name, s.UID, lb.Status, lb.DeletionTimestamp)
 		}
 		leads := lb.Spec.VIPs
@@ -245,7 +246,7 @@ func metaTrue(lb *v1.KuryrLoadBalancer, kind string) bool {
 
 func (c *cluster) network(namespace string) *v1.KuryrNetwork {
 	c.t.Helper()
-	n, err := c.raven.networkOf(c.t.Context(), namespace)
+	n, err := c.raven.NetworkOf(c.t.Context(), namespace)
 	c.must(err)
 	return n
 }

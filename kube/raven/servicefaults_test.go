@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -44,7 +45,7 @@ func TestSourcesThatTheSDNCannot(t *testing.T) {
 	c.slice("web", "web", 80, "10.128.0.5")
 	c.settle()
 	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:80")
-	if c.ingress("web") != "" || len(c.floats()) != 0 || !c.events.has("web "+eventUnserved, "loadBalancerSourceRanges") {
+	if c.ingress("web") != "" || len(c.floats()) != 0 || !c.events.has("web "+core.EventUnserved, "loadBalancerSourceRanges") {
 		t.Errorf("web says %q; floating IPs %v; Events %q", c.ingress("web"), c.floats(), c.events.all)
 	}
 }
@@ -69,7 +70,7 @@ func TestNextStepBesideTheFloatingIP(t *testing.T) {
 		s.Spec.LoadBalancerIP = "198.51.100.200" // is no address of the public network
 	}, "10.96.0.10")
 	c.rounds(3)
-	again, err := balancers{c.raven}.Reconcile(t.Context(), request("default", "web"))
+	again, err := balancers{c.raven}.Reconcile(t.Context(), core.Request("default", "web"))
 	if err != nil || again.RequeueAfter != 300*time.Millisecond {
 		t.Errorf("it is looked at again after %s, %v", again.RequeueAfter, err)
 	}
@@ -175,7 +176,7 @@ func TestNamedPortWithSources(t *testing.T) {
 	c.slice("web-2", "web", 9090, "10.128.0.6")
 	c.settle()
 	c.wantBalancers("10.96.0.10: 6:80>10.128.0.5:8080,10.128.0.6:9090")
-	key := c.raven.key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(web.UID, false))
+	key := c.raven.Key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(web.UID, false))
 	lb, _, err := sdn.First(c.sdn.FindLoadBalancers(t.Context(), sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 	if c.must(err); !slices.Contains(lb.Listeners[0].Sources, netip.MustParsePrefix("192.0.2.0/24")) {
 		t.Errorf("who may connect: %v", lb.Listeners[0].Sources)
@@ -212,7 +213,7 @@ func TestNameOfAStuckLoadBalancer(t *testing.T) {
 	c.service("web", nil, "10.96.0.11")
 	c.service("other", nil, "10.96.0.12")
 	told := func() bool {
-		return c.events.has("web "+eventUnserved, "the load balancer of the Service that had this name before has not gone yet: ")
+		return c.events.has("web "+core.EventUnserved, "the load balancer of the Service that had this name before has not gone yet: ")
 	}
 	for second := range 30 {
 		c.round()

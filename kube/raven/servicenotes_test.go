@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -26,7 +27,7 @@ func TestOwnersAreToldOfNearnessOnce(t *testing.T) {
 	c.start()
 	told := func() (n int) {
 		for _, line := range c.events.all {
-			if strings.HasPrefix(line, "web "+eventUnserved+"/LoadBalancer spec.internalTrafficPolicy: Local: ") {
+			if strings.HasPrefix(line, "web "+core.EventUnserved+"/LoadBalancer spec.internalTrafficPolicy: Local: ") {
 				n++
 			}
 		}

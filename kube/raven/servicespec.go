@@ -152,18 +152,18 @@ func hasLoadBalancers(can sdn.Capabilities) bool { return len(can.LoadBalancer.P
 // canBalance is what the SDN can do, its load balancers too: of those an SDN may know nothing until it is asked for one, as Neutron, which learns then whether there is an Octavia. The error
 // is that it cannot tell now; that there are none is no error.
 func (r *Raven) canBalance(ctx context.Context) (sdn.Capabilities, error) {
-	if can := r.sdn.Capabilities(); hasLoadBalancers(can) {
+	if can := r.SDN.Capabilities(); hasLoadBalancers(can) {
 		return can, nil
 	}
-	nobodys := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindLoadBalancer, "capabilities")}}}
-	err := r.ask(ctx, func(ctx context.Context) error {
-		_, _, err := sdn.First(r.sdn.FindLoadBalancers(ctx, nobodys))
+	nobodys := sdn.LoadBalancerQuery{Match: sdn.Match{Keys: []sdn.Key{r.Key(v1.KeyKindLoadBalancer, "capabilities")}}}
+	err := r.Call(ctx, func(ctx context.Context) error {
+		_, _, err := sdn.First(r.SDN.FindLoadBalancers(ctx, nobodys))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
 		err = nil
 	}
-	return r.sdn.Capabilities(), err
+	return r.SDN.Capabilities(), err
 }
 
 // portsOfService are the ports that the SDN can serve. An SDN without load balancers can serve none, which is told once of all.

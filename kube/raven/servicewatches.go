@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,61 +19,63 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// serviceRegistrations are the controllers of Services. Where Services are another's, only what Raven has made for them before is looked at, to take it away,
-// and where nodes balance them, those that wait for an address.
-func (r *Raven) serviceRegistrations() []registration {
-	of := registration{name: "services", reconciler: services{r}, watches: []watch{
-		{of: &v1.KuryrLoadBalancer{}, what: itself},
+// serviceRegistrations are the controllers of Services. Where Services are another's,
+// only what Raven has made for them before is looked at, to take it away, and where nodes
+// balance them, those that wait for an address.
+func (r *Raven) serviceRegistrations() []core.Controller {
+	of := core.Controller{Name: "services", Reconciler: services{r}, Watches: []core.Watch{
+		{Of: &v1.KuryrLoadBalancer{}, Handler: core.Itself},
 	}}
-	in := registration{name: "loadbalancers", reconciler: balancers{r}, wakes: &r.balancerWakes, watches: []watch{
-		{of: &v1.KuryrLoadBalancer{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: itself},
+	in := core.Controller{Name: "loadbalancers", Reconciler: balancers{r}, Enqueuer: &r.balancerWakes, Watches: []core.Watch{
+		{Of: &v1.KuryrLoadBalancer{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, core.Deleted{}), Handler: core.Itself},
 	}}
 	if r.cfg.Services || r.cfg.NodeBalanced {
-		of.watches = append(of.watches, watch{of: &corev1.Service{}, when: predicate.Funcs{UpdateFunc: serviceMatters}, what: itself})
+		of.Watches = append(of.Watches, core.Watch{Of: &corev1.Service{}, When: predicate.Funcs{UpdateFunc: serviceMatters}, Handler: core.Itself})
 	}
 	if r.cfg.Services {
-		in.watches = append(in.watches,
-			watch{of: &discoveryv1.EndpointSlice{}, what: on(r, serviceOfSlice)},
-			watch{of: &v1.KuryrLoadBalancer{}, what: handler.Funcs{
-				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		in.Watches = append(in.Watches,
+			core.Watch{Of: &discoveryv1.EndpointSlice{}, Handler: core.On(r.Core, serviceOfSlice)},
+			core.Watch{Of: &v1.KuryrLoadBalancer{}, Handler: handler.Funcs{
+				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q core.Queue) {
 					r.applied.shown(e.ObjectNew.(*v1.KuryrLoadBalancer))
 					r.released(ctx, e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer), q)
 				},
-				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q core.Queue) {
 					r.released(ctx, e.Object.(*v1.KuryrLoadBalancer), nil, q)
 				},
 			}},
-			watch{of: &v1.KuryrLoadBalancer{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}, what: on(r, r.sharers)},
-			watch{of: &corev1.Service{}, when: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, what: on(r, r.rivals)},
-			watch{of: &networkingv1.ServiceCIDR{}, what: on(r, r.unready), optional: true},
+			core.Watch{Of: &v1.KuryrLoadBalancer{}, When: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}, Handler: core.On(r.Core, r.sharers)},
+			core.Watch{Of: &corev1.Service{}, When: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, Handler: core.On(r.Core, r.rivals)},
+			core.Watch{Of: &networkingv1.ServiceCIDR{}, Handler: core.On(r.Core, r.unready), Optional: true},
 			// A Service may be seen before its namespace.
-			watch{of: &corev1.Namespace{}, when: predicate.Funcs{
+			core.Watch{Of: &corev1.Namespace{}, When: predicate.Funcs{
 				CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
-				UpdateFunc: grantsChanged, DeleteFunc: neverDeleted,
-			}, what: on(r, r.balancersOfNamespace)},
+				UpdateFunc: core.GrantsChanged, DeleteFunc: core.NeverDeleted,
+			}, Handler: core.On(r.Core, r.balancersOfNamespace)},
 		)
 	}
 	if r.cfg.Services && r.cfg.NamespaceVIPs {
-		in.watches = append(in.watches, watch{of: &v1.KuryrNetwork{}, when: predicate.Funcs{UpdateFunc: networkCame, DeleteFunc: neverDeleted}, what: on(r, r.balancersOnNetwork)})
+		in.Watches = append(in.Watches, core.Watch{Of: &v1.KuryrNetwork{}, When: predicate.Funcs{UpdateFunc: networkCame, DeleteFunc: core.NeverDeleted}, Handler: core.On(r.Core, r.balancersOnNetwork)})
 	}
-	by := registration{name: "noderoutes", reconciler: nodeRoutes{r}, watches: []watch{
-		{of: &corev1.Node{}, when: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, deleted{}), what: on(r, r.routesOfNode)},
-		{of: &v1.KuryrPort{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, deleted{}), what: on(r, r.routesOfPort)},
+	by := core.Controller{Name: "noderoutes", Reconciler: nodeRoutes{r}, Watches: []core.Watch{
+		{Of: &corev1.Node{}, When: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, core.Deleted{}), Handler: core.On(r.Core, r.routesOfNode)},
+		{Of: &v1.KuryrPort{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, core.Deleted{}), Handler: core.On(r.Core, r.routesOfPort)},
 	}}
 	if r.cfg.NodeBalanced {
-		by.watches = append(by.watches, watch{of: &networkingv1.ServiceCIDR{}, what: on(r, routesOf[*networkingv1.ServiceCIDR]), optional: true})
+		by.Watches = append(by.Watches, core.Watch{Of: &networkingv1.ServiceCIDR{}, Handler: core.On(r.Core, routesOf[*networkingv1.ServiceCIDR]), Optional: true})
 	}
-	all := []registration{of, in, by}
+	all := []core.Controller{of, in, by}
 	if r.cfg.Services {
 		all = append(all,
-			registration{name: "strays", reconciler: strays{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, strayOf)}}},
-			registration{name: "legs", reconciler: legs{r}, watches: []watch{{of: &corev1.Namespace{}, when: made, what: on(r, legsOf)}}},
+			core.Controller{Name: "strays", Reconciler: strays{r}, Watches: []core.Watch{{Of: &corev1.Namespace{}, When: core.Created, Handler: core.On(r.Core, strayOf)}}},
+			core.Controller{Name: "legs", Reconciler: legs{r}, Watches: []core.Watch{{Of: &corev1.Namespace{}, When: core.Created, Handler: core.On(r.Core, legsOf)}}},
 		)
 	}
 	return all
 }
 
-// serviceMatters tells whether anything of a Service has changed that counts here: most that changes Services are those who write their status or their notes.
+// serviceMatters tells whether anything of a Service has changed that counts here: most
+// that changes Services are those who write their status or their notes.
 func serviceMatters(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*corev1.Service), e.ObjectNew.(*corev1.Service)
 	return was.UID != is.UID || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !maps.Equal(was.Labels, is.Labels) || !maps.Equal(was.Annotations, is.Annotations) ||
@@ -90,11 +93,11 @@ func serviceOfSlice(_ context.Context, s *discoveryv1.EndpointSlice) ([]ctrl.Req
 	if name == "" {
 		return nil, nil
 	}
-	return just(s.Namespace, name), nil
+	return core.One(s.Namespace, name), nil
 }
 
 // released has those looked at that may have waited for an address which a load balancer had.
-func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q queue) {
+func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q core.Queue) {
 	var left []string
 	if f := was.Status.FloatingIP; f != nil && (is == nil || is.Status.FloatingIP == nil || is.Status.FloatingIP.Address != f.Address) {
 		left = append(left, f.Address)
@@ -115,13 +118,13 @@ func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q q
 			break
 		}
 		var all v1.KuryrLoadBalancerList
-		errs = append(errs, r.api.List(ctx, &all, client.MatchingFields{byVIP: vip}))
+		errs = append(errs, r.Client.List(ctx, &all, client.MatchingFields{core.ByVIP: vip}))
 		for i := range all.Items {
-			q.Add(request(all.Items[i].Namespace, all.Items[i].Name))
+			q.Add(core.Request(all.Items[i].Namespace, all.Items[i].Name))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		r.log.ErrorContext(ctx, "who waits for an address", "name", was.Name, "namespace", was.Namespace, "error", err)
+		r.Log.ErrorContext(ctx, "who waits for an address", "name", was.Name, "namespace", was.Namespace, "error", err)
 	}
 }
 
@@ -136,12 +139,12 @@ func (r *Raven) rivals(ctx context.Context, s *corev1.Service) ([]ctrl.Request, 
 
 func (r *Raven) wanting(ctx context.Context, address string, but types.UID) (all []ctrl.Request, err error) {
 	var services corev1.ServiceList
-	if err := r.api.List(ctx, &services, client.MatchingFields{byWanted: address}); err != nil {
+	if err := r.Client.List(ctx, &services, client.MatchingFields{core.ByWanted: address}); err != nil {
 		return nil, err
 	}
 	for i := range services.Items {
 		if s := &services.Items[i]; s.UID != but {
-			all = append(all, request(s.Namespace, s.Name))
+			all = append(all, core.Request(s.Namespace, s.Name))
 		}
 	}
 	return all, nil
@@ -150,24 +153,25 @@ func (r *Raven) wanting(ctx context.Context, address string, but types.UID) (all
 // balancersOfNamespace returns the load balancers of a namespace, which is granted something else.
 func (r *Raven) balancersOfNamespace(ctx context.Context, ns *corev1.Namespace) (all []ctrl.Request, err error) {
 	var lbs v1.KuryrLoadBalancerList
-	if err := r.api.List(ctx, &lbs, client.InNamespace(ns.Name)); err != nil {
+	if err := r.Client.List(ctx, &lbs, client.InNamespace(ns.Name)); err != nil {
 		return nil, err
 	}
 	for i := range lbs.Items {
-		all = append(all, request(lbs.Items[i].Namespace, lbs.Items[i].Name))
+		all = append(all, core.Request(lbs.Items[i].Namespace, lbs.Items[i].Name))
 	}
 	return all, nil
 }
 
-// unready are all load balancers that are not what they are to be: a new range of ClusterIPs may be what one waits for.
+// unready are all load balancers that are not what they are to be: a new range of
+// ClusterIPs may be what one waits for.
 func (r *Raven) unready(ctx context.Context, _ *networkingv1.ServiceCIDR) (all []ctrl.Request, err error) {
 	var lbs v1.KuryrLoadBalancerList
-	if err := r.api.List(ctx, &lbs); err != nil {
+	if err := r.Client.List(ctx, &lbs); err != nil {
 		return nil, err
 	}
 	for i := range lbs.Items {
-		if !isReady(lbs.Items[i].Status.Conditions) {
-			all = append(all, request(lbs.Items[i].Namespace, lbs.Items[i].Name))
+		if !core.IsReady(lbs.Items[i].Status.Conditions) {
+			all = append(all, core.Request(lbs.Items[i].Namespace, lbs.Items[i].Name))
 		}
 	}
 	return all, nil

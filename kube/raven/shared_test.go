@@ -114,7 +114,7 @@ func TestPolicyOfASharedNetwork(t *testing.T) {
 	c.pod("b", "pb", "n1", nil)
 	c.settle()
 	backwards := false
-	c.raven.api = interceptor.NewClient(c.raven.api.(client.WithWatch), interceptor.Funcs{
+	c.raven.Client = interceptor.NewClient(c.raven.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 			err := w.List(ctx, l, opts...)
 			if all, ok := l.(*v1.KuryrNetworkList); ok && backwards {

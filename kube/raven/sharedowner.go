@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,9 +23,12 @@ import (
 
 // inUse is why a load balancer is not deleted: other Services share it. The end of their use brings
 // its owner back, so there is no retry.
-type inUse struct{ waiting }
+type inUse string
 
-func (i inUse) Unwrap() error { return i.waiting }
+func (i inUse) Error() string { return string(i) }
+
+// Unwrap makes it an error that waits.
+func (i inUse) Unwrap() error { return core.Waiting(i) }
 
 // usedBy returns an error that names the users of an own VIP.
 func usedBy(of *v1.LoadBalancerOfVIP, users []*v1.KuryrLoadBalancer) error {
@@ -38,13 +42,13 @@ func usedBy(of *v1.LoadBalancerOfVIP, users []*v1.KuryrLoadBalancer) error {
 	if len(names) > most {
 		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	return inUse{waiting{fmt.Sprintf("load balancer %s with VIP %s is kept while other Services share it: %s%s",
-		of.ID, of.VIP, strings.Join(names, ", "), more)}}
+	return inUse(fmt.Sprintf("load balancer %s with VIP %s is kept while other Services share it: %s%s",
+		of.ID, of.VIP, strings.Join(names, ", "), more))
 }
 
 // userKey is that of the listeners that a Service has at another's load balancer.
 func (w *balancing) userKey(service types.UID) sdn.Key {
-	return w.key(v1.KeyKindLoadBalancer, v1.GuestKey(service))
+	return w.Key(v1.KeyKindLoadBalancer, v1.GuestKey(service))
 }
 
 // isUser reports whether a KuryrLoadBalancer's status names a Service as a user of a load balancer.
@@ -82,7 +86,7 @@ func (w *balancing) users(ctx context.Context, id string) (all []*v1.KuryrLoadBa
 // user returns the KuryrLoadBalancer of a user, nil if it has left or is leaving.
 func (w *balancing) user(ctx context.Context, g v1.LoadBalancerGuest) (*v1.KuryrLoadBalancer, error) {
 	var lb v1.KuryrLoadBalancer
-	if err := w.api.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: g.Name}, &lb); err != nil {
+	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.lb.Namespace, Name: g.Name}, &lb); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if lb.Spec.ServiceUID != g.ServiceUID || lb.Spec.SharedID != g.LoadBalancer || !lb.DeletionTimestamp.IsZero() {
@@ -104,7 +108,7 @@ func (w *balancing) removeLostUsers(ctx context.Context) (again time.Duration, _
 		if !lost || err != nil {
 			stay = append(stay, g)
 		}
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 	}
 	w.lb.Status.Guests = stay
 	return again, errors.Join(errs...)
@@ -115,8 +119,8 @@ func (w *balancing) removeLostUsers(ctx context.Context) (again time.Duration, _
 // the user is a Service of another namespace.
 func (w *balancing) evict(ctx context.Context, g v1.LoadBalancerGuest) (again time.Duration, err error) {
 	var there sdn.LoadBalancer
-	err = w.ask(ctx, func(ctx context.Context) (err error) {
-		there, err = w.sdn.LoadBalancer(ctx, sdn.ID(g.LoadBalancer))
+	err = w.Call(ctx, func(ctx context.Context) (err error) {
+		there, err = w.SDN.LoadBalancer(ctx, sdn.ID(g.LoadBalancer))
 		return err
 	})
 	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
@@ -138,14 +142,14 @@ func (w *balancing) evict(ctx context.Context, g v1.LoadBalancerGuest) (again ti
 func (w *balancing) lost(ctx context.Context, g v1.LoadBalancerGuest) (lost bool, again time.Duration, err error) {
 	name := client.ObjectKey{Namespace: w.lb.Namespace, Name: g.Name}
 	var lb v1.KuryrLoadBalancer
-	if err = w.api.Get(ctx, name, &lb); client.IgnoreNotFound(err) != nil {
+	if err = w.Client.Get(ctx, name, &lb); client.IgnoreNotFound(err) != nil {
 		return false, 0, err
 	}
 	if err == nil && lb.Spec.ServiceUID == g.ServiceUID {
 		return lb.Spec.SharedID != g.LoadBalancer && shareOf(&lb, g.LoadBalancer) == nil, 0, nil
 	}
 	var service corev1.Service
-	if err = w.api.Get(ctx, name, &service); client.IgnoreNotFound(err) != nil {
+	if err = w.Client.Get(ctx, name, &service); client.IgnoreNotFound(err) != nil {
 		return false, 0, err
 	}
 	if err == nil && service.UID == g.ServiceUID && balanced(&service) {
@@ -199,8 +203,8 @@ func (w *balancing) findOwnVIPs(ctx context.Context) error {
 // findUsers writes a load balancer that others share into the status, with its users.
 func (w *balancing) findUsers(ctx context.Context, there sdn.LoadBalancer, six bool) error {
 	var all v1.KuryrLoadBalancerList
-	by := client.MatchingFields{byShared: string(there.ID)}
-	if err := w.api.List(ctx, &all, client.InNamespace(w.lb.Namespace), by); err != nil || len(all.Items) == 0 {
+	by := client.MatchingFields{core.ByShared: string(there.ID)}
+	if err := w.Client.List(ctx, &all, client.InNamespace(w.lb.Namespace), by); err != nil || len(all.Items) == 0 {
 		return err
 	}
 	if err := w.findFloating(ctx, there); err != nil { // first: a VIP in the status is not searched for again
@@ -223,9 +227,9 @@ func (w *balancing) findFloating(ctx context.Context, there sdn.LoadBalancer) er
 		return nil
 	}
 	var f sdn.FloatingIP
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		key := w.key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
-		f, _, err = sdn.First(w.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		key := w.Key(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID))
+		f, _, err = sdn.First(w.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{key}}}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
@@ -261,7 +265,7 @@ func (w *balancing) keepShared(ctx context.Context, keys []sdn.Key) (again time.
 			continue
 		}
 		then, kept, err := w.keepForUsers(ctx, *of, key)
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 		if !kept && err == nil {
 			continue
 		}
@@ -284,7 +288,7 @@ func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, k
 	}
 	again, err = w.removeLostUsers(ctx)
 	then, failed := w.removeListeners(ctx, of.ID, key)
-	return sooner(again, then), true, errors.Join(err, failed, usedBy(&of, users))
+	return core.Sooner(again, then), true, errors.Join(err, failed, usedBy(&of, users))
 }
 
 // keepVIP reports whether a VIP of the Service's own stays for its users, though the Service itself
@@ -316,8 +320,8 @@ func (w *balancing) mayRecreate(ctx context.Context, six bool) error {
 		return err
 	}
 	if len(users) > 0 {
-		return unserving{waiting{fmt.Sprintf(
-			"the load balancer would have to be recreated, and is not while the Service %s shares it", users[0].Name)}}
+		return unserving(fmt.Sprintf(
+			"the load balancer would have to be recreated, and is not while the Service %s shares it", users[0].Name))
 	}
 	return w.markLeaving(ctx, six)
 }

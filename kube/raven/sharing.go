@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,13 +45,13 @@ func (w *balancing) share(ctx context.Context, of balancerOf, endpoints func(six
 			continue
 		}
 		then, err := w.leave(ctx, s)
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 	}
 	if w.lb.Spec.SharedID == "" {
 		return again, errs
 	}
 	then, err := w.join(ctx, of, endpoints, members)
-	return sooner(again, then), append(errs, err)
+	return core.Sooner(again, then), append(errs, err)
 }
 
 // join makes the Service's ports listeners of the load balancer that it asks to share.
@@ -61,9 +62,9 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	fresh := w.look || w.known.shared.ID != id || len(w.known.shared.VIPs) == 0
 	if fresh {
 		w.known.shared = sdn.LoadBalancer{}
-		err := w.ask(ctx, func(ctx context.Context) (err error) { w.known.shared, err = w.sdn.LoadBalancer(ctx, id); return err })
+		err := w.Call(ctx, func(ctx context.Context) (err error) { w.known.shared, err = w.SDN.LoadBalancer(ctx, id); return err })
 		if sdn.IsNotFound(err) { // no other gets its id
-			err = unserving{waiting{fmt.Sprintf("annotation %s: there is no load balancer %s", annotationShared, id)}}
+			err = unserving(fmt.Sprintf("annotation %s: there is no load balancer %s", annotationShared, id))
 			w.note(err.Error())
 		}
 		if err != nil {
@@ -72,10 +73,10 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	}
 	there := w.known.shared
 	if len(there.VIPs) == 0 {
-		return pendingPause, waiting{"the load balancer that is shared has no VIP yet"}
+		return pendingPause, core.Waiting("the load balancer that is shared has no VIP yet")
 	}
 	owner, soon, err := w.admitted(ctx, there)
-	if errors.As(err, &unserving{}) {
+	if errors.As(err, new(unserving)) {
 		w.note(err.Error())
 	}
 	if sdn.IsNotFound(err) {
@@ -86,16 +87,16 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 	}
 	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
 	of.leaves = w.ground.leaves[of.six]
-	of.can = w.sdn.Capabilities().LoadBalancerOf(there.Backend)
+	of.can = w.SDN.Capabilities().LoadBalancerOf(there.Backend)
 	if len(w.lb.Spec.Sources) > 0 && !of.can.SourceRanges {
-		err := unserving{waiting{"spec.loadBalancerSourceRanges: the load balancer that is to be shared lets everybody connect"}}
+		err := unserving("spec.loadBalancerSourceRanges: the load balancer that is to be shared lets everybody connect")
 		w.note(err.Error())
 		return 0, err
 	}
 	if err := w.enter(ctx, owner, string(id)); err != nil {
 		return 0, err
 	}
-	of.base = w.base(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID), "", "")
+	of.base = w.Base(v1.KeyKindLoadBalancer, v1.GuestKey(w.lb.Spec.ServiceUID), "", "")
 	of.endpoints, of.vips = endpoints(of.six), append(w.vipsOf(), of.vip.Addr)
 	spec, has, notes := of.loadBalancer()
 	w.notes = append(w.notes, notes...)
@@ -123,8 +124,8 @@ func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.
 		query.Match = sdn.Match{IDs: []sdn.ID{spec.ID}}
 	}
 	var there sdn.LoadBalancer
-	err := w.ask(ctx, func(ctx context.Context) (err error) {
-		there, _, err = sdn.First(w.sdn.FindLoadBalancers(ctx, query))
+	err := w.Call(ctx, func(ctx context.Context) (err error) {
+		there, _, err = sdn.First(w.SDN.FindLoadBalancers(ctx, query))
 		return err
 	})
 	spec.Listeners = slices.DeleteFunc(slices.Clone(spec.Listeners), func(l sdn.Listener) bool {
@@ -141,14 +142,14 @@ func (w *balancing) beside(ctx context.Context, spec sdn.LoadBalancerSpec) (sdn.
 func (w *balancing) sharesUsers(ctx context.Context, there sdn.LoadBalancer) error {
 	id := string(there.ID)
 	if !w.usable(there.Meta, w.grants) {
-		err := denied{waiting{fmt.Sprintf("annotation %s: load balancer %s is of another project", annotationShared, id)}}
+		err := core.Denied(fmt.Sprintf("annotation %s: load balancer %s is of another project", annotationShared, id))
 		if s := shareOf(w.lb, id); s != nil {
 			_, left := w.leave(ctx, *s)
 			return errors.Join(err, left)
 		}
 		return err
 	}
-	if w.grants.loadBalancer(id) {
+	if w.grants.LoadBalancer(id) {
 		return nil
 	}
 	what := fmt.Sprintf("annotation %s: the namespace is not granted load balancer %s (%s)",
@@ -157,7 +158,7 @@ func (w *balancing) sharesUsers(ctx context.Context, there sdn.LoadBalancer) err
 		w.refuse(what + "; the Service's listeners stay")
 		return nil
 	}
-	return denied{waiting{what}}
+	return core.Denied(what)
 }
 
 // listensAt reports whether the Service has listeners at another's load balancer.
@@ -177,11 +178,11 @@ func (w *balancing) admitted(ctx context.Context, there sdn.LoadBalancer) (
 		return nil, 0, w.sharesUsers(ctx, there)
 	}
 	var all v1.KuryrLoadBalancerList
-	if err := w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}); err != nil {
+	if err := w.Client.List(ctx, &all, client.MatchingFields{core.ByServiceUID: string(uid)}); err != nil {
 		return nil, 0, err
 	}
 	refuse := func(format string, args ...any) (*v1.KuryrLoadBalancer, time.Duration, error) {
-		return nil, 0, unserving{waiting{"annotation " + annotationShared + ": " + fmt.Sprintf(format, args...)}}
+		return nil, 0, unserving("annotation " + annotationShared + ": " + fmt.Sprintf(format, args...))
 	}
 	for i := range all.Items {
 		lb := &all.Items[i]
@@ -216,26 +217,26 @@ func (w *balancing) keepOrphan(ctx context.Context, id sdn.ID, uid types.UID) (a
 		return 0, err
 	}
 	if names[uid] != "" { // or a cache is behind
-		return pendingPause, waiting{"the KuryrLoadBalancer of the Service whose load balancer is shared is being recreated"}
+		return pendingPause, core.Waiting("the KuryrLoadBalancer of the Service whose load balancer is shared is being recreated")
 	}
 	var there sdn.LoadBalancer
-	err = w.ask(ctx, func(ctx context.Context) (err error) { there, err = w.sdn.LoadBalancer(ctx, id); return err })
+	err = w.Call(ctx, func(ctx context.Context) (err error) { there, err = w.SDN.LoadBalancer(ctx, id); return err })
 	if err != nil {
 		return 0, err
 	}
 	if !w.owns(there.Meta) || !w.listensAt(there) && !namedIn(there.Name, w.lb.Namespace) {
-		return 0, unserving{waiting{"annotation " + annotationShared +
-			": the load balancer is of another namespace, and so shared only there"}}
+		return 0, unserving("annotation " + annotationShared +
+			": the load balancer is of another namespace, and so shared only there")
 	}
 	if leaving, err := w.networkLeaves(ctx); err != nil || leaving { // which it would hold up
 		if s := shareOf(w.lb, string(id)); err == nil && s != nil {
 			again, err = w.leave(ctx, *s)
 		}
-		return again, errors.Join(err, waiting{"the network that the shared VIP was on is going"})
+		return again, errors.Join(err, core.Waiting("the network that the shared VIP was on is going"))
 	}
 	for _, key := range listenerKeys(there) {
 		stale, then, err := w.isStale(ctx, there, key, names)
-		if again = sooner(again, then); err == nil && stale {
+		if again = core.Sooner(again, then); err == nil && stale {
 			then, err = w.removeListeners(ctx, string(id), key)
 			delete(w.known.digests, "shared "+string(id))
 		}
@@ -270,7 +271,7 @@ func (w *balancing) isStale(ctx context.Context, there sdn.LoadBalancer, key sdn
 		return false, 0, nil
 	}
 	var all v1.KuryrLoadBalancerList
-	err = w.api.List(ctx, &all, client.MatchingFields{byServed: string(uid)}, client.Limit(1))
+	err = w.Client.List(ctx, &all, client.MatchingFields{core.ByServiceUID: string(uid)}, client.Limit(1))
 	if err != nil || len(all.Items) > 0 {
 		return false, 0, err
 	}
@@ -283,7 +284,7 @@ func (w *balancing) isStale(ctx context.Context, there sdn.LoadBalancer, key sdn
 // servicesByUID returns the names of Services that Kuryr is to serve.
 func (w *balancing) servicesByUID(ctx context.Context, in ...client.ListOption) (map[types.UID]string, error) {
 	var all corev1.ServiceList
-	err := w.api.List(ctx, &all, in...)
+	err := w.Client.List(ctx, &all, in...)
 	names := map[types.UID]string{}
 	for i := range all.Items {
 		if s := &all.Items[i]; balanced(s) {
@@ -307,7 +308,7 @@ func (w *balancing) enter(ctx context.Context, owner *v1.KuryrLoadBalancer, id s
 	me := v1.LoadBalancerGuest{LoadBalancer: id, ServiceUID: w.lb.Spec.ServiceUID, Name: w.lb.Name}
 	known := owner == nil || isUser(owner, id, me.ServiceUID)
 	if !known && !sharable(owner, id) {
-		return waiting{"the load balancer that is to be shared is about to be deleted, or not in its owner's status yet"}
+		return core.Waiting("the load balancer that is to be shared is about to be deleted, or not in its owner's status yet")
 	}
 	if shareOf(w.lb, id) == nil {
 		w.lb.Status.Shares = append(w.lb.Status.Shares, v1.LoadBalancerShare{ID: id})
@@ -323,7 +324,7 @@ func (w *balancing) enter(ctx context.Context, owner *v1.KuryrLoadBalancer, id s
 	}
 	delete(w.known.digests, "shared "+id) // the owner may have taken this user for lost
 	owner.Status.Guests = append(owner.Status.Guests, me)
-	err := w.api.Status().Update(ctx, owner)
+	err := w.Client.Status().Update(ctx, owner)
 	failpoint.Here("raven.share.entered")
 	return err
 }
@@ -341,9 +342,9 @@ func (w *balancing) address(ctx context.Context, owner *v1.KuryrLoadBalancer, fr
 			address = a.String()
 		}
 	} else if vip.Port != "" {
-		err := w.ask(ctx, func(ctx context.Context) error {
+		err := w.Call(ctx, func(ctx context.Context) error {
 			query := sdn.FloatingIPQuery{Ports: []sdn.ID{vip.Port}}
-			f, found, err := sdn.First(w.sdn.FindFloatingIPs(ctx, query))
+			f, found, err := sdn.First(w.SDN.FindFloatingIPs(ctx, query))
 			if found {
 				address = f.Address.String()
 			}
@@ -362,7 +363,7 @@ func (w *balancing) leaveAll(ctx context.Context) (again time.Duration, _ error)
 	var errs []error
 	for _, s := range slices.Clone(w.lb.Status.Shares) {
 		then, err := w.leave(ctx, s)
-		again, errs = sooner(again, then), append(errs, err)
+		again, errs = core.Sooner(again, then), append(errs, err)
 	}
 	return again, errors.Join(errs...)
 }
@@ -383,8 +384,8 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 	}
 	failpoint.Here("raven.share.stripped")
 	var owners v1.KuryrLoadBalancerList
-	by := client.MatchingFields{byGuest: string(w.lb.Spec.ServiceUID)}
-	if err := w.api.List(ctx, &owners, client.InNamespace(w.lb.Namespace), by); err != nil {
+	by := client.MatchingFields{core.ByGuest: string(w.lb.Spec.ServiceUID)}
+	if err := w.Client.List(ctx, &owners, client.InNamespace(w.lb.Namespace), by); err != nil {
 		return 0, err
 	}
 	for i := range owners.Items {
@@ -392,7 +393,7 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 		owner.Status.Guests = slices.DeleteFunc(owner.Status.Guests, func(g v1.LoadBalancerGuest) bool {
 			return g.LoadBalancer == s.ID && g.ServiceUID == w.lb.Spec.ServiceUID
 		})
-		if err := w.api.Status().Update(ctx, owner); client.IgnoreNotFound(err) != nil {
+		if err := w.Client.Status().Update(ctx, owner); client.IgnoreNotFound(err) != nil {
 			return 0, err
 		}
 	}
@@ -415,7 +416,7 @@ func (w *balancing) removeListeners(ctx context.Context, id string, key sdn.Key)
 
 // networkLeaves reports whether the namespace's network has gone or is being deleted.
 func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
-	n, err := w.anyNetworkOf(ctx, w.lb.Namespace)
+	n, err := w.AnyNetworkOf(ctx, w.lb.Namespace)
 	return err == nil && (n == nil || !n.DeletionTimestamp.IsZero()), err
 }
 
@@ -423,8 +424,8 @@ func (w *balancing) networkLeaves(ctx context.Context) (bool, error) {
 // shares. It reports whether there is nothing left of it.
 func (w *balancing) deleteOrphan(ctx context.Context, s v1.LoadBalancerShare) (gone bool, err error) {
 	var there sdn.LoadBalancer
-	err = w.ask(ctx, func(ctx context.Context) (err error) {
-		there, err = w.sdn.LoadBalancer(ctx, sdn.ID(s.ID))
+	err = w.Call(ctx, func(ctx context.Context) (err error) {
+		there, err = w.SDN.LoadBalancer(ctx, sdn.ID(s.ID))
 		return err
 	})
 	if sdn.IsNotFound(err) || sdn.IsUnsupported(err) {
@@ -487,18 +488,18 @@ func sharedWith(lb *v1.KuryrLoadBalancer) (ids []string) {
 // sharers returns the requests for a KuryrLoadBalancer, for those that share or ask for a load balancer
 // of its, and for the owners of those that it shares.
 func (r *Raven) sharers(ctx context.Context, lb *v1.KuryrLoadBalancer) (all []ctrl.Request, err error) {
-	all = append(all, request(lb.Namespace, lb.Name))
-	found := []client.ListOption{client.MatchingFields{byGuest: string(lb.Spec.ServiceUID)}}
+	all = append(all, core.Request(lb.Namespace, lb.Name))
+	found := []client.ListOption{client.MatchingFields{core.ByGuest: string(lb.Spec.ServiceUID)}}
 	for _, id := range sharedWith(lb) {
-		found = append(found, client.MatchingFields{byShared: id})
+		found = append(found, client.MatchingFields{core.ByShared: id})
 	}
 	for _, by := range found {
 		var some v1.KuryrLoadBalancerList
-		if err := r.api.List(ctx, &some, by); err != nil {
+		if err := r.Client.List(ctx, &some, by); err != nil {
 			return all, err
 		}
 		for i := range some.Items {
-			all = append(all, request(some.Items[i].Namespace, some.Items[i].Name))
+			all = append(all, core.Request(some.Items[i].Namespace, some.Items[i].Name))
 		}
 	}
 	return all, nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -110,7 +111,7 @@ func TestSharedLoadBalancer(t *testing.T) {
 	c.settle()
 	c.wholeServices()
 	c.wantOutside("81>10.128.0.7:8081")
-	if !c.events.has("web "+eventUnserved, "has not gone yet", "share it: app") {
+	if !c.events.has("web "+core.EventUnserved, "has not gone yet", "share it: app") {
 		t.Errorf("the new web is not told what it waits for: %q", c.events.all)
 	}
 	c.slice("app", "app", 8081, "10.128.0.9")
@@ -120,7 +121,7 @@ func TestSharedLoadBalancer(t *testing.T) {
 	// No Service can begin to share it now.
 	c.service("late", sharing(web.ID, 82), "10.96.0.12")
 	c.settle()
-	if lb := c.klb("late"); isReady(lb.Status.Conditions) || !c.events.has("late "+eventUnserved, "is being deleted") {
+	if lb := c.klb("late"); core.IsReady(lb.Status.Conditions) || !c.events.has("late "+core.EventUnserved, "is being deleted") {
 		t.Errorf("late has %+v, Events %q", lb.Status, c.events.all)
 	}
 	c.remove(c.serviceNow("late"))
@@ -153,7 +154,7 @@ func TestSharedByWhoStays(t *testing.T) {
 	c.settle()
 	c.wholeServices()
 	c.wantOutside("81>")
-	if c.ingress("app") != web.VIPs[0].Addr.String() || !c.events.has("web "+eventUnserved, "stays for the Service app") {
+	if c.ingress("app") != web.VIPs[0].Addr.String() || !c.events.has("web "+core.EventUnserved, "stays for the Service app") {
 		t.Errorf("app says %q, want %s, since the floating IP has gone; Events %q", c.ingress("app"), web.VIPs[0].Addr, c.events.all)
 	}
 	c.change("web", exposedService)
@@ -188,7 +189,7 @@ func TestSharedLoadBalancerOfUser(t *testing.T) {
 	if c.ingress("app") != theirs.VIPs[0].Addr.String() || len(c.floats()) != 0 {
 		t.Errorf("app says %q, want %s; floating IPs %v", c.ingress("app"), theirs.VIPs[0].Addr, c.floats())
 	}
-	if lb := c.klb("late"); isReady(lb.Status.Conditions) || c.ingress("late") != "" || !c.events.has("late "+eventFailed, "a listener of another") {
+	if lb := c.klb("late"); core.IsReady(lb.Status.Conditions) || c.ingress("late") != "" || !c.events.has("late "+core.EventFailed, "a listener of another") {
 		t.Errorf("two want one port: %+v; Events %q", lb.Status, c.events.all)
 	}
 	c.remove(c.serviceNow("app"))
@@ -307,7 +308,7 @@ func TestSharedIsStuck(t *testing.T) {
 	c.rounds(20)
 	c.service("new", nil, "10.96.0.11")
 	c.rounds(20)
-	if lb := c.klb("new"); !isReady(lb.Status.Conditions) {
+	if lb := c.klb("new"); !core.IsReady(lb.Status.Conditions) {
 		t.Errorf("who has the ClusterIP next: %+v", lb.Status)
 	}
 	on = false

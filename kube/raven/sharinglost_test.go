@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -149,15 +150,15 @@ func TestGuestComesAsTheLoadBalancerGoes(t *testing.T) {
 			c.service("new", sharing(web.ID, 83), "10.96.0.13")
 			c.tellAll()
 			for _, name := range []string{of.host, "new"} {
-				_, err := services{c.raven}.Reconcile(t.Context(), request("default", name))
+				_, err := services{c.raven}.Reconcile(t.Context(), core.Request("default", name))
 				c.must(err)
 			}
 			c.tellAll()
 			look := func(name string) {
-				_, _ = balancers{c.raven}.Reconcile(t.Context(), request("default", name))
+				_, _ = balancers{c.raven}.Reconcile(t.Context(), core.Request("default", name))
 			}
 			came := false
-			c.raven.api = interceptor.NewClient(c.raven.api.(client.WithWatch), interceptor.Funcs{
+			c.raven.Client = interceptor.NewClient(c.raven.Client.(client.WithWatch), interceptor.Funcs{
 				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 					err := w.Get(ctx, key, o, opts...)
 					if _, ok := o.(*v1.KuryrLoadBalancer); ok && key.Name == of.host && !came {
@@ -168,7 +169,7 @@ func TestGuestComesAsTheLoadBalancerGoes(t *testing.T) {
 				},
 			})
 			look(of.host)
-			served := isReady(c.klb("new").Status.Conditions)
+			served := core.IsReady(c.klb("new").Status.Conditions)
 			if !came || served != (of.told == "") {
 				t.Errorf("it came: %v, and is served: %v", came, served)
 			}
@@ -179,7 +180,7 @@ func TestGuestComesAsTheLoadBalancerGoes(t *testing.T) {
 				}
 				return
 			}
-			if lb := c.klb("new"); !isReady(lb.Status.Conditions) || !slices.ContainsFunc(c.outside(), func(ports string) bool { return strings.Contains(ports, "83>") }) {
+			if lb := c.klb("new"); !core.IsReady(lb.Status.Conditions) || !slices.ContainsFunc(c.outside(), func(ports string) bool { return strings.Contains(ports, "83>") }) {
 				t.Errorf("it has lost what it was served by: %+v; outside %q", lb.Status, c.outside())
 			}
 			if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); err != nil {
@@ -263,7 +264,7 @@ func TestFloatingIPOfAnOwnerWithoutUsers(t *testing.T) {
 	lb.Status = v1.KuryrLoadBalancerStatus{}
 	c.must(c.api.Status().Update(t.Context(), lb))
 	c.tellAll()
-	if _, err := (balancers{c.raven}).Reconcile(t.Context(), request("default", "web")); err != nil { // before app has gone
+	if _, err := (balancers{c.raven}).Reconcile(t.Context(), core.Request("default", "web")); err != nil { // before app has gone
 		t.Log(err)
 	}
 	c.settle()
@@ -288,15 +289,15 @@ func TestOrphanIsNotAnotherNamespaces(t *testing.T) {
 			c.start()
 		}
 		c.tellAll()
-		_, err := services{c.raven}.Reconcile(t.Context(), request("green", "far"))
+		_, err := services{c.raven}.Reconcile(t.Context(), core.Request("green", "far"))
 		c.must(err)
 		c.tellAll()
-		_, _ = balancers{c.raven}.Reconcile(t.Context(), request("green", "far")) // before it is seen that nobody stands for it
+		_, _ = balancers{c.raven}.Reconcile(t.Context(), core.Request("green", "far")) // before it is seen that nobody stands for it
 		told := c.events.has("far", "of another namespace")
 		c.settle()
 		var lbs v1.KuryrLoadBalancerList
 		c.list(&lbs)
-		if len(lbs.Items) != 1 || len(lbs.Items[0].Status.Shares) != 0 || isReady(lbs.Items[0].Status.Conditions) {
+		if len(lbs.Items) != 1 || len(lbs.Items[0].Status.Shares) != 0 || core.IsReady(lbs.Items[0].Status.Conditions) {
 			t.Errorf("another namespace has %+v", lbs.Items)
 		}
 		if !told {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,18 +27,18 @@ const straysName = "strays"
 
 // strayOf has the strays looked for.
 func strayOf(context.Context, *corev1.Namespace) ([]ctrl.Request, error) {
-	return just("", straysName), nil
+	return core.One("", straysName), nil
 }
 
 // Reconcile looks for all of them, whatever it was asked for, where it is time.
 func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	due, in := r.strayed.due(r.now(), r.cfg.Audit)
+	due, in := r.strayed.Due(r.Now(), r.cfg.Audit)
 	if !due {
-		return done(in, nil)
+		return core.Result(in, nil)
 	}
 	var all []sdn.LoadBalancer
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		all, err = sdn.All(r.sdn.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindLoadBalancer}, Outline: true}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		all, err = sdn.All(r.SDN.FindLoadBalancers(ctx, sdn.LoadBalancerQuery{Match: sdn.Match{Owner: r.SDN.Installation(), Kind: v1.KeyKindLoadBalancer}, Outline: true}))
 		return err
 	})
 	if sdn.IsUnsupported(err) {
@@ -47,23 +48,23 @@ func (r strays) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		err = errors.Join(r.rouse(ctx, all), r.drop(ctx, all))
 	}
 	if err == nil {
-		r.strayed.looked(r.now())
+		r.strayed.Set(r.Now())
 	}
-	return done(r.cfg.Audit, err)
+	return core.Result(r.cfg.Audit, err)
 }
 
 // rouse has those looked at of which the SDN has a load balancer or a floating IP that they do not want. What that is they find by their Keys, and it goes.
 func (r strays) rouse(ctx context.Context, all []sdn.LoadBalancer) error {
 	var floating []sdn.FloatingIP
-	err := r.ask(ctx, func(ctx context.Context) (err error) {
-		floating, err = sdn.All(r.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Owner: r.sdn.Installation(), Kind: v1.KeyKindFloatingIP}}))
+	err := r.Call(ctx, func(ctx context.Context) (err error) {
+		floating, err = sdn.All(r.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Owner: r.SDN.Installation(), Kind: v1.KeyKindFloatingIP}}))
 		return err
 	})
 	if err != nil && !sdn.IsUnsupported(err) {
 		return err
 	}
 	var objects v1.KuryrLoadBalancerList
-	if err := r.api.List(ctx, &objects); err != nil {
+	if err := r.Client.List(ctx, &objects); err != nil {
 		return err
 	}
 	of := map[types.UID]*v1.KuryrLoadBalancer{}
@@ -89,7 +90,7 @@ func (r strays) rouse(ctx context.Context, all []sdn.LoadBalancer) error {
 	}
 	for uid := range more {
 		r.applied.suspect(of[uid], true)
-		r.balancerWakes.wake(request(of[uid].Namespace, of[uid].Name))
+		r.balancerWakes.Enqueue(core.Request(of[uid].Namespace, of[uid].Name))
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 	}
 	var errs []error
 	for _, lb := range alone {
-		r.log.WarnContext(ctx, "a load balancer that no KuryrLoadBalancer stands for is deleted", "load_balancer", lb.ID, "name", lb.Name)
+		r.Log.WarnContext(ctx, "a load balancer that no KuryrLoadBalancer stands for is deleted", "load_balancer", lb.ID, "name", lb.Name)
 		errs = append(errs, r.dropStray(ctx, lb, serviceOfKey(lb.Key)))
 	}
 	return errors.Join(errs...)
@@ -122,9 +123,9 @@ func (r strays) drop(ctx context.Context, all []sdn.LoadBalancer) error {
 // orphans returns the load balancers that no KuryrLoadBalancer but one has, or shares. A Service without
 // a KuryrLoadBalancer gets it again, which then has what there is.
 func (r *Raven) orphans(ctx context.Context, all []sdn.LoadBalancer, but types.UID) ([]sdn.LoadBalancer, error) {
-	all, err := orphansPer(ctx, r.api, all, but)
-	if err == nil && r.cfg.Live != nil { // a cache may be behind
-		all, err = orphansPer(ctx, r.cfg.Live, all, but)
+	all, err := orphansPer(ctx, r.Client, all, but)
+	if err == nil && r.Live != nil { // a cache may be behind
+		all, err = orphansPer(ctx, r.Live, all, but)
 	}
 	return all, err
 }
@@ -162,8 +163,8 @@ func orphansPer(ctx context.Context, from client.Reader, all []sdn.LoadBalancer,
 
 // dropStray deletes one, after its Service's floating IP. One that leads nowhere was kept by the Service's wish, and stays.
 func (r *Raven) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UID) error {
-	return r.ask(ctx, func(ctx context.Context) error {
-		floating, err := sdn.All(r.sdn.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindFloatingIP, string(uid))}}}))
+	return r.Call(ctx, func(ctx context.Context) error {
+		floating, err := sdn.All(r.SDN.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: sdn.Match{Keys: []sdn.Key{r.Key(v1.KeyKindFloatingIP, string(uid))}}}))
 		if err != nil && !sdn.IsUnsupported(err) {
 			return err
 		}
@@ -172,13 +173,13 @@ func (r *Raven) dropStray(ctx context.Context, lb sdn.LoadBalancer, uid types.UI
 			if !leads || !r.owns(f.Meta) {
 				continue
 			}
-			err := r.sdn.DeleteFloatingIP(ctx, f.ID)
+			err := r.SDN.DeleteFloatingIP(ctx, f.ID)
 			failpoint.Here("raven.stray.sunk")
 			if err != nil && !sdn.IsNotFound(err) {
 				return err
 			}
 		}
-		err = r.sdn.DeleteLoadBalancer(ctx, lb.ID)
+		err = r.SDN.DeleteLoadBalancer(ctx, lb.ID)
 		failpoint.Here("raven.stray.deleted")
 		if sdn.IsNotFound(err) {
 			return nil

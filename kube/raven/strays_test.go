@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -298,7 +299,7 @@ func TestStraysAndVIPsInNamespaces(t *testing.T) {
 	c.torn("torn")
 	c.start()
 	c.forgotten("behind")
-	_, err = strays{c.raven}.Reconcile(t.Context(), request("", straysName))
+	_, err = strays{c.raven}.Reconcile(t.Context(), core.Request("", straysName))
 	c.must(err)
 	want := slices.DeleteFunc(before, func(name string) bool { return strings.HasPrefix(name, string(uids[4])) })
 	if got := c.keyed(); !slices.Equal(got, want) || len(want) != 2*len(uids) {

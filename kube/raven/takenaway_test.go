@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -142,7 +143,7 @@ func TestTakenAwayWhileShared(t *testing.T) {
 			c.slice("web", "web", 80, "10.128.0.8")
 			c.settle()
 			c.wantOutside("80>10.128.0.8:80 81>")
-			if lb := c.klb("web"); isReady(lb.Status.Conditions) || ownVIP(lb, false).Flavor != "large" || flavors.of[web.ID] != "large" {
+			if lb := c.klb("web"); core.IsReady(lb.Status.Conditions) || ownVIP(lb, false).Flavor != "large" || flavors.of[web.ID] != "large" {
 				t.Errorf("web has %+v, flavors %v", lb.Status, flavors.of)
 			}
 			c.remove(c.serviceNow("app"))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -93,7 +94,7 @@ func (c *cluster) whole() {
 		}
 	}
 	for _, p := range c.pools() {
-		if !isReady(p.Status.Conditions) || !p.DeletionTimestamp.IsZero() || c.node(p.Spec.Node) == nil {
+		if !core.IsReady(p.Status.Conditions) || !p.DeletionTimestamp.IsZero() || c.node(p.Spec.Node) == nil {
 			c.t.Errorf("pool %s of node %s is there: %+v", p.Name, p.Spec.Node, p.Status)
 		}
 	}
@@ -101,7 +102,7 @@ func (c *cluster) whole() {
 	c.list(&networks)
 	for _, n := range networks.Items {
 		var ns corev1.Namespace
-		if err := c.api.Get(c.t.Context(), request("", n.Spec.Namespace).NamespacedName, &ns); err != nil || ns.UID != n.Spec.UID || !isReady(n.Status.Conditions) {
+		if err := c.api.Get(c.t.Context(), core.Request("", n.Spec.Namespace).NamespacedName, &ns); err != nil || ns.UID != n.Spec.UID || !core.IsReady(n.Status.Conditions) {
 			c.t.Errorf("network %s of namespace %s is there (%v): %+v", n.Name, n.Spec.Namespace, err, n.Status)
 		}
 	}

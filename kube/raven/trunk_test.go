@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -187,7 +188,7 @@ func TestTrunkIsNotThere(t *testing.T) {
 		t.Helper()
 		m.rounds(2)
 		p := m.poolOn("n1")
-		if c := p.Status.Conditions; isReady(c) || len(c) == 0 || !m.events.has(p.Name, eventFailed, says) || len(m.ports()) > 0 || len(p.Status.Pending) > 0 {
+		if c := p.Status.Conditions; core.IsReady(c) || len(c) == 0 || !m.events.has(p.Name, core.EventFailed, says) || len(m.ports()) > 0 || len(p.Status.Pending) > 0 {
 			t.Errorf("want %q: conditions %+v, Events %q", says, c, m.events.all)
 		}
 	}
@@ -302,7 +303,7 @@ func TestTrunkIsFull(t *testing.T) {
 	}
 	m.rounds(3)
 	m.check()
-	if p := m.poolOn("n1"); isReady(p.Status.Conditions) || p.Status.Conditions[0].Reason != v1.ReasonExhausted || len(m.ports()) > 0 {
+	if p := m.poolOn("n1"); core.IsReady(p.Status.Conditions) || p.Status.Conditions[0].Reason != v1.ReasonExhausted || len(m.ports()) > 0 {
 		t.Errorf("conditions %+v", p.Status.Conditions)
 	}
 	m.faults.problem = nil
@@ -371,7 +372,7 @@ func TestNodeLeavesItsTrunk(t *testing.T) {
 	if m.bound()["old"] != was {
 		t.Errorf("the pod had %s, now %v", was, m.bound())
 	}
-	if p := m.poolOn("n1"); p.Spec.Trunk == "" || isReady(p.Status.Conditions) || !p.DeletionTimestamp.IsZero() {
+	if p := m.poolOn("n1"); p.Spec.Trunk == "" || core.IsReady(p.Status.Conditions) || !p.DeletionTimestamp.IsZero() {
 		t.Errorf("the pool: %+v", p)
 	}
 	if now := len(m.subports("n1")); now == 0 || now > ports {
@@ -406,7 +407,7 @@ func TestNestedIsLost(t *testing.T) {
 		m.rounds(4)
 	}
 	m.settle()
-	if now := m.subports("n1"); m.bound()["old"] != was || now[has] != vlan || !isReady(m.poolOn("n1").Status.Conditions) {
+	if now := m.subports("n1"); m.bound()["old"] != was || now[has] != vlan || !core.IsReady(m.poolOn("n1").Status.Conditions) {
 		t.Errorf("the pod had %s and VLAN %d, now %v of %v", was, vlan, m.bound(), now)
 	}
 	m.checkTrunk("n1", "192.0.2.11")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,8 +56,8 @@ type change struct{ old, new client.Object }
 
 // desk is what one controller has to look at, and when. As in controller-runtime's queue a request is there once, at its earliest time.
 type desk struct {
-	queue // of which nothing is used
-	registration
+	core.Queue // of which nothing is used
+	core.Controller
 	clock    func() time.Time
 	trace    func(format string, args ...any)
 	failures workqueue.TypedRateLimiter[reconcile.Request]
@@ -96,7 +97,7 @@ func (d *desk) work(ctx context.Context, r ctrl.Request) error {
 	d.order = slices.DeleteFunc(d.order, func(o ctrl.Request) bool { return o == r })
 	delete(d.due, r)
 	delete(d.retries, r)
-	result, err := d.reconciler.Reconcile(ctx, r)
+	result, err := d.Reconciler.Reconcile(ctx, r)
 	switch {
 	case err != nil:
 		d.retries[r] = true
@@ -107,31 +108,31 @@ func (d *desk) work(ctx context.Context, r ctrl.Request) error {
 	default:
 		d.failures.Forget(r)
 	}
-	d.trace("%s looks at %s: %+v, %v", d.name, r, result, err)
+	d.trace("%s looks at %s: %+v, %v", d.Name, r, result, err)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", d.name, r, err)
+		return fmt.Errorf("%s %s: %w", d.Name, r, err)
 	}
 	return nil
 }
 
 // tell has the watches of a change bring before the reconciler what it concerns.
 func (d *desk) tell(ctx context.Context, t change, start bool) {
-	for _, w := range d.watches {
-		if reflect.TypeOf(w.of) != t.kind() {
+	for _, w := range d.Watches {
+		if reflect.TypeOf(w.Of) != t.kind() {
 			continue
 		}
 		switch {
 		case t.old == nil:
-			if e := (event.CreateEvent{Object: t.new, IsInInitialList: start}); w.when == nil || w.when.Create(e) {
-				w.what.Create(ctx, e, d)
+			if e := (event.CreateEvent{Object: t.new, IsInInitialList: start}); w.When == nil || w.When.Create(e) {
+				w.Handler.Create(ctx, e, d)
 			}
 		case t.new == nil:
-			if e := (event.DeleteEvent{Object: t.old}); w.when == nil || w.when.Delete(e) {
-				w.what.Delete(ctx, e, d)
+			if e := (event.DeleteEvent{Object: t.old}); w.When == nil || w.When.Delete(e) {
+				w.Handler.Delete(ctx, e, d)
 			}
 		default:
-			if e := (event.UpdateEvent{ObjectOld: t.old, ObjectNew: t.new}); w.when == nil || w.when.Update(e) {
-				w.what.Update(ctx, e, d)
+			if e := (event.UpdateEvent{ObjectOld: t.old, ObjectNew: t.new}); w.When == nil || w.When.Update(e) {
+				w.Handler.Update(ctx, e, d)
 			}
 		}
 	}
@@ -196,16 +197,16 @@ func (c *cluster) watch() {
 	c.desks = nil
 	for _, r := range c.raven.registrations() {
 		d := &desk{
-			registration: r, clock: func() time.Time { return c.now }, trace: c.trace, failures: c.raven.options().RateLimiter,
+			Controller: r, clock: func() time.Time { return c.now }, trace: c.trace, failures: c.raven.options().RateLimiter,
 			due: map[ctrl.Request]time.Time{}, retries: map[ctrl.Request]bool{},
 		}
 		c.desks = append(c.desks, d)
-		if r.wakes != nil {
-			c.must(r.wakes.Start(c.t.Context(), d))
+		if r.Enqueuer != nil {
+			c.must(r.Enqueuer.Start(c.t.Context(), d))
 		}
 		told := map[reflect.Type]bool{}
-		for _, w := range r.watches {
-			if of := reflect.TypeOf(w.of); !told[of] {
+		for _, w := range r.Watches {
+			if of := reflect.TypeOf(w.Of); !told[of] {
 				told[of] = true
 				for _, o := range c.caches[of].List() {
 					d.tell(c.t.Context(), change{nil, o.(client.Object)}, true)

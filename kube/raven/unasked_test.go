@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -55,7 +56,7 @@ func TestLoadBalancersOfWhichNothingIsKnown(t *testing.T) {
 			}
 			n := c.faults.asked["FindLoadBalancers"]
 			if sdn.IsUnsupported(answers) {
-				if lb := c.klb("web"); n > 12 || isReady(lb.Status.Conditions) || balancerReason(errNoBalancers) != lb.Status.Conditions[0].Reason {
+				if lb := c.klb("web"); n > 12 || core.IsReady(lb.Status.Conditions) || balancerReason(errNoBalancers) != lb.Status.Conditions[0].Reason {
 					t.Errorf("it was asked %d times, and the status is %+v", n, lb.Status)
 				}
 			}
@@ -64,7 +65,7 @@ func TestLoadBalancersOfWhichNothingIsKnown(t *testing.T) {
 			c.settle()
 			c.wantBalancers("10.96.0.10: 6:80>")
 			c.wholeServices()
-			if lb := c.klb("web"); lb.Spec.Options.Method != "SOURCE_IP" || !sdn.IsUnsupported(answers) && c.events.has("web", eventUnserved) {
+			if lb := c.klb("web"); lb.Spec.Options.Method != "SOURCE_IP" || !sdn.IsUnsupported(answers) && c.events.has("web", core.EventUnserved) {
 				t.Errorf("judged by what was not known: %+v, %q", lb.Spec.Options, c.events.all)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -24,7 +25,7 @@ type vipPlan struct {
 
 // planVIPs plans the VIP network for the cluster's ranges of ClusterIPs, the oldest first: one that cannot be served beside those before it is refused, and changes nothing for them.
 // there are the subnets that the VIP network has already: one that serves stays. given are those that people have chosen, and others the ranges of all else.
-func planVIPs(services, given, there []netip.Prefix, others []claim) (plan vipPlan) {
+func planVIPs(services, given, there []netip.Prefix, others []core.Claim) (plan vipPlan) {
 	plan.refused = map[netip.Prefix]error{}
 	for _, p := range services {
 		if slices.Contains(plan.ranges, p) || plan.refused[p] != nil { // it is named twice
@@ -47,24 +48,24 @@ func planVIPs(services, given, there []netip.Prefix, others []claim) (plan vipPl
 }
 
 // planNodeBalanced is the plan where nodes balance: there are no subnets. A range that is in another one is served with that.
-func planNodeBalanced(services []netip.Prefix, others []claim) (plan vipPlan) {
+func planNodeBalanced(services []netip.Prefix, others []core.Claim) (plan vipPlan) {
 	plan.refused = map[netip.Prefix]error{}
 	for _, p := range services {
-		if slices.ContainsFunc(plan.ranges, func(o netip.Prefix) bool { return covers(o, p) }) {
+		if slices.ContainsFunc(plan.ranges, func(o netip.Prefix) bool { return core.Covers(o, p) }) {
 			continue
 		}
-		if err := collision(append([]claim{{"the services' range", p}}, others...)); err != nil {
+		if err := core.Overlap(append([]core.Claim{{What: "the services' range", Prefix: p}}, others...)); err != nil {
 			plan.refused[p] = fmt.Errorf("%w: want another range", err)
 			continue
 		}
-		plan.ranges = append(slices.DeleteFunc(plan.ranges, func(o netip.Prefix) bool { return covers(p, o) }), p)
+		plan.ranges = append(slices.DeleteFunc(plan.ranges, func(o netip.Prefix) bool { return core.Covers(p, o) }), p)
 	}
 	return plan
 }
 
 // subnetsForVIPs gives subnets for all of these ranges. Each is larger than its range, so that the gateway and what the SDN gives away are never addresses that
 // Kubernetes may give to a Service; it may choose each of its range, and a Service may ask for one.
-func subnetsForVIPs(services, given, there []netip.Prefix, others []claim) (all []vipSubnet, err error) {
+func subnetsForVIPs(services, given, there []netip.Prefix, others []core.Claim) (all []vipSubnet, err error) {
 	slices.SortFunc(services, netip.Prefix.Compare)
 	for _, p := range services {
 		larger := func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) }
@@ -83,7 +84,7 @@ func subnetsForVIPs(services, given, there []netip.Prefix, others []claim) (all 
 				return nil, fmt.Errorf("the subnets %s and %s overlap: %s", s.cidr, chosen, remedy(there, s.cidr, chosen))
 			}
 		}
-		if err := collision(append([]claim{{"the subnet for the services' range " + p.String() + ", which is larger than it,", chosen}}, others...)); err != nil {
+		if err := core.Overlap(append([]core.Claim{{What: "the subnet for the services' range " + p.String() + ", which is larger than it,", Prefix: chosen}}, others...)); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, remedy(there, chosen))
 		}
 		all = append(all, vipSubnet{cidr: chosen})
@@ -116,7 +117,7 @@ func remedy(there []netip.Prefix, subnets ...netip.Prefix) string {
 // freeOf are the addresses of hosts in a subnet that are in none of the ranges.
 func freeOf(subnet netip.Prefix, ranges []netip.Prefix) (free []sdn.AddressRange) {
 	next := subnet.Masked().Addr().Next()
-	last := lastAddress(subnet)
+	last := core.LastAddress(subnet)
 	add := func(first, last netip.Addr) {
 		if !last.Less(first) {
 			free = append(free, sdn.AddressRange{First: first, Last: last})
@@ -141,7 +142,7 @@ func freeOf(subnet netip.Prefix, ranges []netip.Prefix) (free []sdn.AddressRange
 
 // veryLast is the last address of a range, a broadcast address too.
 func veryLast(p netip.Prefix) netip.Addr {
-	last := lastAddress(p)
+	last := core.LastAddress(p)
 	if last.Is4() {
 		return last.Next()
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"pgregory.net/rapid"
 )
 
@@ -19,7 +20,7 @@ func prefixesOf(words ...string) (all []netip.Prefix) {
 
 func TestSubnetsForServices(t *testing.T) {
 	t.Parallel()
-	pods := claim{"the pods' range", netip.MustParsePrefix("10.128.0.0/9")}
+	pods := core.Claim{What: "the pods' range", Prefix: netip.MustParsePrefix("10.128.0.0/9")}
 	for name, of := range map[string]struct {
 		services, given, there []netip.Prefix
 		want                   string // CIDR, gateway and free ranges of each
@@ -49,7 +50,7 @@ func TestSubnetsForServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan := planVIPs(of.services, of.given, of.there, []claim{pods})
+			plan := planVIPs(of.services, of.given, of.there, []core.Claim{pods})
 			for p, err := range plan.refused {
 				if of.refused == "" || !strings.Contains(err.Error(), of.refused) {
 					t.Errorf("%s: %v, want %q", p, err, of.refused)

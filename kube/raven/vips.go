@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/kuryr/internal/failpoint"
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,8 +23,8 @@ const vipNetwork = "services"
 
 // vips is the VIP network. It changes while Raven runs where the cluster gets another range of ClusterIPs.
 type vips struct {
-	making sync.Mutex // has who changes it in the SDN, which takes its time
-	public []claim    // the public network's subnets, which none may overlap; written by Prepare
+	making sync.Mutex   // has who changes it in the SDN, which takes its time
+	public []core.Claim // the public network's subnets, which none may overlap; written by Prepare
 
 	mu      sync.Mutex     // of what is known
 	known   []netip.Prefix // the cluster's ranges that the plan is for
@@ -74,7 +75,7 @@ func (r *Raven) serviceRanges(ctx context.Context) (all []netip.Prefix, err erro
 		return r.cfg.ServiceRanges, nil
 	}
 	var objects networkingv1.ServiceCIDRList
-	if err := r.api.List(ctx, &objects); err != nil && !meta.IsNoMatchError(err) { // Kubernetes has them since 1.33
+	if err := r.Client.List(ctx, &objects); err != nil && !meta.IsNoMatchError(err) { // Kubernetes has them since 1.33
 		return nil, err
 	}
 	slices.SortFunc(objects.Items, func(a, b networkingv1.ServiceCIDR) int {
@@ -104,13 +105,13 @@ func (r *Raven) planVIPs(ctx context.Context, public sdn.ID) error {
 	}
 	r.vips.public = nil
 	if public != "" && (r.cfg.Services || r.cfg.NodeBalanced) {
-		subnets, err := r.subnetsOf(ctx, public)
+		subnets, err := r.SubnetsOf(ctx, public)
 		if err != nil {
 			return err
 		}
 		for _, s := range subnets {
 			if s.CIDR.Bits() > 0 { // the host's own network of the embedded SDN may stand for every address
-				r.vips.public = append(r.vips.public, claim{"the public network's subnet", s.CIDR})
+				r.vips.public = append(r.vips.public, core.Claim{What: "the public network's subnet", Prefix: s.CIDR})
 			}
 		}
 	}
@@ -139,7 +140,7 @@ func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (plan vip
 		plan = planUnserved(ranges, there)
 	}
 	for p, why := range plan.refused {
-		r.log.WarnContext(ctx, "Services of this range are not served", "range", p, "error", why)
+		r.Log.WarnContext(ctx, "Services of this range are not served", "range", p, "error", why)
 	}
 	r.vips.mu.Lock()
 	defer r.vips.mu.Unlock()
@@ -151,7 +152,7 @@ func (r *Raven) replanVIPs(ctx context.Context, ranges []netip.Prefix) (plan vip
 func planUnserved(ranges []netip.Prefix, there []sdn.Subnet) vipPlan {
 	plan := vipPlan{ranges: ranges}
 	for _, p := range ranges {
-		s := vipSubnet{cidr: p, gateway: lastAddress(p)} // the first ones are Kubernetes' own
+		s := vipSubnet{cidr: p, gateway: core.LastAddress(p)} // the first ones are Kubernetes' own
 		if i := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Overlaps(p) }); i >= 0 {
 			s.cidr, s.gateway = there[i].CIDR, there[i].Gateway
 		}
@@ -164,12 +165,12 @@ func planUnserved(ranges []netip.Prefix, there []sdn.Subnet) vipPlan {
 
 // vipSubnetsThere are those that the VIP network has.
 func (r *Raven) vipSubnetsThere(ctx context.Context) (there []sdn.Subnet, err error) {
-	err = r.ask(ctx, func(ctx context.Context) error {
-		network, found, err := sdn.First(r.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{r.key(v1.KeyKindNetwork, vipNetwork)}}}))
+	err = r.Call(ctx, func(ctx context.Context) error {
+		network, found, err := sdn.First(r.SDN.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Keys: []sdn.Key{r.Key(v1.KeyKindNetwork, vipNetwork)}}}))
 		if err != nil || !found {
 			return err
 		}
-		there, err = sdn.All(r.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}}))
+		there, err = sdn.All(r.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network.ID}}))
 		return err
 	})
 	slices.SortFunc(there, func(a, b sdn.Subnet) int { return a.CIDR.Compare(b.CIDR) })
@@ -184,27 +185,27 @@ func cidrsOf(subnets []sdn.Subnet) (all []netip.Prefix) {
 }
 
 // vipClaims are the subnets of the VIP network, as claims.
-func (r *Raven) vipClaims() (claims []claim) {
+func (r *Raven) vipClaims() (claims []core.Claim) {
 	_, plan := r.vips.planned()
 	for _, s := range plan.subnets {
-		claims = append(claims, claim{"the services' range", s.cidr})
+		claims = append(claims, core.Claim{What: "the services' range", Prefix: s.cidr})
 	}
 	if r.cfg.NodeBalanced {
 		for _, p := range plan.ranges {
-			claims = append(claims, claim{"the services' range", p})
+			claims = append(claims, core.Claim{What: "the services' range", Prefix: p})
 		}
 	}
 	return claims
 }
 
 // otherClaims are the cluster's ranges but for those of Services.
-func (r *Raven) otherClaims() (claims []claim) {
+func (r *Raven) otherClaims() (claims []core.Claim) {
 	for _, p := range r.cfg.Ranges {
-		claims = append(claims, claim{"the pods' range", p.Prefix})
+		claims = append(claims, core.Claim{What: "the pods' range", Prefix: p.Prefix})
 	}
-	if !r.sdn.Capabilities().HostReached {
+	if !r.SDN.Capabilities().HostReached {
 		for _, p := range r.ground.nodeRanges {
-			claims = append(claims, claim{"the nodes' range", p})
+			claims = append(claims, core.Claim{What: "the nodes' range", Prefix: p})
 		}
 	}
 	return claims
@@ -215,9 +216,9 @@ func (r *Raven) prepareVIPs(ctx context.Context) error {
 	r.vips.making.Lock()
 	defer r.vips.making.Unlock()
 	err := r.makeVIPs(ctx)
-	r.legged.looked(r.now())
-	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(parts(err), Passing) {
-		r.log.WarnContext(ctx, "the VIP network is not whole", "error", err)
+	r.legged.Set(r.Now())
+	if made := len(r.vips.subnets) > 0; err != nil && made && ctx.Err() == nil && !slices.ContainsFunc(core.Errors(err), core.Passing) {
+		r.Log.WarnContext(ctx, "the VIP network is not whole", "error", err)
 		return nil
 	}
 	return err
@@ -238,8 +239,8 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 	}
 	blocked := r.clearVIPs(ctx, plan, there)
 	var network sdn.Network
-	spec := sdn.NetworkSpec{Base: r.base(v1.KeyKindNetwork, vipNetwork, "kuryr-services", r.cfg.Project)}
-	if err := r.ask(ctx, func(ctx context.Context) (err error) { network, err = r.sdn.EnsureNetwork(ctx, spec); return err }); err != nil {
+	spec := sdn.NetworkSpec{Base: r.Base(v1.KeyKindNetwork, vipNetwork, "kuryr-services", r.cfg.Project)}
+	if err := r.Call(ctx, func(ctx context.Context) (err error) { network, err = r.SDN.EnsureNetwork(ctx, spec); return err }); err != nil {
 		return err
 	}
 	failpoint.Here("raven.vips.network")
@@ -280,11 +281,11 @@ func (r *Raven) makeVIPs(ctx context.Context) error {
 func (r *Raven) dropVIPs(ctx context.Context, there []sdn.Subnet) error {
 	for _, s := range there {
 		if s.Foreign {
-			r.log.WarnContext(ctx, "somebody's subnet is on the VIP network: ClusterIPs of it do not come to nodes", "subnet", s.CIDR)
+			r.Log.WarnContext(ctx, "somebody's subnet is on the VIP network: ClusterIPs of it do not come to nodes", "subnet", s.CIDR)
 			continue
 		}
 		if err := r.dropSubnet(ctx, s.ID); sdn.IsConflict(err) {
-			r.log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
+			r.Log.WarnContext(ctx, "a subnet of the VIP network is in use: ClusterIPs of it do not come to nodes before it has gone and Raven starts anew", "subnet", s.CIDR, "error", err)
 		} else if err != nil {
 			return err
 		}
@@ -308,7 +309,7 @@ func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet)
 		switch {
 		case err == nil && !used:
 		case i < 0:
-			r.log.WarnContext(ctx, "a subnet of the VIP network is of no range of ClusterIPs, and stays", "subnet", s.CIDR, "used", used, "error", err)
+			r.Log.WarnContext(ctx, "a subnet of the VIP network is of no range of ClusterIPs, and stays", "subnet", s.CIDR, "used", used, "error", err)
 		case err != nil:
 			blocked[plan.subnets[i].cidr] = fmt.Errorf("the subnet %s, which is in its place: %w", s.CIDR, err)
 		default:
@@ -320,8 +321,8 @@ func (r *Raven) clearVIPs(ctx context.Context, plan vipPlan, there []sdn.Subnet)
 
 // usedVIPs tells whether ports have addresses of a subnet, but for the SDN's own, such as the router's leg.
 func (r *Raven) usedVIPs(ctx context.Context, subnet sdn.ID) (used bool, err error) {
-	err = r.ask(ctx, func(ctx context.Context) error {
-		for p, err := range r.sdn.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet}}) {
+	err = r.Call(ctx, func(ctx context.Context) error {
+		for p, err := range r.SDN.FindPorts(ctx, sdn.PortQuery{Subnets: []sdn.ID{subnet}}) {
 			if err != nil {
 				return err
 			}
@@ -337,20 +338,20 @@ func (r *Raven) usedVIPs(ctx context.Context, subnet sdn.ID) (used bool, err err
 
 func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, ranges []netip.Prefix, there []sdn.Subnet) (subnet sdn.Subnet, err error) {
 	i := slices.IndexFunc(there, func(t sdn.Subnet) bool { return t.CIDR == s.cidr })
-	err = r.ask(ctx, func(ctx context.Context) (err error) {
+	err = r.Call(ctx, func(ctx context.Context) (err error) {
 		if i < 0 {
 			name := "services-v4"
 			if s.cidr.Addr().Is6() {
 				name = "services-v6"
 			}
-			subnet, err = r.sdn.EnsureSubnet(ctx, sdn.SubnetSpec{
-				Base: r.base(v1.KeyKindSubnet, vipNetwork+"."+s.cidr.String(), "kuryr-"+name, r.cfg.Project), Network: network, CIDR: s.cidr, Gateway: sdn.Gateway{Addr: s.gateway}, Ranges: s.free, NoDHCP: true,
+			subnet, err = r.SDN.EnsureSubnet(ctx, sdn.SubnetSpec{
+				Base: r.Base(v1.KeyKindSubnet, vipNetwork+"."+s.cidr.String(), "kuryr-"+name, r.cfg.Project), Network: network, CIDR: s.cidr, Gateway: sdn.Gateway{Addr: s.gateway}, Ranges: s.free, NoDHCP: true,
 			})
 			return err
 		}
 		subnet = there[i]
 		if !subnet.Foreign && r.cfg.Services && overlap(subnet.Ranges, ranges) { // a range of ClusterIPs has come into it
-			subnet, err = r.sdn.UpdateSubnet(ctx, subnet.ID, sdn.SubnetPatch{Ranges: &s.free})
+			subnet, err = r.SDN.UpdateSubnet(ctx, subnet.ID, sdn.SubnetPatch{Ranges: &s.free})
 		}
 		return err
 	})
@@ -359,10 +360,10 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 	}
 	failpoint.Here("raven.vips.subnet")
 	if r.cfg.Services && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(subnet.Gateway) }) {
-		r.log.WarnContext(ctx, "the VIP network's gateway is in a range of ClusterIPs: no Service can have that one", "gateway", subnet.Gateway)
+		r.Log.WarnContext(ctx, "the VIP network's gateway is in a range of ClusterIPs: no Service can have that one", "gateway", subnet.Gateway)
 	}
-	err = r.ask(ctx, func(ctx context.Context) error {
-		return r.sdn.AttachSubnet(ctx, r.ground.router, subnet.ID, netip.Addr{})
+	err = r.Call(ctx, func(ctx context.Context) error {
+		return r.SDN.AttachSubnet(ctx, r.ground.router, subnet.ID, netip.Addr{})
 	})
 	if err != nil {
 		return subnet, fmt.Errorf("leg of the router: %w", err)
@@ -382,12 +383,12 @@ func overlap(given []sdn.AddressRange, prefixes []netip.Prefix) bool {
 
 // dropSubnet deletes a subnet with the router's leg.
 func (r *Raven) dropSubnet(ctx context.Context, id sdn.ID) error {
-	return r.ask(ctx, func(ctx context.Context) error {
-		if err := r.sdn.DetachSubnet(ctx, r.ground.router, id); err != nil && !sdn.IsNotFound(err) {
+	return r.Call(ctx, func(ctx context.Context) error {
+		if err := r.SDN.DetachSubnet(ctx, r.ground.router, id); err != nil && !sdn.IsNotFound(err) {
 			return err
 		}
 		failpoint.Here("raven.vips.detached")
-		if err := r.sdn.DeleteSubnet(ctx, id); err != nil && !sdn.IsNotFound(err) {
+		if err := r.SDN.DeleteSubnet(ctx, id); err != nil && !sdn.IsNotFound(err) {
 			return err
 		}
 		return nil
@@ -395,14 +396,20 @@ func (r *Raven) dropSubnet(ctx context.Context, id sdn.ID) error {
 }
 
 // refused is of a ClusterIP whose range cannot be served, until the cluster has other ranges.
-type refused struct{ waiting }
+type refused string
 
-func (r refused) Unwrap() error { return r.waiting }
+func (r refused) Error() string { return string(r) }
+
+// Unwrap makes it an error that waits.
+func (r refused) Unwrap() error { return core.Waiting(r) }
 
 // underway is of a ClusterIP whose subnet may be what another is making: it is looked for again in a moment, as nothing tells.
-type underway struct{ waiting }
+type underway string
 
-func (u underway) Unwrap() error { return u.waiting }
+func (u underway) Error() string { return string(u) }
+
+// Unwrap makes it an error that waits.
+func (u underway) Unwrap() error { return core.Waiting(u) }
 
 // vipSubnetOf gives the subnet of a ClusterIP. One of a range that the cluster has got since has its subnet made, for which nobody waits here: see underway.
 func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error) {
@@ -410,7 +417,7 @@ func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error
 		return id, nil
 	}
 	if !r.vips.making.TryLock() {
-		return "", underway{waiting{fmt.Sprintf("ClusterIP %s: the VIP network is being changed", addr)}}
+		return "", underway(fmt.Sprintf("ClusterIP %s: the VIP network is being changed", addr))
 	}
 	defer r.vips.making.Unlock()
 	if id, found := r.vips.subnetOf(addr); found { // another has made it
@@ -428,9 +435,9 @@ func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error
 	}
 	if in := func(p netip.Prefix) bool { return p.Contains(addr) }; !slices.ContainsFunc(plan.ranges, in) {
 		if i := slices.IndexFunc(ranges, in); i >= 0 {
-			return "", refused{waiting{fmt.Sprintf("ClusterIP %s: %v", addr, plan.refused[ranges[i]])}}
+			return "", refused(fmt.Sprintf("ClusterIP %s: %v", addr, plan.refused[ranges[i]]))
 		}
-		return "", waiting{fmt.Sprintf("ClusterIP %s is in none of the cluster's ranges that Raven knows (%v)", addr, ranges)}
+		return "", core.Waiting(fmt.Sprintf("ClusterIP %s is in none of the cluster's ranges that Raven knows (%v)", addr, ranges))
 	}
 	err = r.makeVIPs(ctx)
 	if id, found := r.vips.subnetOf(addr); found { // what else failed is others'
@@ -439,5 +446,5 @@ func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error
 	if err != nil {
 		return "", fmt.Errorf("VIP network: %w", err)
 	}
-	return "", waiting{fmt.Sprintf("ClusterIP %s is on no subnet of the VIP network", addr)}
+	return "", core.Waiting(fmt.Sprintf("ClusterIP %s is on no subnet of the VIP network", addr))
 }

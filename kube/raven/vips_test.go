@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -50,7 +51,7 @@ func (c *cluster) unserved(name string, words ...string) {
 	if i < 0 || lb.Status.Conditions[i].Status != metav1.ConditionFalse || lb.Status.Conditions[i].Reason != v1.ReasonInvalid {
 		c.t.Errorf("load balancer %s: %+v", name, lb.Status)
 	}
-	if !c.events.has(append(words, name+" "+eventUnserved)...) {
+	if !c.events.has(append(words, name+" "+core.EventUnserved)...) {
 		c.t.Errorf("no Event on %s of %q: %q", name, words, c.events.all)
 	}
 }
@@ -154,7 +155,7 @@ func TestServiceRangeTheSDNRefuses(t *testing.T) {
 			c.round()
 		}
 		c.wantBalancers("10.96.0.10: 6:80>")
-		if lb := c.klb("far"); isReady(lb.Status.Conditions) || !strings.Contains(lb.Status.Conditions[0].Message, "no more than that") {
+		if lb := c.klb("far"); core.IsReady(lb.Status.Conditions) || !strings.Contains(lb.Status.Conditions[0].Message, "no more than that") {
 			t.Errorf("%+v", lb.Status)
 		}
 		c.start()
@@ -240,7 +241,7 @@ func TestServicesDoNotWaitForANewRange(t *testing.T) {
 	c.service("farther", nil, "10.100.0.11")
 	c.tellAll()
 	for _, name := range []string{"web", "far", "farther"} {
-		_, err := services{c.raven}.Reconcile(t.Context(), request("default", name))
+		_, err := services{c.raven}.Reconcile(t.Context(), core.Request("default", name))
 		c.must(err)
 	}
 	c.tellAll()
@@ -253,7 +254,7 @@ func TestServicesDoNotWaitForANewRange(t *testing.T) {
 		return nil
 	}
 	look := func(name string) (ctrl.Result, error) {
-		return balancers{c.raven}.Reconcile(t.Context(), request("default", name))
+		return balancers{c.raven}.Reconcile(t.Context(), core.Request("default", name))
 	}
 	far := make(chan error)
 	go func() {

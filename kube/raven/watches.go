@@ -3,130 +3,77 @@ package raven
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// registration is one controller of Raven's: a reconciler, and all that brings objects before it. Nothing else does, but the reconciler's own answers.
-type registration struct {
-	name       string
-	reconciler reconcile.Reconciler
-	watches    []watch
-	wakes      *wakes // has objects looked at of which nothing in Kubernetes has changed; nil is none
-}
-
-// watch has objects looked at when one of a kind changes.
-type watch struct {
-	of   client.Object
-	when predicate.Predicate // what of the changes counts; nil is each
-	what handler.EventHandler
-
-	optional bool // an API server may not know the kind
-}
-
 // registrations are all controllers.
-func (r *Raven) registrations() []registration {
-	return append(r.serviceRegistrations(), []registration{
-		{name: "namespaces", reconciler: namespaces{r}, watches: []watch{
-			{of: &corev1.Namespace{}, what: itself},
-			{of: &corev1.Pod{}, when: predicate.And(made, predicate.NewPredicateFuncs(isWired)), what: on(r, r.namespaceOfPod)}, // the first pod needs the network, and no pod's change
-			{of: &v1.KuryrNetwork{}, when: predicate.GenerationChangedPredicate{}, what: on(r, r.namespaceOfNetwork)},
+func (r *Raven) registrations() []core.Controller {
+	return append(r.serviceRegistrations(), []core.Controller{
+		{Name: "namespaces", Reconciler: namespaces{r}, Watches: []core.Watch{
+			{Of: &corev1.Namespace{}, Handler: core.Itself},
+			{Of: &corev1.Pod{}, When: predicate.And(core.Created, predicate.NewPredicateFuncs(isWired)), Handler: core.On(r.Core, r.namespaceOfPod)}, // the first pod needs the network, and no pod's change
+			{Of: &v1.KuryrNetwork{}, When: predicate.GenerationChangedPredicate{}, Handler: core.On(r.Core, r.namespaceOfNetwork)},
 		}},
-		{name: "networks", reconciler: networks{r}, watches: []watch{
-			{of: &v1.KuryrNetwork{}, what: itself},
-			{of: &corev1.Namespace{}, when: predicate.Or(predicate.AnnotationChangedPredicate{}, deleted{}), what: on(r, r.networkOfNamespace)},
-			{of: &v1.KuryrPortPool{}, when: gone, what: on(r, r.networksOfPool)},
-			{of: &v1.KuryrNetwork{}, when: gone, what: on(r, r.heldUp)},
+		{Name: "networks", Reconciler: networks{r}, Watches: []core.Watch{
+			{Of: &v1.KuryrNetwork{}, Handler: core.Itself},
+			{Of: &corev1.Namespace{}, When: predicate.Or(predicate.AnnotationChangedPredicate{}, core.Deleted{}), Handler: core.On(r.Core, r.networkOfNamespace)},
+			{Of: &v1.KuryrPortPool{}, When: core.Gone, Handler: core.On(r.Core, r.networksOfPool)},
+			{Of: &v1.KuryrNetwork{}, When: core.Gone, Handler: core.On(r.Core, r.heldUp)},
 		}},
-		{name: "placements", reconciler: placements{r}, watches: []watch{
-			{of: &corev1.Pod{}, when: predicate.Funcs{UpdateFunc: podPlaced, DeleteFunc: neverDeleted}, what: on(r, r.placementOfPod)},
-			{of: &v1.KuryrNetwork{}, what: on(r, r.placementsOfNetwork)},
-			{of: &v1.KuryrPortPool{}, when: gone, what: on(r, r.placementsOfPool)}, // a pool that was deleted and is needed is made again
+		{Name: "placements", Reconciler: placements{r}, Watches: []core.Watch{
+			{Of: &corev1.Pod{}, When: predicate.Funcs{UpdateFunc: podPlaced, DeleteFunc: core.NeverDeleted}, Handler: core.On(r.Core, r.placementOfPod)},
+			{Of: &v1.KuryrNetwork{}, Handler: core.On(r.Core, r.placementsOfNetwork)},
+			{Of: &v1.KuryrPortPool{}, When: core.Gone, Handler: core.On(r.Core, r.placementsOfPool)}, // a pool that was deleted and is needed is made again
 		}},
-		{name: "nodes", reconciler: nodes{r}, watches: []watch{
-			{of: &corev1.Node{}, when: predicate.Or(predicate.LabelChangedPredicate{}, deleted{}), what: itself},
-			{of: &v1.KuryrPortPool{}, when: deleted{}, what: on(r, r.nodeOfPool)},
+		{Name: "nodes", Reconciler: nodes{r}, Watches: []core.Watch{
+			{Of: &corev1.Node{}, When: predicate.Or(predicate.LabelChangedPredicate{}, core.Deleted{}), Handler: core.Itself},
+			{Of: &v1.KuryrPortPool{}, When: core.Deleted{}, Handler: core.On(r.Core, r.nodeOfPool)},
 		}},
-		{name: "pools", reconciler: pools{r}, wakes: &r.poolWakes, watches: []watch{
-			{of: &v1.KuryrPortPool{}, when: predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}), what: itself},
-			{of: &v1.KuryrPort{}, what: handler.Funcs{
-				CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.portChanged(e.Object, q, false) },
-				UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { r.portChanged(e.ObjectNew, q, false) },
-				DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { r.portChanged(e.Object, q, true) },
+		{Name: "pools", Reconciler: pools{r}, Enqueuer: &r.poolWakes, Watches: []core.Watch{
+			{Of: &v1.KuryrPortPool{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}), Handler: core.Itself},
+			{Of: &v1.KuryrPort{}, Handler: handler.Funcs{
+				CreateFunc: func(_ context.Context, e event.CreateEvent, q core.Queue) { r.portChanged(e.Object, q, false) },
+				UpdateFunc: func(_ context.Context, e event.UpdateEvent, q core.Queue) { r.portChanged(e.ObjectNew, q, false) },
+				DeleteFunc: func(_ context.Context, e event.DeleteEvent, q core.Queue) { r.portChanged(e.Object, q, true) },
 			}},
-			{of: &corev1.Pod{}, when: predicate.Funcs{UpdateFunc: podMatters}, what: on(r, r.poolsOfPod)},
-			{of: &corev1.Node{}, when: predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, deleted{}), what: on(r, r.poolsOfNode)},
-			{of: &v1.KuryrNetwork{}, what: handler.Funcs{
-				CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.networkMade(ctx, e, q) },
-				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			{Of: &corev1.Pod{}, When: predicate.Funcs{UpdateFunc: podMatters}, Handler: core.On(r.Core, r.poolsOfPod)},
+			{Of: &corev1.Node{}, When: predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, core.Deleted{}), Handler: core.On(r.Core, r.poolsOfNode)},
+			{Of: &v1.KuryrNetwork{}, Handler: handler.Funcs{
+				CreateFunc: func(ctx context.Context, e event.CreateEvent, q core.Queue) { r.networkMade(ctx, e, q) },
+				UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q core.Queue) {
 					r.networkChanged(ctx, e.ObjectOld.(*v1.KuryrNetwork), e.ObjectNew.(*v1.KuryrNetwork), q)
 				},
-				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+				DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q core.Queue) {
 					r.networkChanged(ctx, e.Object.(*v1.KuryrNetwork), nil, q)
 				},
 			}},
-			{of: &corev1.Namespace{}, when: predicate.AnnotationChangedPredicate{}, what: on(r, r.poolsOfNamespace)},
+			{Of: &corev1.Namespace{}, When: predicate.AnnotationChangedPredicate{}, Handler: core.On(r.Core, r.poolsOfNamespace)},
 		}},
-		{name: "networkpolicies", reconciler: policies{r}, watches: []watch{
-			{of: &networkingv1.NetworkPolicy{}, when: predicate.GenerationChangedPredicate{}, what: itself},
+		{Name: "networkpolicies", Reconciler: policies{r}, Watches: []core.Watch{
+			{Of: &networkingv1.NetworkPolicy{}, When: predicate.GenerationChangedPredicate{}, Handler: core.Itself},
 		}},
-		{name: "isolation", reconciler: isolation{r}, watches: []watch{
-			{of: &corev1.Node{}, when: predicate.Funcs{UpdateFunc: nodeMoved}, what: on(r, isolationOf[*corev1.Node])},
-			{of: &discoveryv1.EndpointSlice{}, when: predicate.NewPredicateFuncs(isAPIServers), what: on(r, isolationOf[*discoveryv1.EndpointSlice])},
+		{Name: "isolation", Reconciler: isolation{r}, Watches: []core.Watch{
+			{Of: &corev1.Node{}, When: predicate.Funcs{UpdateFunc: nodeMoved}, Handler: core.On(r.Core, isolationOf[*corev1.Node])},
+			{Of: &discoveryv1.EndpointSlice{}, When: predicate.NewPredicateFuncs(isAPIServers), Handler: core.On(r.Core, isolationOf[*discoveryv1.EndpointSlice])},
 		}},
 	}...)
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// itself has the object looked at that changes.
-var itself = &handler.EnqueueRequestForObject{}
-
-// on has what f finds looked at, of an object that changes.
-func on[T client.Object](r *Raven, f func(context.Context, T) ([]ctrl.Request, error)) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []ctrl.Request {
-		all, err := f(ctx, o.(T))
-		if err != nil {
-			r.log.ErrorContext(ctx, "what the change of an object concerns", "kind", fmt.Sprintf("%T", o), "name", o.GetName(), "error", err)
-		}
-		return all
-	})
-}
-
-// made lets pass what comes, and what is there at the start.
-var made = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: neverDeleted}
-
-func neverDeleted(event.DeleteEvent) bool { return false }
-
-// deleted lets pass what is or is being deleted, and what is there at the start.
-type deleted = deletedPredicate[client.Object]
-
-type deletedPredicate[T client.Object] struct{ predicate.TypedFuncs[T] }
-
-// Update lets the beginning of a deletion pass.
-func (deletedPredicate[T]) Update(e event.TypedUpdateEvent[T]) bool {
-	return e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
-}
-
-// gone lets pass what is or is being deleted, and nothing of what is there at the start.
-var gone = predicate.And(deleted{}, predicate.Not(made))
-
-func isWired(o client.Object) bool { return wired(o.(*corev1.Pod)) }
+func isWired(o client.Object) bool { return core.Networked(o.(*corev1.Pod)) }
 
 // podPlaced tells whether a change has put a pod on a node.
 func podPlaced(e event.UpdateEvent) bool {
@@ -136,7 +83,7 @@ func podPlaced(e event.UpdateEvent) bool {
 // podMatters tells whether a pool has to look at a pod's change.
 func podMatters(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return was.Spec.NodeName != is.Spec.NodeName || finished(was) != finished(is) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
+	return was.Spec.NodeName != is.Spec.NodeName || core.Finished(was) != core.Finished(is) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
 		!maps.Equal(withoutVIF(was.Annotations), withoutVIF(is.Annotations))
 }
 
@@ -160,29 +107,23 @@ func isAPIServers(o client.Object) bool {
 		o.GetLabels()[discoveryv1.LabelServiceName] == apiService
 }
 
-func request(namespace, name string) ctrl.Request {
-	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
-}
-
-func just(namespace, name string) []ctrl.Request { return []ctrl.Request{request(namespace, name)} }
-
 func requestsFor(pools []v1.KuryrPortPool) (all []ctrl.Request) {
 	for i := range pools {
-		all = append(all, request("", pools[i].Name))
+		all = append(all, core.Request("", pools[i].Name))
 	}
 	return all
 }
 
 func (r *Raven) namespaceOfPod(_ context.Context, p *corev1.Pod) ([]ctrl.Request, error) {
-	return just("", p.Namespace), nil
+	return core.One("", p.Namespace), nil
 }
 
 func (r *Raven) namespaceOfNetwork(_ context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
-	return just("", n.Spec.Namespace), nil
+	return core.One("", n.Spec.Namespace), nil
 }
 
 func (r *Raven) networkOfNamespace(_ context.Context, ns *corev1.Namespace) ([]ctrl.Request, error) {
-	return just("", v1.NetworkName(ns.Name, ns.UID)), nil
+	return core.One("", v1.NetworkName(ns.Name, ns.UID)), nil
 }
 
 // networksOfPool are the networks that wait for their pools to be gone.
@@ -190,39 +131,40 @@ func (r *Raven) networksOfPool(ctx context.Context, p *v1.KuryrPortPool) ([]ctrl
 	return r.leaving(ctx, p.Spec.Network)
 }
 
-// heldUp are the networks that wait to be deleted and may have waited for the end of this one, whose namespace was on theirs.
+// heldUp are the networks that wait to be deleted and may have waited for the end of this
+// one, whose namespace was on theirs.
 func (r *Raven) heldUp(ctx context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
 	all, err := r.leaving(ctx, n.Status.Network)
 	return slices.DeleteFunc(all, func(o ctrl.Request) bool { return o.Name == n.Name }), err
 }
 
 func (r *Raven) leaving(ctx context.Context, network string) (all []ctrl.Request, err error) {
-	networks, err := r.networksBy(ctx, byLeaving, network)
+	networks, err := r.NetworksBy(ctx, core.ByLeaving, network)
 	for i := range networks {
-		all = append(all, request("", networks[i].Name))
+		all = append(all, core.Request("", networks[i].Name))
 	}
 	return all, err
 }
 
 func (r *Raven) placementOfPod(_ context.Context, p *corev1.Pod) ([]ctrl.Request, error) {
-	if p.Spec.NodeName == "" || !wired(p) {
+	if p.Spec.NodeName == "" || !core.Networked(p) {
 		return nil, nil
 	}
-	return just(p.Namespace, p.Spec.NodeName), nil
+	return core.One(p.Namespace, p.Spec.NodeName), nil
 }
 
 // placementsOfNetwork are the requests for all nodes with pods of the network's namespace.
 func (r *Raven) placementsOfNetwork(ctx context.Context, n *v1.KuryrNetwork) (all []ctrl.Request, err error) {
 	var pods corev1.PodList
-	if err := r.api.List(ctx, &pods, client.InNamespace(n.Spec.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &pods, client.InNamespace(n.Spec.Namespace)); err != nil {
 		return nil, err
 	}
 	seen := map[string]bool{}
 	for i := range pods.Items {
 		node := pods.Items[i].Spec.NodeName
-		if node != "" && !seen[node] && wired(&pods.Items[i]) {
+		if node != "" && !seen[node] && core.Networked(&pods.Items[i]) {
 			seen[node] = true
-			all = append(all, request(n.Spec.Namespace, node))
+			all = append(all, core.Request(n.Spec.Namespace, node))
 		}
 	}
 	return all, nil
@@ -230,9 +172,9 @@ func (r *Raven) placementsOfNetwork(ctx context.Context, n *v1.KuryrNetwork) (al
 
 // placementsOfPool are the requests for all namespaces with pods on the pool's node.
 func (r *Raven) placementsOfPool(ctx context.Context, p *v1.KuryrPortPool) (all []ctrl.Request, err error) {
-	pods, err := r.podsOn(ctx, p.Spec.Node)
+	pods, err := r.PodsOn(ctx, p.Spec.Node)
 	for i := range pods {
-		if one := request(pods[i].Namespace, p.Spec.Node); wired(&pods[i]) && !slices.Contains(all, one) {
+		if one := core.Request(pods[i].Namespace, p.Spec.Node); core.Networked(&pods[i]) && !slices.Contains(all, one) {
 			all = append(all, one)
 		}
 	}
@@ -243,21 +185,22 @@ func (r *Raven) nodeOfPool(_ context.Context, p *v1.KuryrPortPool) ([]ctrl.Reque
 	if !p.Spec.ForNode {
 		return nil, nil
 	}
-	return just("", p.Spec.Node), nil
+	return core.One("", p.Spec.Node), nil
 }
 
-// poolsOfPod are the pool that the pod is to have its port from, and the one that it has its port of: another one where the namespace's groups have changed.
+// poolsOfPod are the pool that the pod is to have its port from, and the one that it has
+// its port of: another one where the namespace's groups have changed.
 func (r *Raven) poolsOfPod(ctx context.Context, p *corev1.Pod) (all []ctrl.Request, err error) {
 	if p.Spec.NodeName == "" || p.Spec.HostNetwork {
 		return nil, nil
 	}
-	n, err := r.networkOf(ctx, p.Namespace)
+	n, err := r.NetworkOf(ctx, p.Namespace)
 	if err == nil && n != nil {
-		all = append(all, request("", v1.PoolName(v1.PoolKey(n, p.Spec.NodeName))))
+		all = append(all, core.Request("", v1.PoolName(v1.PoolKey(n, p.Spec.NodeName))))
 	}
-	ports, failed := r.portsOfPod(ctx, p.UID)
+	ports, failed := r.PortsOfPod(ctx, p.UID)
 	for i := range ports {
-		all = append(all, request("", ports[i].Spec.Pool))
+		all = append(all, core.Request("", ports[i].Spec.Pool))
 	}
 	return all, errors.Join(err, failed)
 }
@@ -266,10 +209,10 @@ func (r *Raven) poolsOfPod(ctx context.Context, p *corev1.Pod) (all []ctrl.Reque
 func (r *Raven) poolsOfNode(ctx context.Context, n *corev1.Node) ([]ctrl.Request, error) {
 	if n.DeletionTimestamp.IsZero() {
 		if err := r.nodeCollides(n); err != nil {
-			r.warn(n, eventRefused, "Node", "%s", oneLine(err))
+			r.Warn(n, core.EventRefused, "Node", "%s", core.Message(err))
 		}
 	}
-	all, err := r.poolsOn(ctx, n.Name)
+	all, err := r.PoolsOn(ctx, n.Name)
 	return requestsFor(all), err
 }
 
@@ -278,10 +221,12 @@ func (r *Raven) poolsOfNamespace(ctx context.Context, ns *corev1.Namespace) ([]c
 	return r.poolsOfPods(ctx, ns.Name, nil)
 }
 
-// poolsOfPods are the pools that the pods of a namespace are to have their ports from, those that they have them of, and those that they were to have them from by a network as it was.
+// poolsOfPods are the pools that the pods of a namespace are to have their ports from,
+// those that they have them of, and those that they were to have them from by a network
+// as it was.
 func (r *Raven) poolsOfPods(ctx context.Context, namespace string, was *v1.KuryrNetwork) (all []ctrl.Request, err error) {
 	var pods corev1.PodList
-	if err := r.api.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+	if err := r.Client.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
 	var errs []error
@@ -289,17 +234,18 @@ func (r *Raven) poolsOfPods(ctx context.Context, namespace string, was *v1.Kuryr
 		p := &pods.Items[i]
 		of, err := r.poolsOfPod(ctx, p)
 		if p.Spec.NodeName != "" && was != nil && was.Status.Network != "" {
-			of = append(of, request("", v1.PoolName(v1.PoolKey(was, p.Spec.NodeName))))
+			of = append(of, core.Request("", v1.PoolName(v1.PoolKey(was, p.Spec.NodeName))))
 		}
 		all, errs = append(all, of...), append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }
 
-// portChanged has the port's pool looked at. One that is gone may be what a pod waits for that wishes its address.
-func (r *Raven) portChanged(o client.Object, q queue, gone bool) {
+// portChanged has the port's pool looked at. One that is gone may be what a pod waits for
+// that wishes its address.
+func (r *Raven) portChanged(o client.Object, q core.Queue, gone bool) {
 	p := o.(*v1.KuryrPort)
-	q.Add(request("", p.Spec.Pool))
+	q.Add(core.Request("", p.Spec.Pool))
 	if !gone {
 		return
 	}
@@ -314,11 +260,11 @@ func (r *Raven) portChanged(o client.Object, q queue, gone bool) {
 		return
 	}
 	for _, pool := range r.memory.wishing() {
-		q.Add(request("", pool))
+		q.Add(core.Request("", pool))
 	}
 }
 
 // isolationOf is the one object that stands for all of the isolation.
 func isolationOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
-	return just("", isolatedName), nil
+	return core.One("", isolatedName), nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,14 +25,9 @@ type wish struct {
 	floating  string // an address, or anyFloating
 }
 
-const (
-	anyFloating = "new"
-	anything    = "any"
-)
-
 // wishOf reads a pod's annotations. An error names the annotation.
 func wishOf(annotations map[string]string) (w wish, err error) {
-	for _, text := range words(annotations[v1.AnnotationAddress]) {
+	for _, text := range core.SplitList(annotations[v1.AnnotationAddress]) {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
 			return w, fmt.Errorf("%s: %q is no address", v1.AnnotationAddress, text)
@@ -47,32 +43,32 @@ func wishOf(annotations map[string]string) (w wish, err error) {
 			return w, fmt.Errorf("%s: %q is no MAC of one interface, such as fa:16:3e:00:00:01", v1.AnnotationMAC, text)
 		}
 	}
-	w.groups = words(annotations[v1.AnnotationSecurityGroups])
+	w.groups = core.SplitList(annotations[v1.AnnotationSecurityGroups])
 	w.floating = strings.TrimSpace(annotations[v1.AnnotationFloatingIP])
-	if a, err := netip.ParseAddr(w.floating); w.floating != "" && w.floating != anyFloating && (err != nil || a.Zone() != "") {
-		return w, fmt.Errorf("%s: want an address or %q, not %q", v1.AnnotationFloatingIP, anyFloating, w.floating)
+	if a, err := netip.ParseAddr(w.floating); w.floating != "" && w.floating != core.NewFloating && (err != nil || a.Zone() != "") {
+		return w, fmt.Errorf("%s: want an address or %q, not %q", v1.AnnotationFloatingIP, core.NewFloating, w.floating)
 	}
 	return w, nil
 }
 
 // granted returns an error that names what of a request the namespace is not granted.
-func (w wish) granted(g grants) error {
+func (w wish) granted(g core.Grants) error {
 	for _, a := range w.addresses {
-		if !g.address(a) {
+		if !g.Address(a) {
 			return fmt.Errorf("%s: the namespace does not grant %s (%s)", v1.AnnotationAddress, a, v1.AnnotationAllowAddresses)
 		}
 	}
-	if w.mac != nil && !g.mac() {
+	if w.mac != nil && !g.MAC() {
 		return fmt.Errorf("%s: the namespace does not grant one (%s)", v1.AnnotationMAC, v1.AnnotationAllowMAC)
 	}
 	for _, id := range w.groups {
-		if !g.group(id) {
+		if !g.Group(id) {
 			return fmt.Errorf("%s: the namespace does not grant %s (%s)",
 				v1.AnnotationSecurityGroups, id, v1.AnnotationAllowSecurityGroups)
 		}
 	}
 	switch a, err := netip.ParseAddr(w.floating); {
-	case w.floating == "", w.floating == anyFloating && g.newFloatingIP(), err == nil && g.floatingIP(a):
+	case w.floating == "", w.floating == core.NewFloating && g.MayCreateFloatingIP(), err == nil && g.FloatingIP(a):
 		return nil
 	}
 	return fmt.Errorf("%s: the namespace does not grant %q (%s)", v1.AnnotationFloatingIP, w.floating, v1.AnnotationAllowFloatingIPs)
@@ -100,7 +96,7 @@ func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 			continue
 		}
 		if slices.ContainsFunc(w.ports, func(o *v1.KuryrPort) bool { return o.Status.Pod != nil && o.Status.Pod.UID == p.UID }) {
-			w.warn(p, eventRefused, "Port", "the pod has its port already: what its annotations wish counts for a pod that is made anew")
+			w.Warn(p, core.EventRefused, "Port", "the pod has its port already: what its annotations wish counts for a pod that is made anew")
 			continue
 		}
 		asked, err := w.wished(ctx, p)
@@ -108,7 +104,7 @@ func (w *poolWork) wishes(ctx context.Context) (map[string]wished, error) {
 		case err == nil:
 			all[w.name+podInKey+string(p.UID)] = asked
 		case errors.As(err, &refusal{}):
-			w.warn(p, eventRefused, "Port", "%s", oneLine(err))
+			w.Warn(p, core.EventRefused, "Port", "%s", core.Message(err))
 		default:
 			errs = append(errs, err)
 		}
@@ -126,7 +122,7 @@ func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
 		return wished{}, refusal{err}
 	}
 	var ns corev1.Namespace
-	if err := w.api.Get(ctx, types.NamespacedName{Name: p.Namespace}, &ns); err != nil {
+	if err := w.Client.Get(ctx, types.NamespacedName{Name: p.Namespace}, &ns); err != nil {
 		return wished{}, err
 	}
 	if err := asks.granted(ns.Annotations); err != nil {
@@ -136,7 +132,7 @@ func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
 	if asks.addresses == nil {
 		return out, nil
 	}
-	subnets, err := w.subnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
+	subnets, err := w.SubnetsOf(ctx, sdn.ID(w.pool.Spec.Network))
 	if err != nil {
 		return wished{}, err
 	}
@@ -158,7 +154,7 @@ func (w *poolWork) wished(ctx context.Context, p *corev1.Pod) (wished, error) {
 // complain tells a pod's owner what the SDN said to its wish.
 func (r *Raven) complain(w wished, err error) {
 	if w.about != nil {
-		r.warn(w.about, eventFailed, "Port", "%s", oneLine(err))
+		r.Warn(w.about, core.EventFailed, "Port", "%s", core.Message(err))
 	}
 }
 

@@ -1,18 +1,18 @@
-package raven
+package core
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
-// wired tells whether the pod is one that Kuryr gives a port: not on its host's network, and not at its end.
-func wired(p *corev1.Pod) bool { return !p.Spec.HostNetwork && !finished(p) }
+// Networked reports whether a pod gets a port: it is not on its host's network, and has
+// not finished.
+func Networked(p *corev1.Pod) bool { return !p.Spec.HostNetwork && !Finished(p) }
 
-// finished tells whether the pod runs no more, be it still there: its address is free again.
-func finished(p *corev1.Pod) bool {
+// Finished reports whether a pod has ended, so that its address is free.
+func Finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// StripPod takes from a pod what Raven does not look at, so that the cache of a large cluster stays small.
+// StripPod removes what Raven does not read from a pod, so that the cache of a large
+// cluster stays small.
 func StripPod(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {

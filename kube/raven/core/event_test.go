@@ -1,4 +1,4 @@
-package raven
+package core
 
 import (
 	"context"
@@ -29,7 +29,8 @@ func (s sink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.E
 	return e, nil
 }
 
-// Kubernetes' recorder writes each text that Raven has for an object, and counts those that differ in a request's id or port or in a count alone.
+// Kubernetes' recorder writes each text of an object, and counts those that differ only in
+// the id or port of a request, or in a count.
 func TestEachTextIsTold(t *testing.T) {
 	told := make(sink, 10)
 	broadcaster := events.NewBroadcaster(told)
@@ -37,8 +38,11 @@ func TestEachTextIsTold(t *testing.T) {
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &Raven{events: broadcaster.NewRecorder(runtime.NewScheme(), "kuryr")}
-	about := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "www"}}
+	r := &Core{Events: broadcaster.NewRecorder(runtime.NewScheme(), "kuryr")}
+	about := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "www"},
+	}
 	written := map[string]bool{}
 	heard := func() string {
 		t.Helper()
@@ -66,7 +70,7 @@ func TestEachTextIsTold(t *testing.T) {
 		{"5 more ports are needed", "new: 5 more ports are needed"},
 		{"4 more ports are needed", "2: 5 more ports are needed"},
 	} {
-		r.warn(about, eventFailed, "LoadBalancer", "%s", one[0])
+		r.Warn(about, EventFailed, "LoadBalancer", "%s", one[0])
 		if got := heard(); got != one[1] {
 			t.Errorf("of %q is written %q, want %q", one[0], got, one[1])
 		}

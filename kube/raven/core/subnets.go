@@ -1,4 +1,4 @@
-package raven
+package core
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"github.com/kuryr/kuryr/sdn"
 )
 
-// subnetCache remembers networks' subnets, of which nodes are told with every port: a change of them reaches new ports after subnetAge.
+// subnetCache has the subnets of networks, which are part of every port. A change of them
+// reaches new ports after SubnetAge.
 type subnetCache struct {
 	mu    sync.Mutex
 	known map[sdn.ID]knownSubnets // by network
@@ -19,19 +20,20 @@ type knownSubnets struct {
 	byID map[sdn.ID]sdn.Subnet
 }
 
-const subnetAge = 5 * time.Minute
+// SubnetAge is how long subnets are cached.
+const SubnetAge = 5 * time.Minute
 
-// subnetsOf gives the subnets of a network, by id.
-func (r *Raven) subnetsOf(ctx context.Context, network sdn.ID) (map[sdn.ID]sdn.Subnet, error) {
+// SubnetsOf returns the subnets of a network, by id.
+func (r *Core) SubnetsOf(ctx context.Context, network sdn.ID) (map[sdn.ID]sdn.Subnet, error) {
 	r.subnets.mu.Lock()
 	k, ok := r.subnets.known[network]
 	r.subnets.mu.Unlock()
-	if ok && r.now().Sub(k.at) < subnetAge {
+	if ok && r.Now().Sub(k.at) < SubnetAge {
 		return k.byID, nil
 	}
-	k = knownSubnets{at: r.now(), byID: map[sdn.ID]sdn.Subnet{}}
-	err := r.ask(ctx, func(ctx context.Context) error {
-		for s, err := range r.sdn.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}) {
+	k = knownSubnets{at: r.Now(), byID: map[sdn.ID]sdn.Subnet{}}
+	err := r.Call(ctx, func(ctx context.Context) error {
+		for s, err := range r.SDN.FindSubnets(ctx, sdn.SubnetQuery{Networks: []sdn.ID{network}}) {
 			if err != nil {
 				return err
 			}
@@ -51,8 +53,8 @@ func (r *Raven) subnetsOf(ctx context.Context, network sdn.ID) (map[sdn.ID]sdn.S
 	return k.byID, nil
 }
 
-// forgetSubnets drops what is known of a network.
-func (r *Raven) forgetSubnets(network sdn.ID) {
+// ForgetSubnets drops the cached subnets of a network.
+func (r *Core) ForgetSubnets(network sdn.ID) {
 	r.subnets.mu.Lock()
 	defer r.subnets.mu.Unlock()
 	delete(r.subnets.known, network)
