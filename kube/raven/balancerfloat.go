@@ -28,7 +28,7 @@ func (w *balancing) float(ctx context.Context) error {
 	}
 	spec := sdn.FloatingIPSpec{
 		Base:    w.Base(v1.KeyKindFloatingIP, string(w.lb.Spec.ServiceUID), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project),
-		Network: w.ground.public,
+		Network: w.ground.Public,
 	}
 	if wish.Network != "" {
 		spec.Network = sdn.ID(wish.Network)
@@ -75,7 +75,7 @@ func (w *balancing) float(ctx context.Context) error {
 // networkGranted returns an error if the external network is neither the cluster's nor granted to
 // the namespace. A floating IP that the Service has there already stays.
 func (w *balancing) networkGranted(ctx context.Context, spec sdn.FloatingIPSpec) error {
-	if spec.Network == w.ground.public || w.grants.Network(string(spec.Network)) {
+	if spec.Network == w.ground.Public || w.grants.Network(string(spec.Network)) {
 		return nil
 	}
 	what := fmt.Sprintf("annotation %sfloating-network-id: the namespace is not granted network %s (%s)",

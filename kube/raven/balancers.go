@@ -215,7 +215,7 @@ func (w *balancing) program(ctx context.Context) (again time.Duration, err error
 			continue
 		}
 		of.vip, of.six = sdn.VIP{Addr: vip}, vip.Is6()
-		of.leaves, of.floats = w.ground.leaves[of.six], !w.lb.Spec.OwnVIPs && w.floats(of.six)
+		of.leaves, of.floats = w.ground.HasWayOut[of.six], !w.lb.Spec.OwnVIPs && w.floats(of.six)
 		of.base = w.Base(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, vip.Is6()), w.lb.Namespace+"/"+w.lb.Name, w.cfg.Project)
 		of.endpoints = endpoints(of.six)
 		then, err := w.apply(ctx, of, members)
@@ -609,11 +609,11 @@ func (w *balancing) subnetsOfPods(ctx context.Context) (func(netip.Addr) sdn.ID,
 // clusterRanges are whose addresses may connect to each Service: pods, and nodes as far
 // as they are known beforehand.
 func (r *Raven) clusterRanges() (all []netip.Prefix) {
-	all = append(append(all, r.ground.nodes.reach...), r.cfg.NodeNetworks...)
+	all = append(append(all, r.ground.Nodes.Reach...), r.cfg.NodeNetworks...)
 	for _, p := range r.cfg.Ranges {
 		all = append(all, p.Prefix)
 	}
-	return append(all, r.ground.nodeRanges...)
+	return append(all, r.ground.NodeRanges...)
 }
 
 // writeStatus writes what has changed. Where only the number of members has, and it was

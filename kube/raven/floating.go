@@ -21,7 +21,7 @@ func (w *poolWork) float(ctx context.Context) error {
 		pod := w.pod(p.Spec.Dedicated)
 		spec := sdn.FloatingIPSpec{
 			Base:    w.Base(v1.KeyKindFloatingIP, string(p.Spec.Dedicated), "kuryr-pod", w.pool.Spec.ProjectID),
-			Network: w.ground.public, Target: sdn.Target{Port: sdn.ID(p.Spec.ID)},
+			Network: w.ground.Public, Target: sdn.Target{Port: sdn.ID(p.Spec.ID)},
 		}
 		if wanted != core.NewFloating {
 			spec.Address, _ = netip.ParseAddr(wanted) // it was checked; an invalid one is any

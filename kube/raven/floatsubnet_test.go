@@ -33,7 +33,7 @@ func newOutside(t *testing.T) *cluster {
 	c.cfg.PublicNetwork = string(n.ID)
 	_, err = c.sdn.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "way out"}, Network: n.ID, CIDR: netip.MustParsePrefix("192.0.2.0/28")})
 	c.must(err)
-	_, err = c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Gateway: &sdn.ExternalGateway{Network: n.ID, SNAT: true}})
+	_, err = c.sdn.UpdateRouter(t.Context(), c.raven.ground.Router, sdn.RouterPatch{Gateway: &sdn.ExternalGateway{Network: n.ID, SNAT: true}})
 	c.must(err)
 	c.start()
 	return c
@@ -42,7 +42,7 @@ func newOutside(t *testing.T) *cluster {
 // publicSubnet makes a subnet of the public network.
 func (c *cluster) publicSubnet(name, cidr string, tags ...string) sdn.Subnet {
 	c.t.Helper()
-	s, err := c.sdn.EnsureSubnet(c.t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: name, Tags: tags}, Network: c.raven.ground.public, CIDR: netip.MustParsePrefix(cidr)})
+	s, err := c.sdn.EnsureSubnet(c.t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: name, Tags: tags}, Network: c.raven.ground.Public, CIDR: netip.MustParsePrefix(cidr)})
 	c.must(err)
 	return s
 }
@@ -168,7 +168,7 @@ func TestFloatingIPOfARenamedSubnet(t *testing.T) {
 	other := "elsewhere"
 	_, err := c.sdn.UpdateSubnet(t.Context(), one.ID, sdn.SubnetPatch{Patch: sdn.Patch{Name: &other, Tags: &[]string{"slow"}}})
 	c.must(err)
-	_, err = c.sdn.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "dmz", Tags: []string{"fast"}}, Network: c.raven.ground.public, CIDR: netip.MustParsePrefix("192.0.2.32/28")})
+	_, err = c.sdn.EnsureSubnet(t.Context(), sdn.SubnetSpec{Base: sdn.Base{Name: "dmz", Tags: []string{"fast"}}, Network: c.raven.ground.Public, CIDR: netip.MustParsePrefix("192.0.2.32/28")})
 	c.must(err)
 	c.now = c.now.Add(2 * time.Hour)
 	stay("at an audit")

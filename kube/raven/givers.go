@@ -37,7 +37,7 @@ func (w *poolWork) lookAway(ctx context.Context) error {
 		}
 		giver, doubt := w.memory.giver(pod.UID)
 		w.away[pod.UID] = w.anyAway(ports, pod) != nil || giver != "" && giver != w.name
-		switch before := pod.CreationTimestamp.Time.Before(w.ground.began.Add(beganSlack)); {
+		switch before := pod.CreationTimestamp.Time.Before(w.ground.Began.Add(beganSlack)); {
 		case w.away[pod.UID] || !w.claims():
 		case doubt, before && !asked[pod.UID]:
 			unsure = append(unsure, pod)

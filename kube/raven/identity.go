@@ -25,8 +25,8 @@ func (r *Raven) project() (id string, known bool) {
 	if r.cfg.Project != "" {
 		return r.cfg.Project, true
 	}
-	if r.ground.routerIsOwn {
-		return r.ground.project, true
+	if r.ground.OwnsRouter {
+		return r.ground.Project, true
 	}
 	return r.vips.ownProject()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
@@ -163,8 +162,8 @@ func doors(underlay []netip.Prefix, servers []netip.AddrPort) (rules []sdn.Rule)
 // None of the prefixes is within another; they are in order.
 func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 	all := slices.Clone(r.cfg.NodeNetworks)
-	if r.ground.nodes.network.ID != "" {
-		all = append(all, r.ground.nodeRanges...) // by their own ports too
+	if r.ground.Nodes.Network.ID != "" {
+		all = append(all, r.ground.NodeRanges...) // by their own ports too
 	}
 	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
 	var nodes corev1.NodeList
@@ -178,8 +177,8 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 			}
 		}
 	}
-	if r.ground.public != "" {
-		subnets, err := r.SubnetsOf(ctx, r.ground.public)
+	if r.ground.Public != "" {
+		subnets, err := r.SubnetsOf(ctx, r.ground.Public)
 		if err != nil {
 			return nil, err
 		}
@@ -237,9 +236,4 @@ func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	upper, _ := netip.AddrFromSlice(bytes)
 	return append(without(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes), without(netip.PrefixFrom(upper, p.Bits()+1), holes)...)
-}
-
-// ownGroups tells a namespace's owner that its groups alone say what its pods reach: what one group lets pass no other takes away.
-func (r *Raven) ownGroups(about client.Object, groups []string) {
-	r.Warn(about, core.EventUnserved, "Isolation", "security groups %s say what this namespace's pods reach: controller.underlay_isolation does not keep them from the nodes' network", strings.Join(groups, ", "))
 }

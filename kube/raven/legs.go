@@ -45,7 +45,7 @@ func (r legs) restore(ctx context.Context) error {
 		return nil
 	}
 	var router sdn.Router
-	if err := r.Call(ctx, func(ctx context.Context) (err error) { router, err = r.SDN.Router(ctx, r.ground.router); return err }); err != nil {
+	if err := r.Call(ctx, func(ctx context.Context) (err error) { router, err = r.SDN.Router(ctx, r.ground.Router); return err }); err != nil {
 		return err
 	}
 	has := map[sdn.ID]bool{}
@@ -63,7 +63,7 @@ func (r legs) restore(ctx context.Context) error {
 			continue
 		}
 		r.Log.WarnContext(ctx, "the router has lost a leg on a namespace's subnet of load balancers, and gets it back", "subnet", id, "key", key.String())
-		err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.router, id, netip.Addr{}) })
+		err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.Router, id, netip.Addr{}) })
 		failpoint.Here("raven.legs.attached")
 		if sdn.IsNotFound(err) { // its network is going, or it is made anew when it is asked for
 			r.lbSubnets.set(key, "")

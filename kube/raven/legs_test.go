@@ -36,7 +36,7 @@ func legged(t testing.TB) (c *cluster, subnets func() []sdn.ID) {
 // led tells to how many of the subnets the router leads.
 func (c *cluster) led(subnets []sdn.ID) (n int) {
 	c.t.Helper()
-	r, err := c.sdn.Router(c.t.Context(), c.raven.ground.router)
+	r, err := c.sdn.Router(c.t.Context(), c.raven.ground.Router)
 	c.must(err)
 	for _, leg := range r.Interfaces {
 		if slices.Contains(subnets, leg.Subnet) {
@@ -67,7 +67,7 @@ func (c *cluster) served() {
 func (c *cluster) fell(subnets []sdn.ID) {
 	c.t.Helper()
 	for _, s := range subnets {
-		c.must(c.sdn.DetachSubnet(c.t.Context(), c.raven.ground.router, s))
+		c.must(c.sdn.DetachSubnet(c.t.Context(), c.raven.ground.Router, s))
 	}
 }
 

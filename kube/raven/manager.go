@@ -26,7 +26,7 @@ func (r *Raven) Add(m ctrl.Manager) error {
 		if err := r.Prepare(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		r.Log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.router)
+		r.Log.InfoContext(ctx, "prepared: the router, the subnet pools and the VIP network are there", "router", r.ground.Router)
 		for _, c := range r.registrations() {
 			if err := r.register(m, c); err != nil {
 				return err

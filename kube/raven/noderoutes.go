@@ -78,7 +78,7 @@ func (w *nodeWays) hops() (all []netip.Addr) {
 func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	ways := &r.nodeWays
 	nodes := ways.marked()
-	if r.ground.nodes.network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
+	if r.ground.Nodes.Network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
 		return core.Result(0, nil)
 	}
 	whole, in := ways.whole.Due(r.Now(), r.cfg.Audit)
@@ -158,7 +158,7 @@ func (r nodeRoutes) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) 
 
 // nodesWithPorts are the nodes that have ports of their own, or are to have.
 func (r nodeRoutes) nodesWithPorts(ctx context.Context) (all []string, err error) {
-	pools, err := r.PoolsWith(ctx, string(r.ground.nodes.network.ID))
+	pools, err := r.PoolsWith(ctx, string(r.ground.Nodes.Network.ID))
 	for i := range pools {
 		all = append(all, pools[i].Spec.Node)
 	}
@@ -178,7 +178,7 @@ func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err er
 	}
 	for i := range ports.Items {
 		p := &ports.Items[i]
-		if p.Spec.Network.ID != string(r.ground.nodes.network.ID) || !p.DeletionTimestamp.IsZero() {
+		if p.Spec.Network.ID != string(r.ground.Nodes.Network.ID) || !p.DeletionTimestamp.IsZero() {
 			continue
 		}
 		way.ports = append(way.ports, sdn.ID(p.Spec.ID))
@@ -252,14 +252,14 @@ const mostRoutes = 30
 // refuses all, mostRoutes are what it has from then on.
 func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []netip.Addr) error {
 	return r.Call(ctx, func(ctx context.Context) error {
-		router, err := r.SDN.Router(ctx, r.ground.router)
+		router, err := r.SDN.Router(ctx, r.ground.Router)
 		if err != nil {
 			return err
 		}
 		var others []sdn.HostRoute
 		now := map[sdn.HostRoute]bool{}
 		for _, route := range router.Routes {
-			if slices.ContainsFunc(r.ground.nodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
+			if slices.ContainsFunc(r.ground.NodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
 				now[route] = true
 			} else {
 				others = append(others, route)
@@ -279,7 +279,7 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 					"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
 			}
 			all := slices.Concat(others, routes)
-			_, err := r.SDN.UpdateRouter(ctx, r.ground.router, sdn.RouterPatch{Routes: &all})
+			_, err := r.SDN.UpdateRouter(ctx, r.ground.Router, sdn.RouterPatch{Routes: &all})
 			failpoint.Here("raven.noderoutes.led")
 			if few || len(all) <= mostRoutes || !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes" {
 				return err

@@ -30,7 +30,7 @@ func (c *cluster) ready(node string, is corev1.ConditionStatus, more ...corev1.N
 // routes are the router's, in order.
 func (c *cluster) routes() (all []string) {
 	c.t.Helper()
-	r, err := c.sdn.Router(c.t.Context(), c.raven.ground.router)
+	r, err := c.sdn.Router(c.t.Context(), c.raven.ground.Router)
 	c.must(err)
 	for _, route := range r.Routes {
 		all = append(all, fmt.Sprint(route.Destination, " ", route.NextHop))
@@ -51,7 +51,7 @@ func TestRoutesToNodesThatBalance(t *testing.T) {
 	foreign, err := c.sdn.EnsureSubnet(t.Context(), sdn.SubnetSpec{Network: found[0].ID, CIDR: netip.MustParsePrefix("172.30.0.0/24")})
 	c.must(err)
 	theirs := sdn.HostRoute{Destination: netip.MustParsePrefix("172.20.0.0/24"), NextHop: netip.MustParseAddr("10.128.0.9")}
-	_, err = c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
+	_, err = c.sdn.UpdateRouter(t.Context(), c.raven.ground.Router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
 	c.must(err)
 
 	c.cfg.NodeBalanced = true
@@ -221,7 +221,7 @@ func TestRoutesTakenAwayBehindRavensBack(t *testing.T) {
 	t.Parallel()
 	c := balancingNodes(t, 2, func(cfg *Config) { cfg.Audit = time.Hour })
 	c.wholeRoutes()
-	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{}})
+	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.Router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{}})
 	c.must(err)
 	_, err = c.sdn.UpdatePort(t.Context(), sdn.ID(c.own("n1").Spec.ID), sdn.PortPatch{AllowedPairs: &[]sdn.AllowedPair{}})
 	c.must(err)
@@ -311,7 +311,7 @@ func TestMoreNodesThanRoutes(t *testing.T) {
 	c.sdn = fewRoutes{c.sdn, 30}
 	theirs := sdn.HostRoute{Destination: netip.MustParsePrefix("172.20.0.0/24"), NextHop: netip.MustParseAddr("10.128.0.9")}
 	c.settle()
-	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
+	_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.Router, sdn.RouterPatch{Routes: &[]sdn.HostRoute{theirs}})
 	c.must(err)
 	c.cfg.NodeBalanced = true
 	c.start()
@@ -369,7 +369,7 @@ func TestAsManyRoutesAsTheSDNTakes(t *testing.T) {
 		for i := range of.others {
 			theirs = append(theirs, sdn.HostRoute{Destination: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(i), 0}), 24), NextHop: netip.MustParseAddr("10.128.0.9")})
 		}
-		_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.router, sdn.RouterPatch{Routes: &theirs})
+		_, err := c.sdn.UpdateRouter(t.Context(), c.raven.ground.Router, sdn.RouterPatch{Routes: &theirs})
 		c.must(err)
 		c.cfg.NodeBalanced = true
 		c.start()

@@ -18,17 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodeGround is the network that nodes have ports of their own on, so that they and pods
-// reach one another. Without an id there is none.
-type nodeGround struct {
-	network sdn.Network
-	name    string
-	groups  []string // of the nodes' own ports
-	// admit is the group that lets nodes in to pods whose ports have groups that people have chosen; "" is none.
-	admit string
-	reach []netip.Prefix // that namespaces' subnets are cut from
-}
-
 // ownPort is how the pool of a node's own port is kept: there is one, and it stays.
 var ownPort = pool.Policy{Minimum: 1, Maximum: 1, Batch: 1}
 
@@ -47,7 +36,7 @@ func (r nodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	p := &v1.KuryrPortPool{Spec: r.nodePoolKey(n.Name), ObjectMeta: metav1.ObjectMeta{
 		Finalizers: []string{v1.Finalizer}, Labels: map[string]string{v1.LabelNode: v1.NodeLabel(n.Name), v1.LabelForNode: "true"},
 	}}
-	p.Name, p.Spec.NetworkName = v1.PoolName(p.Spec), r.ground.nodes.name
+	p.Name, p.Spec.NetworkName = v1.PoolName(p.Spec), r.ground.Nodes.Name
 	setPolicy(&p.Spec, ownPort)
 	if err := r.Client.Get(ctx, types.NamespacedName{Name: p.Name}, &v1.KuryrPortPool{}); !apierrors.IsNotFound(err) {
 		return core.Result(0, err)
@@ -61,13 +50,13 @@ func (r nodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 // hasPort tells whether the node is to have a port of its own: there is a network for
 // them, and a daemon that plugs it.
 func (r *Raven) hasPort(n *corev1.Node) bool {
-	return r.ground.nodes.network.ID != "" && n.DeletionTimestamp.IsZero() && n.Labels[v1.LabelClaimant] != v1.ClaimantRaven
+	return r.ground.Nodes.Network.ID != "" && n.DeletionTimestamp.IsZero() && n.Labels[v1.LabelClaimant] != v1.ClaimantRaven
 }
 
 // nodePoolKey is the key of the pool of a node's own port.
 func (r *Raven) nodePoolKey(node string) v1.KuryrPortPoolSpec {
-	key := v1.KuryrPortPoolSpec{Node: node, Network: string(r.ground.nodes.network.ID), ProjectID: r.cfg.Project, SecurityGroups: r.ground.nodes.groups, ForNode: true}
-	for _, s := range r.ground.nodes.network.Subnets {
+	key := v1.KuryrPortPoolSpec{Node: node, Network: string(r.ground.Nodes.Network.ID), ProjectID: r.cfg.Project, SecurityGroups: r.ground.Nodes.Groups, ForNode: true}
+	for _, s := range r.ground.Nodes.Network.Subnets {
 		key.Subnets = append(key.Subnets, string(s))
 	}
 	return key
@@ -76,7 +65,7 @@ func (r *Raven) nodePoolKey(node string) v1.KuryrPortPoolSpec {
 // planNodes finds out of what ranges the nodes' own ports are: what their network has of
 // a family stays, whatever the configuration says now, since nodes have addresses of it.
 func (r *Raven) planNodes(ctx context.Context) error {
-	r.ground.nodeRanges = slices.Clone(r.cfg.NodeRanges)
+	r.ground.NodeRanges = slices.Clone(r.cfg.NodeRanges)
 	if len(r.cfg.NodeRanges) == 0 || r.SDN.Capabilities().HostReached {
 		return nil
 	}
@@ -89,11 +78,11 @@ func (r *Raven) planNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range r.ground.nodeRanges {
+	for i, p := range r.ground.NodeRanges {
 		at := slices.IndexFunc(there, func(s sdn.Subnet) bool { return s.CIDR.Addr().Is6() == p.Addr().Is6() })
 		if at >= 0 && there[at].CIDR != p {
 			r.Log.WarnContext(ctx, "the nodes' network keeps the range that it has", "has", there[at].CIDR, "configured", p)
-			r.ground.nodeRanges[i] = there[at].CIDR
+			r.ground.NodeRanges[i] = there[at].CIDR
 		}
 	}
 	return nil
@@ -102,15 +91,15 @@ func (r *Raven) planNodes(ctx context.Context) error {
 // prepareNodes makes the nodes' network with a leg of the router on it, unless the SDN's
 // machine reaches its ports anyway.
 func (r *Raven) prepareNodes(ctx context.Context) error {
-	r.ground.nodes = nodeGround{}
-	if len(r.ground.nodeRanges) == 0 || r.SDN.Capabilities().HostReached {
+	r.ground.Nodes = core.NodeNetwork{}
+	if len(r.ground.NodeRanges) == 0 || r.SDN.Capabilities().HostReached {
 		return nil
 	}
 	claims := []core.Claim{}
 	for _, p := range r.cfg.NodeNetworks {
 		claims = append(claims, core.Claim{What: "the nodes' network", Prefix: p})
 	}
-	for _, p := range r.ground.nodeRanges {
+	for _, p := range r.ground.NodeRanges {
 		claims = append(claims, core.Claim{What: "the range of the nodes' own ports", Prefix: p})
 	}
 	if err := core.Overlap(claims); err != nil {
@@ -118,7 +107,7 @@ func (r *Raven) prepareNodes(ctx context.Context) error {
 	}
 	name := r.cfg.NodePortsNetwork
 	spec := sdn.NetworkSpec{Base: r.Base(v1.KeyKindNetwork, nodesName, name, r.cfg.Project)}
-	for _, p := range r.ground.nodeRanges {
+	for _, p := range r.ground.NodeRanges {
 		family := "-v4"
 		if p.Addr().Is6() {
 			family = "-v6"
@@ -129,7 +118,7 @@ func (r *Raven) prepareNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.ground.nodes.network, r.ground.nodes.name = network, name
+	r.ground.Nodes.Network, r.ground.Nodes.Name = network, name
 	return nil
 }
 
@@ -140,31 +129,23 @@ const nodesName = "nodes"
 // are enough, and the one that lets nodes in to pods whose groups might not: what the
 // kubelet probes must always answer.
 func (r *Raven) prepareNodeGroups(ctx context.Context) error {
-	if can := r.SDN.Capabilities(); r.ground.nodes.network.ID == "" || !can.SecurityGroups || can.GrouplessOpen {
+	if can := r.SDN.Capabilities(); r.ground.Nodes.Network.ID == "" || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
 	}
 	group, err := r.openGroup(ctx, nodesName, "kuryr-nodes")
 	if err != nil {
 		return err
 	}
-	r.ground.nodes.groups = []string{group}
+	r.ground.Nodes.Groups = []string{group}
 	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, "from-nodes", "kuryr-from-nodes", r.cfg.Project)}
-	for _, p := range r.ground.nodeRanges {
+	for _, p := range r.ground.NodeRanges {
 		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: p.Addr().Is6(), RemotePrefix: p})
 	}
 	return r.Call(ctx, func(ctx context.Context) error {
 		made, err := r.SDN.ApplySecurityGroup(ctx, spec)
-		r.ground.nodes.admit = string(made.ID)
+		r.ground.Nodes.Admit = string(made.ID)
 		return err
 	})
-}
-
-// chosen are the groups that people have chosen for pods, and with them the one that lets nodes in.
-func (r *Raven) chosen(groups []string) []string {
-	if len(groups) == 0 || r.ground.nodes.admit == "" || slices.Contains(groups, r.ground.nodes.admit) {
-		return groups
-	}
-	return append(slices.Clone(groups), r.ground.nodes.admit)
 }
 
 // pathsOf are the ranges that a node reaches by its own port: where pods' subnets are cut
@@ -183,7 +164,7 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 		}
 		paths = append(paths, p)
 	}
-	for _, p := range r.ground.nodes.reach {
+	for _, p := range r.ground.Nodes.Reach {
 		add(p)
 	}
 	if r.cfg.Services || r.cfg.NodeBalanced { // by which the node's own programs reach ClusterIPs
@@ -197,7 +178,7 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 	}
 	for i := range networks.Items {
 		s := &networks.Items[i].Status
-		if s.Router != string(r.ground.router) {
+		if s.Router != string(r.ground.Router) {
 			continue
 		}
 		for _, subnet := range s.Subnets {
@@ -213,12 +194,12 @@ func (r *Raven) pathsOf(ctx context.Context, n *corev1.Node) (paths []netip.Pref
 // outside are the network's subnets, where it is on the router, that the ranges known
 // from the start do not cover: nodes need routes to them.
 func (r *Raven) outside(n *v1.KuryrNetwork) (all []netip.Prefix) {
-	if n == nil || n.Status.Router != string(r.ground.router) {
+	if n == nil || n.Status.Router != string(r.ground.Router) {
 		return nil
 	}
 	for _, s := range n.Status.Subnets {
 		p, err := netip.ParsePrefix(s.CIDR)
-		if err == nil && !slices.ContainsFunc(r.ground.nodes.reach, func(o netip.Prefix) bool { return core.Covers(o, p) }) {
+		if err == nil && !slices.ContainsFunc(r.ground.Nodes.Reach, func(o netip.Prefix) bool { return core.Covers(o, p) }) {
 			all = append(all, p)
 		}
 	}

@@ -397,7 +397,7 @@ func TestNodesKeepTheirRange(t *testing.T) {
 	}
 	for s, err := range c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{CIDRs: []netip.Prefix{nodeRange}}) {
 		c.must(err)
-		c.must(c.sdn.DetachSubnet(t.Context(), c.raven.ground.router, s.ID))
+		c.must(c.sdn.DetachSubnet(t.Context(), c.raven.ground.Router, s.ID))
 		c.must(c.sdn.DeleteNetwork(t.Context(), s.Network))
 	}
 	c.cfg.Services, c.cfg.NodeRanges = true, []netip.Prefix{other}

@@ -70,7 +70,7 @@ func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q 
 		}
 	}
 	if r.routed.change(r.outside(old), r.outside(is)) {
-		add(r.poolsRequested(ctx, core.ByNetwork, string(r.ground.nodes.network.ID)))
+		add(r.poolsRequested(ctx, core.ByNetwork, string(r.ground.Nodes.Network.ID)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		r.Log.ErrorContext(ctx, "pools of a network", "error", err)

@@ -197,13 +197,14 @@ func TestPoolOfASharedNetworkGoes(t *testing.T) {
 	if !slices.Equal(placed, []ctrl.Request{core.Request("ns0", "n1")}) {
 		t.Errorf("placements %v", placed)
 	}
-	if waiting, err := c.raven.networksOfPool(t.Context(), pool); err != nil || len(waiting) != 0 {
-		t.Errorf("networks %v, %v", waiting, err)
+	if waiting := c.enqueued("networks", change{old: pool}); len(waiting) != 0 {
+		t.Errorf("networks %v", waiting)
 	}
 	c.must(c.api.Delete(t.Context(), c.networkOf("ns1")))
 	c.tellAll()
-	if waiting, err := c.raven.networksOfPool(t.Context(), pool); err != nil || len(waiting) != 1 || waiting[0].Name != c.networkOf("ns1").Name {
-		t.Errorf("networks %v, %v", waiting, err)
+	want := []ctrl.Request{core.Request("", c.networkOf("ns1").Name)}
+	if waiting := c.enqueued("networks", change{old: pool}); !slices.Equal(waiting, want) {
+		t.Errorf("networks %v, want %v", waiting, want)
 	}
 }
 

@@ -59,6 +59,14 @@ func (r *Raven) lbSubnetKey(network string, six bool) sdn.Key {
 	return r.Key(v1.KeyKindSubnet, network+".lb"+familyOf(six))
 }
 
+// forgetLBSubnets forgets the subnets of load balancers of a network that is being deleted, before
+// their interfaces of the router go, which a resync would attach again.
+func (r *Raven) forgetLBSubnets(network string) {
+	for _, six := range []bool{false, true} {
+		r.lbSubnets.set(r.lbSubnetKey(network, six), "")
+	}
+}
+
 // isLBSubnet tells whether it is one, where pods get no address.
 func (r *Raven) isLBSubnet(s sdn.Subnet, network string) bool {
 	return !s.Foreign && (s.Key == r.lbSubnetKey(network, false) || s.Key == r.lbSubnetKey(network, true))
@@ -123,7 +131,7 @@ func (r *Raven) lbSubnetOf(ctx context.Context, namespace string, six bool) (sdn
 			return err
 		}
 		failpoint.Here("raven.ownvips.subnet")
-		return r.SDN.AttachSubnet(ctx, r.ground.router, made.ID, netip.Addr{})
+		return r.SDN.AttachSubnet(ctx, r.ground.Router, made.ID, netip.Addr{})
 	})
 	if err != nil {
 		return "", err
@@ -211,7 +219,7 @@ func (w *balancing) programOwn(ctx context.Context, of balancerOf, endpoints fun
 			continue
 		}
 		of.own, of.six, of.vip, of.cluster, of.endpoints, of.floats = true, six, sdn.VIP{}, nil, endpoints(six), w.floats(six)
-		of.leaves = w.ground.leaves[six]
+		of.leaves = w.ground.HasWayOut[six]
 		of.base = w.Base(v1.KeyKindLoadBalancer, v1.OwnLoadBalancerKey(w.lb.Spec.ServiceUID, six), w.lb.Namespace+"/"+w.lb.Name+".lb", w.cfg.Project)
 		then, err := w.apply(ctx, of, members)
 		if sdn.IsNotFound(err) { // somebody has taken the subnet away

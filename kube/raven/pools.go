@@ -173,7 +173,7 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 		return unwanted, nil
 	}
 	if w.pool.Spec.ForNode {
-		w.mtu = w.ground.nodes.network.MTU
+		w.mtu = w.ground.Nodes.Network.MTU
 		if w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name {
 			return wanted, nil
 		}

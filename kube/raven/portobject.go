@@ -43,7 +43,7 @@ func (w *poolWork) portSpec(key string, wish wished) sdn.PortSpec {
 	}
 	groups := s.SecurityGroups
 	if len(wish.groups) > 0 {
-		groups = w.chosen(wish.groups)
+		groups = w.ground.WithNodes(wish.groups)
 	}
 	for _, g := range groups {
 		spec.Groups = append(spec.Groups, sdn.ID(g))

@@ -15,23 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ground is what everything stands on.
-type ground struct {
-	public sdn.ID // "" is none
-	router sdn.ID
-	// project is the router's, which Raven's objects are in too where the router is its own.
-	project     string
-	routerIsOwn bool
-	leaves      map[bool]bool // by whether it is IPv6: what has a way out of the SDN, by the router's gateway
-	pools       []sdn.ID      // subnet pools, one of each family
-	lens        []int         // by position in pools; 0 is the pool's own default
-	groups      []string      // what pods' ports get where their namespace does not say
-	nodes       nodeGround
-	began       time.Time // when this Raven came to lead
-
-	nodeRanges []netip.Prefix // of the nodes' own ports
-}
-
 // Prepare does what the specification has Raven do at its start: it checks that the
 // public network is there, makes the router with a leg there, the VIP network with a leg
 // on it, the subnet pools, and asks for the network of the namespace "default", whose leg
@@ -55,7 +38,7 @@ func (r *Raven) Prepare(ctx context.Context) error {
 }
 
 func (r *Raven) prepare(ctx context.Context) error {
-	r.ground.began = r.Now()
+	r.ground.Began = r.Now()
 	if err := r.acquainted(ctx); err != nil {
 		return err
 	}
@@ -66,7 +49,7 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("public network: %w", err)
 	}
-	r.ground.public = public.ID
+	r.ground.Public = public.ID
 	if err := r.planNodes(ctx); err != nil {
 		return fmt.Errorf("nodes' network: %w", err)
 	}
@@ -223,11 +206,11 @@ func (r *Raven) prepareRouter(ctx context.Context, public sdn.ID) error {
 
 // settleRouter notes which router it is, and what has a way out by it.
 func (r *Raven) settleRouter(router sdn.Router) {
-	r.ground.router, r.ground.leaves = router.ID, map[bool]bool{}
-	r.ground.project, r.ground.routerIsOwn = router.Project, r.cfg.Router == "" && router.ID != ""
+	r.ground.Router, r.ground.HasWayOut = router.ID, map[bool]bool{}
+	r.ground.Project, r.ground.OwnsRouter = router.Project, r.cfg.Router == "" && router.ID != ""
 	if router.Gateway != nil {
 		for _, a := range router.Gateway.Addresses {
-			r.ground.leaves[a.Addr.Is6()] = true
+			r.ground.HasWayOut[a.Addr.Is6()] = true
 		}
 	}
 }
@@ -249,7 +232,7 @@ func one[T any](searches ...iter.Seq2[T, error]) (found T, err error) {
 }
 
 func (r *Raven) prepareSubnetPools(ctx context.Context) error {
-	r.ground.pools, r.ground.lens = nil, nil
+	r.ground.SubnetPools, r.ground.PrefixLens = nil, nil
 	if r.cfg.Network != "" {
 		return nil
 	}
@@ -259,14 +242,14 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%q: %w", id, err)
 		}
-		r.ground.pools, r.ground.lens = append(r.ground.pools, p.ID), append(r.ground.lens, 0)
-		r.ground.nodes.reach = append(r.ground.nodes.reach, p.Prefixes...)
+		r.ground.SubnetPools, r.ground.PrefixLens = append(r.ground.SubnetPools, p.ID), append(r.ground.PrefixLens, 0)
+		r.ground.Nodes.Reach = append(r.ground.Nodes.Reach, p.Prefixes...)
 	}
 	if len(r.cfg.SubnetPools) > 0 {
 		return nil
 	}
 	for _, p := range r.cfg.Ranges {
-		r.ground.nodes.reach = append(r.ground.nodes.reach, p.Prefix)
+		r.ground.Nodes.Reach = append(r.ground.Nodes.Reach, p.Prefix)
 		name := "pods-v4"
 		if p.Prefix.Addr().Is6() {
 			name = "pods-v6"
@@ -274,7 +257,7 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 		spec := sdn.SubnetPoolSpec{Base: r.Base(v1.KeyKindSubnetPool, name, "kuryr-"+name, r.cfg.Project), Prefixes: []netip.Prefix{p.Prefix}, DefaultLen: p.Len}
 		err := r.Call(ctx, func(ctx context.Context) error {
 			made, err := r.SDN.EnsureSubnetPool(ctx, spec)
-			r.ground.pools, r.ground.lens = append(r.ground.pools, made.ID), append(r.ground.lens, p.Len)
+			r.ground.SubnetPools, r.ground.PrefixLens = append(r.ground.SubnetPools, made.ID), append(r.ground.PrefixLens, p.Len)
 			return err
 		})
 		if err != nil {
@@ -291,7 +274,7 @@ func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (netw
 		return network, err
 	}
 	for _, s := range network.Subnets {
-		if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.router, s, netip.Addr{}) }); err != nil {
+		if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.Router, s, netip.Addr{}) }); err != nil {
 			return network, fmt.Errorf("leg of the router: %w", err)
 		}
 	}
@@ -303,16 +286,16 @@ func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (netw
 func (r *Raven) prepareGroup(ctx context.Context) error {
 	if r.cfg.UnderlayIsolation {
 		id, err := r.isolate(ctx)
-		r.ground.groups = []string{string(id)}
+		r.ground.Groups = []string{string(id)}
 		return err
 	}
 	can := r.SDN.Capabilities()
-	r.ground.groups = r.chosen(r.cfg.SecurityGroups)
-	if len(r.ground.groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
+	r.ground.Groups = r.ground.WithNodes(r.cfg.SecurityGroups)
+	if len(r.ground.Groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
 	}
 	group, err := r.openGroup(ctx, "pods", "kuryr-pods")
-	r.ground.groups = []string{group}
+	r.ground.Groups = []string{group}
 	return err
 }
 

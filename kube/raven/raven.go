@@ -89,7 +89,7 @@ type Raven struct {
 	*core.Core
 	cfg     Config
 	metrics *counts
-	ground  ground // written by Prepare before anything else begins
+	ground  core.Infrastructure // written by Prepare before anything else begins
 	budget  *budget
 	memory  memory
 	vips    vips

@@ -108,7 +108,7 @@ func (c *cluster) theirs(project, cidr string) sdn.LoadBalancer {
 func (c *cluster) usersAddress(project string) string {
 	c.t.Helper()
 	f, err := c.sdn.EnsureFloatingIP(c.t.Context(), sdn.FloatingIPSpec{
-		Base: sdn.Base{Name: "a user's", Project: project}, Network: c.raven.ground.public,
+		Base: sdn.Base{Name: "a user's", Project: project}, Network: c.raven.ground.Public,
 	})
 	c.must(err)
 	return f.Address.String()
@@ -516,7 +516,7 @@ func TestExternalNetworksAreGranted(t *testing.T) {
 	if len(c.floats()) > 0 {
 		t.Errorf("floating IPs %v", c.floats())
 	}
-	own := map[string]string{"floating-network-id": string(c.raven.ground.public)}
+	own := map[string]string{"floating-network-id": string(c.raven.ground.Public)}
 	c.serviceIn("evil", "own", asking("", own), "10.96.0.67")
 	c.settle()
 	if lb := c.klbIn("evil", "own"); !core.IsReady(lb.Status.Conditions) {

@@ -117,7 +117,7 @@ func TestRequestedAddresses(t *testing.T) {
 	c := newServing(t, nil)
 	c.settle()
 	float := func(port sdn.ID) string {
-		f, err := c.sdn.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: c.raven.ground.public, Target: sdn.Target{Port: port}})
+		f, err := c.sdn.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{Network: c.raven.ground.Public, Target: sdn.Target{Port: port}})
 		c.must(err)
 		return f.Address.String()
 	}
@@ -178,7 +178,7 @@ func TestTwoServicesAskForOneAddress(t *testing.T) {
 	c := newServing(t, nil)
 	c.settle()
 	wants := func(s *corev1.Service) { exposedService(s); s.Spec.LoadBalancerIP = "100.64.0.77" }
-	for f, err := range c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{Networks: []sdn.ID{c.raven.ground.public}}) {
+	for f, err := range c.sdn.FindSubnets(t.Context(), sdn.SubnetQuery{Networks: []sdn.ID{c.raven.ground.Public}}) {
 		c.must(err)
 		if f.CIDR.Addr().Is4() {
 			a := f.CIDR.Addr().Next().Next().Next()

@@ -8,9 +8,11 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
+	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -43,8 +45,9 @@ func TestNetworkOfANamespaceThatGoes(t *testing.T) {
 
 	guest := c.networkOf("guest")
 	end("guest", "second")
-	if told, err := c.raven.heldUp(t.Context(), guest); err != nil || len(told) != 1 || told[0].Name != own.Name {
-		t.Errorf("when the last namespace goes %v are looked at, want %s; %v", told, own.Name, err)
+	want := []ctrl.Request{core.Request("", own.Name)}
+	if told := c.enqueued("networks", change{old: guest}); !slices.Contains(told, want[0]) {
+		t.Errorf("when the last namespace goes %v are looked at, want %v", told, want)
 	}
 	c.settle()
 	c.check()

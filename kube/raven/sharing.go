@@ -86,7 +86,7 @@ func (w *balancing) join(ctx context.Context, of balancerOf, endpoints func(six 
 		return soon, err
 	}
 	of.own, of.floats, of.cluster, of.vip, of.six = true, true, nil, there.VIPs[0], there.VIPs[0].Addr.Is6()
-	of.leaves = w.ground.leaves[of.six]
+	of.leaves = w.ground.HasWayOut[of.six]
 	of.can = w.SDN.Capabilities().LoadBalancerOf(there.Backend)
 	if len(w.lb.Spec.Sources) > 0 && !of.can.SourceRanges {
 		err := unserving("spec.loadBalancerSourceRanges: the load balancer that is to be shared lets everybody connect")

@@ -239,6 +239,16 @@ func (c *cluster) tellAll() {
 	}
 }
 
+// enqueued returns the requests of a controller that a change brings, and nothing else has.
+func (c *cluster) enqueued(controller string, t change) []ctrl.Request {
+	c.t.Helper()
+	i := slices.IndexFunc(c.desks, func(d *desk) bool { return d.Name == controller })
+	d := *c.desks[i]
+	d.order, d.due = nil, map[ctrl.Request]time.Time{}
+	d.tell(c.t.Context(), t, false)
+	return d.order
+}
+
 // step does one of the things that may come next: a change is told, or a reconciler looks at an object. It tells of a reconciler's failure, and whether there was anything to do.
 func (c *cluster) step() (did bool, err error) {
 	var could []func() error

@@ -204,7 +204,7 @@ func (r *Raven) otherClaims() (claims []core.Claim) {
 		claims = append(claims, core.Claim{What: "the pods' range", Prefix: p.Prefix})
 	}
 	if !r.SDN.Capabilities().HostReached {
-		for _, p := range r.ground.nodeRanges {
+		for _, p := range r.ground.NodeRanges {
 			claims = append(claims, core.Claim{What: "the nodes' range", Prefix: p})
 		}
 	}
@@ -363,7 +363,7 @@ func (r *Raven) makeVIPSubnet(ctx context.Context, network sdn.ID, s vipSubnet, 
 		r.Log.WarnContext(ctx, "the VIP network's gateway is in a range of ClusterIPs: no Service can have that one", "gateway", subnet.Gateway)
 	}
 	err = r.Call(ctx, func(ctx context.Context) error {
-		return r.SDN.AttachSubnet(ctx, r.ground.router, subnet.ID, netip.Addr{})
+		return r.SDN.AttachSubnet(ctx, r.ground.Router, subnet.ID, netip.Addr{})
 	})
 	if err != nil {
 		return subnet, fmt.Errorf("leg of the router: %w", err)
@@ -384,7 +384,7 @@ func overlap(given []sdn.AddressRange, prefixes []netip.Prefix) bool {
 // dropSubnet deletes a subnet with the router's leg.
 func (r *Raven) dropSubnet(ctx context.Context, id sdn.ID) error {
 	return r.Call(ctx, func(ctx context.Context) error {
-		if err := r.SDN.DetachSubnet(ctx, r.ground.router, id); err != nil && !sdn.IsNotFound(err) {
+		if err := r.SDN.DetachSubnet(ctx, r.ground.Router, id); err != nil && !sdn.IsNotFound(err) {
 			return err
 		}
 		failpoint.Here("raven.vips.detached")

@@ -129,7 +129,7 @@ func TestServiceRangeGoes(t *testing.T) {
 	c.faults.problem = nil
 	c.start()
 	c.wantVIPSubnets("10.96.0.0/15")
-	if r, err := c.sdn.Router(t.Context(), c.raven.ground.router); err != nil || slices.ContainsFunc(r.Interfaces, func(l sdn.RouterInterface) bool {
+	if r, err := c.sdn.Router(t.Context(), c.raven.ground.Router); err != nil || slices.ContainsFunc(r.Interfaces, func(l sdn.RouterInterface) bool {
 		return netip.MustParsePrefix("10.100.0.0/23").Contains(l.Addr)
 	}) {
 		t.Errorf("the router has the legs %+v, %v", r.Interfaces, err)

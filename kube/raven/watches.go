@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/namespace"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -22,18 +23,7 @@ import (
 
 // registrations are all controllers.
 func (r *Raven) registrations() []core.Controller {
-	return append(r.serviceRegistrations(), []core.Controller{
-		{Name: "namespaces", Reconciler: namespaces{r}, Watches: []core.Watch{
-			{Of: &corev1.Namespace{}, Handler: core.Itself},
-			{Of: &corev1.Pod{}, When: predicate.And(core.Created, predicate.NewPredicateFuncs(isWired)), Handler: core.On(r.Core, r.namespaceOfPod)}, // the first pod needs the network, and no pod's change
-			{Of: &v1.KuryrNetwork{}, When: predicate.GenerationChangedPredicate{}, Handler: core.On(r.Core, r.namespaceOfNetwork)},
-		}},
-		{Name: "networks", Reconciler: networks{r}, Watches: []core.Watch{
-			{Of: &v1.KuryrNetwork{}, Handler: core.Itself},
-			{Of: &corev1.Namespace{}, When: predicate.Or(predicate.AnnotationChangedPredicate{}, core.Deleted{}), Handler: core.On(r.Core, r.networkOfNamespace)},
-			{Of: &v1.KuryrPortPool{}, When: core.Gone, Handler: core.On(r.Core, r.networksOfPool)},
-			{Of: &v1.KuryrNetwork{}, When: core.Gone, Handler: core.On(r.Core, r.heldUp)},
-		}},
+	return slices.Concat(r.serviceRegistrations(), namespace.Controllers(r.Core, r.namespaceConfig()), []core.Controller{
 		{Name: "placements", Reconciler: placements{r}, Watches: []core.Watch{
 			{Of: &corev1.Pod{}, When: predicate.Funcs{UpdateFunc: podPlaced, DeleteFunc: core.NeverDeleted}, Handler: core.On(r.Core, r.placementOfPod)},
 			{Of: &v1.KuryrNetwork{}, Handler: core.On(r.Core, r.placementsOfNetwork)},
@@ -70,10 +60,16 @@ func (r *Raven) registrations() []core.Controller {
 			{Of: &corev1.Node{}, When: predicate.Funcs{UpdateFunc: nodeMoved}, Handler: core.On(r.Core, isolationOf[*corev1.Node])},
 			{Of: &discoveryv1.EndpointSlice{}, When: predicate.NewPredicateFuncs(isAPIServers), Handler: core.On(r.Core, isolationOf[*discoveryv1.EndpointSlice])},
 		}},
-	}...)
+	})
 }
 
-func isWired(o client.Object) bool { return core.Networked(o.(*corev1.Pod)) }
+// namespaceConfig returns what the reconcilers of namespaces and networks need.
+func (r *Raven) namespaceConfig() namespace.Config {
+	return namespace.Config{
+		Infrastructure: &r.ground, Project: r.cfg.Project, Network: r.cfg.Network, Subnets: r.cfg.Subnets,
+		Isolated: r.cfg.UnderlayIsolation, IsLoadBalancerSubnet: r.isLBSubnet, Removing: r.forgetLBSubnets,
+	}
+}
 
 // podPlaced tells whether a change has put a pod on a node.
 func podPlaced(e event.UpdateEvent) bool {
@@ -112,38 +108,6 @@ func requestsFor(pools []v1.KuryrPortPool) (all []ctrl.Request) {
 		all = append(all, core.Request("", pools[i].Name))
 	}
 	return all
-}
-
-func (r *Raven) namespaceOfPod(_ context.Context, p *corev1.Pod) ([]ctrl.Request, error) {
-	return core.One("", p.Namespace), nil
-}
-
-func (r *Raven) namespaceOfNetwork(_ context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
-	return core.One("", n.Spec.Namespace), nil
-}
-
-func (r *Raven) networkOfNamespace(_ context.Context, ns *corev1.Namespace) ([]ctrl.Request, error) {
-	return core.One("", v1.NetworkName(ns.Name, ns.UID)), nil
-}
-
-// networksOfPool are the networks that wait for their pools to be gone.
-func (r *Raven) networksOfPool(ctx context.Context, p *v1.KuryrPortPool) ([]ctrl.Request, error) {
-	return r.leaving(ctx, p.Spec.Network)
-}
-
-// heldUp are the networks that wait to be deleted and may have waited for the end of this
-// one, whose namespace was on theirs.
-func (r *Raven) heldUp(ctx context.Context, n *v1.KuryrNetwork) ([]ctrl.Request, error) {
-	all, err := r.leaving(ctx, n.Status.Network)
-	return slices.DeleteFunc(all, func(o ctrl.Request) bool { return o.Name == n.Name }), err
-}
-
-func (r *Raven) leaving(ctx context.Context, network string) (all []ctrl.Request, err error) {
-	networks, err := r.NetworksBy(ctx, core.ByLeaving, network)
-	for i := range networks {
-		all = append(all, core.Request("", networks[i].Name))
-	}
-	return all, err
 }
 
 func (r *Raven) placementOfPod(_ context.Context, p *corev1.Pod) ([]ctrl.Request, error) {
