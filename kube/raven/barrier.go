@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,7 +45,7 @@ func (b *barrier) bars(at netip.AddrPort, p sdn.Protocol) bool {
 	switch {
 	case !slices.ContainsFunc(b.underlay, func(n netip.Prefix) bool { return n.Contains(at.Addr()) }):
 		return false
-	case at.Port() == portDNS && (p == sdn.UDP || p == sdn.TCP):
+	case at.Port() == node.PortDNS && (p == sdn.UDP || p == sdn.TCP):
 		return false
 	}
 	return p != sdn.TCP || !slices.Contains(b.servers, at)
@@ -118,4 +119,13 @@ func (r *Raven) wakeBalancers(ctx context.Context) error {
 		r.balancerWakes.Enqueue(core.Request(all.Items[i].Namespace, all.Items[i].Name))
 	}
 	return nil
+}
+
+// isolating notes what the group keeps pods from. If that is something else, all load balancers are
+// reconciled.
+func (r *Raven) isolating(ctx context.Context, underlay []netip.Prefix, servers []netip.AddrPort) error {
+	if !r.barrier.set(underlay, servers) {
+		return nil
+	}
+	return r.wakeBalancers(ctx)
 }

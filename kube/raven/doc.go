@@ -5,12 +5,13 @@
 //
 // # Shape
 //
-// A reconciler for each question: which namespaces need a network, and what is a network in the SDN (package
-// namespace), which pools do pods need (placements.go), what ports is a pool to have (pools.go and the
-// files that begin with pool), which nodes need a port of their own (nodes.go), what is a Service in the SDN
-// (service.go, balancers.go), and what of a cluster is not served (policies.go). What they share is in package
-// core. All are level-triggered: each looks at what is there and does what is missing, so that it does not
-// matter what was missed or how often it is asked. The error of one object holds up that object alone.
+// A reconciler for each question. Package namespace: which namespaces need a network, and what is a network
+// in the SDN. Package node: which nodes need a port of their own, and what leads to nodes or is kept from
+// them. Here: which pools do pods need (placements.go), what ports is a pool to have (pools.go and the
+// files that begin with pool), what is a Service in the SDN (service.go, balancers.go), and what of a cluster
+// is not served (policies.go). What all share is in package core. All are level-triggered: each looks at what
+// is there and does what is missing, so that it does not matter what was missed or how often it is asked. The
+// error of one object holds up that object alone.
 //
 // # What no kill loses
 //

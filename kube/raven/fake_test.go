@@ -16,6 +16,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/local"
 	corev1 "k8s.io/api/core/v1"
@@ -285,7 +286,7 @@ func (c *cluster) check() {
 	}
 	for n, err := range c.sdn.FindNetworks(ctx, sdn.NetworkQuery{Match: sdn.Match{Owner: owner, Kind: v1.KeyKindNetwork}}) {
 		c.must(err)
-		if n.Key.Name != "services" && n.Key.Name != nodesName && !networksOf[string(n.ID)] {
+		if n.Key.Name != "services" && n.Key.Name != node.KeyName && !networksOf[string(n.ID)] {
 			c.t.Errorf("the SDN has network %s (%s), and there is no KuryrNetwork", n.ID, n.Key)
 		}
 		delete(networksOf, string(n.ID))

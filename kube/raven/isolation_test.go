@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"pgregory.net/rapid"
 )
 
 func isolated(c *Config) {
@@ -177,28 +176,5 @@ func TestIsolationThatCannotBe(t *testing.T) {
 		if _, err := New(cfg, c.api, c.events); err == nil {
 			t.Errorf("%s: no error", what)
 		}
-	}
-}
-
-// What is left of a range without holes has all addresses that no hole has, and no other.
-func TestWithout(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var holes []netip.Prefix
-		for range rapid.IntRange(0, 5).Draw(t, "holes") {
-			a := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "hole")})
-			holes = append(holes, netip.PrefixFrom(a, rapid.IntRange(24, 32).Draw(t, "bits")).Masked())
-		}
-		left := without(netip.MustParsePrefix("10.0.0.0/23"), holes)
-		for i := range 512 {
-			a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-			has := func(p netip.Prefix) bool { return p.Contains(a) }
-			if slices.ContainsFunc(left, has) == slices.ContainsFunc(holes, has) {
-				t.Fatalf("%v without %v is %v: %s", "10.0.0.0/23", holes, left, a)
-			}
-		}
-	})
-	if got := without(netip.MustParsePrefix("::/0"), []netip.Prefix{netip.MustParsePrefix("8000::/1")}); len(got) != 1 || got[0].String() != "::/1" {
-		t.Errorf("%v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -161,7 +162,7 @@ func (c *cluster) wholeRoutes() {
 		if !p.Spec.ForNode || !p.DeletionTimestamp.IsZero() {
 			continue
 		}
-		if n := c.node(p.Spec.Node); n != nil && nodeReady(n) {
+		if n := c.node(p.Spec.Node); n != nil && node.IsReady(n) {
 			want = append(want, "10.96.0.0/12 "+p.Spec.Network.Subnets[0].IPs[0])
 		}
 		of, err := c.sdn.Port(c.t.Context(), sdn.ID(p.Spec.ID))
@@ -197,7 +198,7 @@ func TestOneNodeOfMany(t *testing.T) {
 		t.Helper()
 		c.tellAll()
 		read, c.faults.asked = 0, map[string]int{}
-		_, err := nodeRoutes{c.raven}.Reconcile(t.Context(), core.Request("", clusterName))
+		_, err := c.reconcile("noderoutes", core.Request("", clusterName))
 		c.must(err)
 		if read > most || !maps.Equal(c.faults.asked, want) {
 			t.Errorf("%s: %d objects were read, want at most %d; the SDN was asked for %v, want %v", what, read, most, c.faults.asked, want)
@@ -381,50 +382,6 @@ func TestAsManyRoutesAsTheSDNTakes(t *testing.T) {
 		c.settle()
 		if n := len(c.routes()); n != of.others+of.nodes {
 			t.Errorf("%s: %d routes, want %d of others and %d of nodes", name, n, of.others, of.nodes)
-		}
-	}
-}
-
-// The room is the ranges' in equal parts, and what one does not need another has.
-func TestSpread(t *testing.T) {
-	t.Parallel()
-	var four, six, hops []netip.Addr
-	for i := range 20 {
-		four = append(four, netip.AddrFrom4([4]byte{10, 95, 0, byte(i + 10)}))
-	}
-	for i := range 20 {
-		six = append(six, netip.MustParseAddr(fmt.Sprintf("fd00:95::%x", i+16)))
-	}
-	hops = slices.Concat(four, six)
-	ranges := prefixesOf("10.96.0.0/16", "fd00:96::/112")
-	for name, of := range map[string]struct {
-		hops        []netip.Addr
-		now         map[sdn.HostRoute]bool
-		room        int
-		four, six   int
-		left        int
-		first, last netip.Addr // hops of IPv4
-	}{
-		"room for all": {hops, nil, 40, 20, 20, 0, four[0], four[19]},
-		"halves":       {hops, nil, 30, 15, 15, 10, four[0], four[14]},
-		"few of one":   {slices.Concat(four, six[:2]), nil, 15, 13, 2, 7, four[0], four[12]},
-		"what is now":  {hops, map[sdn.HostRoute]bool{{Destination: ranges[0], NextHop: four[19]}: true}, 4, 2, 2, 36, four[19], four[0]},
-		"one of each":  {hops, nil, 2, 1, 1, 38, four[0], four[0]},
-	} {
-		routes, left := spread(ranges, of.hops, of.now, of.room)
-		var by4, by6 []netip.Addr
-		for _, route := range routes {
-			if route.NextHop.Is4() != route.Destination.Addr().Is4() {
-				t.Errorf("%s: %v", name, route)
-			}
-			if route.NextHop.Is4() {
-				by4 = append(by4, route.NextHop)
-			} else {
-				by6 = append(by6, route.NextHop)
-			}
-		}
-		if len(by4) != of.four || len(by6) != of.six || left != of.left || len(by4) > 0 && (by4[0] != of.first || by4[len(by4)-1] != of.last) {
-			t.Errorf("%s: %v and %v, left %d", name, by4, by6, left)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -295,8 +296,8 @@ func TestGroupsThatChangeLetNodesIn(t *testing.T) {
 	change("kuryr-from-nodes,web", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: web}) })
 	change("kuryr-pods", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: ""}) })
 	change("kuryr-pods-isolated", isolate(true))
-	if node := c.own("n1").Spec.Network.Subnets[0].IPs[0]; c.passes("web", node, sdn.TCP, 10250) || !c.passes("web", node, sdn.UDP, portDNS) {
-		t.Errorf("an isolated pod reaches the node's own port, %s, or no name server there", node)
+	if own := c.own("n1").Spec.Network.Subnets[0].IPs[0]; c.passes("web", own, sdn.TCP, 10250) || !c.passes("web", own, sdn.UDP, node.PortDNS) {
+		t.Errorf("an isolated pod reaches the node's own port, %s, or no name server there", own)
 	}
 	change("kuryr-from-nodes,web", func() { c.annotate("default", map[string]string{v1.AnnotationSecurityGroups: web}) })
 	if c.events.has("Isolation", "kuryr-from-nodes") || !c.events.has("Isolation", web) {

@@ -32,7 +32,7 @@ func offerOf(n *v1.KuryrNetwork) offer {
 func (r *Raven) networkMade(ctx context.Context, e event.CreateEvent, q core.Queue) {
 	n := e.Object.(*v1.KuryrNetwork)
 	if e.IsInInitialList {
-		r.routed.change(nil, r.outside(n))
+		r.routed.change(nil, r.nodes.PrefixesOf(n))
 		return
 	}
 	r.networkChanged(ctx, nil, n, q)
@@ -69,7 +69,7 @@ func (r *Raven) networkChanged(ctx context.Context, old, is *v1.KuryrNetwork, q 
 			}
 		}
 	}
-	if r.routed.change(r.outside(old), r.outside(is)) {
+	if r.routed.change(r.nodes.PrefixesOf(old), r.nodes.PrefixesOf(is)) {
 		add(r.poolsRequested(ctx, core.ByNetwork, string(r.ground.Nodes.Network.ID)))
 	}
 	if err := errors.Join(errs...); err != nil {

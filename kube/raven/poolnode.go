@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -17,7 +18,7 @@ func (w *poolWork) lookAtPaths(ctx context.Context) error {
 	if !w.pool.Spec.ForNode || w.node == nil {
 		return nil
 	}
-	paths, left, err := w.pathsOf(ctx, w.node)
+	paths, left, err := w.nodes.PathsOf(ctx, w.node)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func (w *poolWork) lead(ctx context.Context) error {
 			whole.IPs = is[i].IPs
 			is[i] = whole
 		}
-		if is = withPaths(is, w.paths); !equality.Semantic.DeepEqual(is, p.Spec.Network.Subnets) || p.Labels[v1.LabelForNode] != "true" {
+		if is = node.WithRoutes(is, w.paths); !equality.Semantic.DeepEqual(is, p.Spec.Network.Subnets) || p.Labels[v1.LabelForNode] != "true" {
 			errs = append(errs, w.respec(ctx, p, func() {
 				if p.Labels == nil {
 					p.Labels = map[string]string{}

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -174,7 +175,7 @@ func (w *poolWork) use(ctx context.Context) (use, error) {
 	}
 	if w.pool.Spec.ForNode {
 		w.mtu = w.ground.Nodes.Network.MTU
-		if w.hasPort(w.node) && v1.PoolName(w.nodePoolKey(w.node.Name)) == w.name {
+		if w.nodes.HasOwnPort(w.node) && v1.PoolName(w.nodes.PoolKey(w.node.Name)) == w.name {
 			return wanted, nil
 		}
 		return unwanted, nil
@@ -230,7 +231,7 @@ func (w *poolWork) remove(ctx context.Context) error {
 
 // follow has the pool's policy be what configuration, namespaces and node say at this moment.
 func (w *poolWork) follow(ctx context.Context) error {
-	policy, err := ownPort, error(nil)
+	policy, err := node.OwnPort, error(nil)
 	if !w.pool.Spec.ForNode {
 		if policy, _, err = w.policyOf(ctx, w.pool); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -70,7 +71,7 @@ func (w *poolWork) object(p sdn.Port, subnets map[sdn.ID]sdn.Subnet, wish wished
 	o.Spec.SecurityGroups = groupsOf(p)
 	if o.Spec.ForNode = w.pool.Spec.ForNode; o.Spec.ForNode {
 		o.Labels[v1.LabelForNode] = "true"
-		o.Spec.Network.Subnets = withPaths(o.Spec.Network.Subnets, w.paths)
+		o.Spec.Network.Subnets = node.WithRoutes(o.Spec.Network.Subnets, w.paths)
 	}
 	if wish.floating != "" {
 		o.Annotations = map[string]string{v1.AnnotationFloatingIP: wish.floating}

@@ -50,7 +50,7 @@ func (r *Raven) prepare(ctx context.Context) error {
 		return fmt.Errorf("public network: %w", err)
 	}
 	r.ground.Public = public.ID
-	if err := r.planNodes(ctx); err != nil {
+	if err := r.nodes.PlanPorts(ctx); err != nil {
 		return fmt.Errorf("nodes' network: %w", err)
 	}
 	if err := r.planVIPs(ctx, public.ID); err != nil {
@@ -62,7 +62,7 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err := r.prepareRouter(ctx, public.ID); err != nil {
 		return fmt.Errorf("router: %w", err)
 	}
-	if err := r.prepareNodes(ctx); err != nil {
+	if err := r.nodes.PreparePorts(ctx); err != nil {
 		return fmt.Errorf("nodes' network: %w", err)
 	}
 	if err := r.prepareSubnetPools(ctx); err != nil {
@@ -71,7 +71,7 @@ func (r *Raven) prepare(ctx context.Context) error {
 	if err := r.prepareVIPs(ctx); err != nil {
 		return fmt.Errorf("VIP network: %w", err)
 	}
-	if err := r.prepareNodeGroups(ctx); err != nil {
+	if err := r.nodes.PreparePortGroups(ctx); err != nil {
 		return fmt.Errorf("nodes' security groups: %w", err)
 	}
 	if err := r.prepareGroup(ctx); err != nil {
@@ -267,25 +267,11 @@ func (r *Raven) prepareSubnetPools(ctx context.Context) error {
 	return nil
 }
 
-// networkWithLegs makes a network with a leg of the router on each of its subnets.
-func (r *Raven) networkWithLegs(ctx context.Context, spec sdn.NetworkSpec) (network sdn.Network, err error) {
-	err = r.Call(ctx, func(ctx context.Context) (err error) { network, err = r.SDN.EnsureNetwork(ctx, spec); return err })
-	if err != nil {
-		return network, err
-	}
-	for _, s := range network.Subnets {
-		if err := r.Call(ctx, func(ctx context.Context) error { return r.SDN.AttachSubnet(ctx, r.ground.Router, s, netip.Addr{}) }); err != nil {
-			return network, fmt.Errorf("leg of the router: %w", err)
-		}
-	}
-	return network, nil
-}
-
 // prepareGroup makes the security group that lets everything pass, for SDNs where a port
 // without one passes nothing: pods reach one another unless a policy says otherwise.
 func (r *Raven) prepareGroup(ctx context.Context) error {
 	if r.cfg.UnderlayIsolation {
-		id, err := r.isolate(ctx)
+		id, err := r.nodes.Isolate(ctx)
 		r.ground.Groups = []string{string(id)}
 		return err
 	}
@@ -294,23 +280,7 @@ func (r *Raven) prepareGroup(ctx context.Context) error {
 	if len(r.ground.Groups) > 0 || !can.SecurityGroups || can.GrouplessOpen {
 		return nil
 	}
-	group, err := r.openGroup(ctx, "pods", "kuryr-pods")
+	group, err := r.OpenGroup(ctx, "pods", "kuryr-pods", r.cfg.Project)
 	r.ground.Groups = []string{group}
 	return err
-}
-
-// openGroup makes a security group that lets everything pass.
-func (r *Raven) openGroup(ctx context.Context, key, name string) (id string, err error) {
-	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, key, name, r.cfg.Project)}
-	for _, direction := range []sdn.Direction{sdn.Ingress, sdn.Egress} {
-		for _, six := range []bool{false, true} {
-			spec.Rules = append(spec.Rules, sdn.Rule{Direction: direction, IPv6: six})
-		}
-	}
-	err = r.Call(ctx, func(ctx context.Context) error {
-		group, err := r.SDN.ApplySecurityGroup(ctx, spec)
-		id = string(group.ID)
-		return err
-	})
-	return id, err
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/kuryr/kuryr/kube/pool"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
@@ -87,6 +87,7 @@ type Range struct {
 // Raven is the controller. See [New].
 type Raven struct {
 	*core.Core
+	nodes   *node.Node
 	cfg     Config
 	metrics *counts
 	ground  core.Infrastructure // written by Prepare before anything else begins
@@ -103,11 +104,8 @@ type Raven struct {
 	lbSubnets lbSubnets
 	routed    routed
 
-	strayed   core.LastSync
-	legged    core.LastSync
-	nodeWays  nodeWays
-	unrouted  atomic.Bool // the router is known to lead to no node
-	fewRoutes atomic.Bool // the SDN has refused to have the router lead to all nodes
+	strayed core.LastSync
+	legged  core.LastSync
 }
 
 // New makes a Raven that reads and writes Kubernetes with api and tells people by
@@ -131,10 +129,17 @@ func New(cfg Config, api client.Client, recorder events.EventRecorder) (*Raven, 
 	if err := checkRanges(cfg.Ranges, cfg.ServiceRanges, cfg.NodeNetworks); err != nil {
 		return nil, err
 	}
-	return &Raven{
+	r := &Raven{
 		Core: core.New(api, cfg.Live, recorder, cfg.Logger, cfg.Provider, cfg.Calls, cfg.Timeout),
 		cfg:  cfg, metrics: newCounts(cfg.Registerer), budget: newBudget(cfg.MaxPorts),
-	}, nil
+	}
+	r.nodes = node.New(r.Core, node.Config{
+		Infrastructure: &r.ground, Project: cfg.Project,
+		Ranges: cfg.NodeRanges, Networks: cfg.NodeNetworks, PortsNetwork: cfg.NodePortsNetwork,
+		Balanced: cfg.NodeBalanced, Isolated: cfg.UnderlayIsolation, Audit: cfg.Audit,
+		ServicePrefixes: r.servicePrefixes, ServiceRanges: r.rangesForNodes, Isolating: r.isolating,
+	})
+	return r, nil
 }
 
 // checkRanges refuses ranges that cannot be served.

@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
+	"github.com/kuryr/kuryr/kube/raven/node"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -698,7 +699,7 @@ func TestAPIServersAreTheirOwn(t *testing.T) {
 	c.apiServer("192.0.2.254", 6443)
 	c.addNode("n1", nil)
 	c.pod("default", "web", "n1", nil)
-	c.sliceIn("default", apiService, "", 10250, "192.0.2.1")
+	c.sliceIn("default", node.APIService, "", 10250, "192.0.2.1")
 	c.settle()
 	if c.passes("web", "192.0.2.1", sdn.TCP, 10250) || !c.passes("web", "192.0.2.254", sdn.TCP, 6443) {
 		t.Error("a slice by hand lets pods to a kubelet, or the API server's does not let them there")

@@ -57,14 +57,7 @@ func (r *Raven) serviceRegistrations() []core.Controller {
 	if r.cfg.Services && r.cfg.NamespaceVIPs {
 		in.Watches = append(in.Watches, core.Watch{Of: &v1.KuryrNetwork{}, When: predicate.Funcs{UpdateFunc: networkCame, DeleteFunc: core.NeverDeleted}, Handler: core.On(r.Core, r.balancersOnNetwork)})
 	}
-	by := core.Controller{Name: "noderoutes", Reconciler: nodeRoutes{r}, Watches: []core.Watch{
-		{Of: &corev1.Node{}, When: predicate.Or(predicate.Funcs{UpdateFunc: becameReady}, core.Deleted{}), Handler: core.On(r.Core, r.routesOfNode)},
-		{Of: &v1.KuryrPort{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, core.Deleted{}), Handler: core.On(r.Core, r.routesOfPort)},
-	}}
-	if r.cfg.NodeBalanced {
-		by.Watches = append(by.Watches, core.Watch{Of: &networkingv1.ServiceCIDR{}, Handler: core.On(r.Core, routesOf[*networkingv1.ServiceCIDR]), Optional: true})
-	}
-	all := []core.Controller{of, in, by}
+	all := []core.Controller{of, in}
 	if r.cfg.Services {
 		all = append(all,
 			core.Controller{Name: "strays", Reconciler: strays{r}, Watches: []core.Watch{{Of: &corev1.Namespace{}, When: core.Created, Handler: core.On(r.Core, strayOf)}}},

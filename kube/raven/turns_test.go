@@ -239,6 +239,13 @@ func (c *cluster) tellAll() {
 	}
 }
 
+// reconcile has a controller process a request now.
+func (c *cluster) reconcile(controller string, r ctrl.Request) (ctrl.Result, error) {
+	c.t.Helper()
+	i := slices.IndexFunc(c.desks, func(d *desk) bool { return d.Name == controller })
+	return c.desks[i].Reconciler.Reconcile(c.t.Context(), r)
+}
+
 // enqueued returns the requests of a controller that a change brings, and nothing else has.
 func (c *cluster) enqueued(controller string, t change) []ctrl.Request {
 	c.t.Helper()

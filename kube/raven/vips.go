@@ -448,3 +448,30 @@ func (r *Raven) vipSubnetOf(ctx context.Context, addr netip.Addr) (sdn.ID, error
 	}
 	return "", core.Waiting(fmt.Sprintf("ClusterIP %s is on no subnet of the VIP network", addr))
 }
+
+// rangesForNodes are the ranges of ClusterIPs that nodes balance, as the cluster has them now.
+func (r *Raven) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) {
+	r.vips.making.Lock()
+	defer r.vips.making.Unlock()
+	ranges, err := r.serviceRanges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, plan := r.vips.planned()
+	if !slices.Equal(ranges, known) {
+		plan, err = r.replanVIPs(ctx, ranges)
+	}
+	return plan.ranges, err
+}
+
+// servicePrefixes returns what a node's own programs reach ClusterIPs by: none where neither the SDN nor
+// nodes balance them.
+func (r *Raven) servicePrefixes() (all []netip.Prefix) {
+	if !r.cfg.Services && !r.cfg.NodeBalanced {
+		return nil
+	}
+	for _, c := range r.vipClaims() {
+		all = append(all, c.Prefix)
+	}
+	return all
+}

@@ -10,10 +10,7 @@ import (
 	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/kube/raven/namespace"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -23,15 +20,11 @@ import (
 
 // registrations are all controllers.
 func (r *Raven) registrations() []core.Controller {
-	return slices.Concat(r.serviceRegistrations(), namespace.Controllers(r.Core, r.namespaceConfig()), []core.Controller{
+	return slices.Concat(r.serviceRegistrations(), namespace.Controllers(r.Core, r.namespaceConfig()), r.nodes.Controllers(), []core.Controller{
 		{Name: "placements", Reconciler: placements{r}, Watches: []core.Watch{
 			{Of: &corev1.Pod{}, When: predicate.Funcs{UpdateFunc: podPlaced, DeleteFunc: core.NeverDeleted}, Handler: core.On(r.Core, r.placementOfPod)},
 			{Of: &v1.KuryrNetwork{}, Handler: core.On(r.Core, r.placementsOfNetwork)},
 			{Of: &v1.KuryrPortPool{}, When: core.Gone, Handler: core.On(r.Core, r.placementsOfPool)}, // a pool that was deleted and is needed is made again
-		}},
-		{Name: "nodes", Reconciler: nodes{r}, Watches: []core.Watch{
-			{Of: &corev1.Node{}, When: predicate.Or(predicate.LabelChangedPredicate{}, core.Deleted{}), Handler: core.Itself},
-			{Of: &v1.KuryrPortPool{}, When: core.Deleted{}, Handler: core.On(r.Core, r.nodeOfPool)},
 		}},
 		{Name: "pools", Reconciler: pools{r}, Enqueuer: &r.poolWakes, Watches: []core.Watch{
 			{Of: &v1.KuryrPortPool{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}), Handler: core.Itself},
@@ -55,10 +48,6 @@ func (r *Raven) registrations() []core.Controller {
 		}},
 		{Name: "networkpolicies", Reconciler: policies{r}, Watches: []core.Watch{
 			{Of: &networkingv1.NetworkPolicy{}, When: predicate.GenerationChangedPredicate{}, Handler: core.Itself},
-		}},
-		{Name: "isolation", Reconciler: isolation{r}, Watches: []core.Watch{
-			{Of: &corev1.Node{}, When: predicate.Funcs{UpdateFunc: nodeMoved}, Handler: core.On(r.Core, isolationOf[*corev1.Node])},
-			{Of: &discoveryv1.EndpointSlice{}, When: predicate.NewPredicateFuncs(isAPIServers), Handler: core.On(r.Core, isolationOf[*discoveryv1.EndpointSlice])},
 		}},
 	})
 }
@@ -91,16 +80,6 @@ func withoutVIF(annotations map[string]string) map[string]string {
 	rest := maps.Clone(annotations)
 	delete(rest, v1.AnnotationVIF)
 	return rest
-}
-
-// nodeMoved tells whether a node has other addresses.
-func nodeMoved(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(e.ObjectOld.(*corev1.Node).Status.Addresses, e.ObjectNew.(*corev1.Node).Status.Addresses)
-}
-
-func isAPIServers(o client.Object) bool {
-	return o.GetNamespace() == metav1.NamespaceDefault && o.GetName() == apiService &&
-		o.GetLabels()[discoveryv1.LabelServiceName] == apiService
 }
 
 func requestsFor(pools []v1.KuryrPortPool) (all []ctrl.Request) {
@@ -143,13 +122,6 @@ func (r *Raven) placementsOfPool(ctx context.Context, p *v1.KuryrPortPool) (all 
 		}
 	}
 	return all, err
-}
-
-func (r *Raven) nodeOfPool(_ context.Context, p *v1.KuryrPortPool) ([]ctrl.Request, error) {
-	if !p.Spec.ForNode {
-		return nil, nil
-	}
-	return core.One("", p.Spec.Node), nil
 }
 
 // poolsOfPod are the pool that the pod is to have its port from, and the one that it has
@@ -226,9 +198,4 @@ func (r *Raven) portChanged(o client.Object, q core.Queue, gone bool) {
 	for _, pool := range r.memory.wishing() {
 		q.Add(core.Request("", pool))
 	}
-}
-
-// isolationOf is the one object that stands for all of the isolation.
-func isolationOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
-	return core.One("", isolatedName), nil
 }

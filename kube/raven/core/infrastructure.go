@@ -1,10 +1,12 @@
 package core
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"time"
 
+	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/sdn"
 )
 
@@ -44,4 +46,20 @@ func (g *Infrastructure) WithNodes(groups []string) []string {
 		return groups
 	}
 	return append(slices.Clone(groups), g.Nodes.Admit)
+}
+
+// OpenGroup makes a security group that lets everything pass, and returns its id.
+func (r *Core) OpenGroup(ctx context.Context, key, name, project string) (id string, err error) {
+	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, key, name, project)}
+	for _, direction := range []sdn.Direction{sdn.Ingress, sdn.Egress} {
+		for _, six := range []bool{false, true} {
+			spec.Rules = append(spec.Rules, sdn.Rule{Direction: direction, IPv6: six})
+		}
+	}
+	err = r.Call(ctx, func(ctx context.Context) error {
+		group, err := r.SDN.ApplySecurityGroup(ctx, spec)
+		id = string(group.ID)
+		return err
+	})
+	return id, err
 }

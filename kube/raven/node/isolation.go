@@ -1,4 +1,4 @@
-package raven
+package node
 
 import (
 	"context"
@@ -23,22 +23,26 @@ const (
 	beyondName   = "beyond"   // the address group of all that is beyond the nodes' network
 )
 
-// apiService is the Service whose endpoints are the API servers; they write them themselves.
-const apiService = "kubernetes"
+// APIService is the Service whose endpoints are the API servers; they write them
+// themselves.
+const APIService = "kubernetes"
 
-// portDNS is what name servers on the nodes' network are asked at.
-const portDNS = 53
+// PortDNS is what name servers on the nodes' network are asked at.
+const PortDNS = 53
 
-// isolation keeps pods from the network of the nodes, but for the API servers and for name servers: a security group, which lets pods send to all that is beyond that network.
-// What the nodes begin themselves passes, and so do the answers to it. It follows the nodes' addresses and the API servers'.
-type isolation struct{ *Raven }
+// isolation keeps pods from the network of the nodes, but for the API servers and for
+// name servers: a security group, which lets pods send to all that is beyond that
+// network. What the nodes begin themselves passes, and so do the answers to it. It
+// follows the nodes' addresses and the API servers'.
+type isolation struct{ *Node }
 
-// Reconcile has the group be what the cluster is at this moment; without isolation it is taken away, once no port has it any more.
+// Reconcile has the group be what the cluster is at this moment; without isolation it is
+// deleted, once no port has it any more.
 func (r isolation) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if !r.cfg.UnderlayIsolation {
+	if !r.cfg.Isolated {
 		return r.disband(ctx)
 	}
-	_, err := r.isolate(ctx)
+	_, err := r.Isolate(ctx)
 	return core.Result(0, err)
 }
 
@@ -46,7 +50,7 @@ func (r isolation) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 const disbandPause = 10 * time.Second
 
 // disband deletes what isolate has made.
-func (r *Raven) disband(ctx context.Context) (ctrl.Result, error) {
+func (r *Node) disband(ctx context.Context) (ctrl.Result, error) {
 	if can := r.SDN.Capabilities(); !can.SecurityGroups {
 		return ctrl.Result{}, nil
 	}
@@ -76,10 +80,11 @@ func (r *Raven) disband(ctx context.Context) (ctrl.Result, error) {
 	return core.Result(0, err)
 }
 
-// isolate has the SDN have the group, and gives its id.
-func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
+// Isolate has the SDN have the group, and gives its id.
+func (r *Node) Isolate(ctx context.Context) (sdn.ID, error) {
 	if !r.SDN.Capabilities().SecurityGroups {
-		return "", sdn.Unsupported("security group", "this SDN has none, by which controller.underlay_isolation keeps pods from the nodes' network")
+		return "", sdn.Unsupported("security group",
+			"this SDN has none, by which controller.underlay_isolation keeps pods from the nodes' network")
 	}
 	underlay, err := r.underlay(ctx)
 	if err != nil {
@@ -90,22 +95,23 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 		return "", err
 	}
 	if len(servers) == 0 {
-		r.Log.WarnContext(ctx, "the API servers have not said where they are: pods do not reach them")
+		r.Log.WarnContext(ctx, "pods cannot reach the API servers: they have no endpoints")
 	}
-	if r.barrier.set(underlay, servers) {
-		if err := r.wakeBalancers(ctx); err != nil {
-			return "", err
-		}
+	if err := r.cfg.Isolating(ctx, underlay, servers); err != nil {
+		return "", err
 	}
-	spec := sdn.SecurityGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)}
+	base := r.Base(v1.KeyKindSecurityGroup, isolatedName, "kuryr-pods-isolated", r.cfg.Project)
+	spec := sdn.SecurityGroupSpec{Base: base}
 	var beyond []netip.Prefix
-	for _, every := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+	for _, zero := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		every := netip.PrefixFrom(zero, 0)
 		six := every.Addr().Is6()
 		spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Ingress, IPv6: six})
 		if cut := without(every, underlay); len(cut) != 1 || cut[0] != every {
 			beyond = append(beyond, cut...)
 		} else {
-			spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Egress, IPv6: six}) // nothing of the nodes' is of this family
+			// Nothing of the nodes' is of this family.
+			spec.Rules = append(spec.Rules, sdn.Rule{Direction: sdn.Egress, IPv6: six})
 		}
 	}
 	spec.Rules = append(spec.Rules, doors(underlay, servers)...)
@@ -125,15 +131,17 @@ func (r *Raven) isolate(ctx context.Context) (sdn.ID, error) {
 	return group.ID, nil
 }
 
-// towards are rules that let pass what goes to prefixes: by an address group, or where the SDN has none by a rule for each, of which its quota must allow enough.
-func (r *Raven) towards(ctx context.Context, prefixes []netip.Prefix) (rules []sdn.Rule, err error) {
+// towards are rules that let pass what goes to prefixes: by an address group, or where
+// the SDN has none by a rule for each, of which its quota must allow enough.
+func (r *Node) towards(ctx context.Context, prefixes []netip.Prefix) (rules []sdn.Rule, err error) {
 	if !r.SDN.Capabilities().AddressGroups {
 		for _, p := range prefixes {
 			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: p.Addr().Is6(), RemotePrefix: p})
 		}
 		return rules, nil
 	}
-	set, err := r.SDN.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: r.Base(v1.KeyKindSecurityGroup, beyondName, "kuryr-beyond-nodes", r.cfg.Project), Prefixes: prefixes})
+	base := r.Base(v1.KeyKindSecurityGroup, beyondName, "kuryr-beyond-nodes", r.cfg.Project)
+	set, err := r.SDN.ApplyAddressGroup(ctx, sdn.AddressGroupSpec{Base: base, Prefixes: prefixes})
 	for _, six := range []bool{false, true} {
 		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() == six }) {
 			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: six, RemoteSet: set.ID})
@@ -142,28 +150,34 @@ func (r *Raven) towards(ctx context.Context, prefixes []netip.Prefix) (rules []s
 	return rules, err
 }
 
-// doors are rules for what pods reach on the nodes' network all the same: name servers, and the API servers.
+// doors are rules for what pods reach on the nodes' network all the same: name servers,
+// and the API servers.
 func doors(underlay []netip.Prefix, servers []netip.AddrPort) (rules []sdn.Rule) {
 	for _, p := range underlay {
 		for _, protocol := range []sdn.Protocol{sdn.UDP, sdn.TCP} {
-			rules = append(rules, sdn.Rule{Direction: sdn.Egress, IPv6: p.Addr().Is6(), Protocol: protocol, Ports: sdn.PortRange{First: portDNS, Last: portDNS}, RemotePrefix: p})
+			rules = append(rules, sdn.Rule{
+				Direction: sdn.Egress, IPv6: p.Addr().Is6(), Protocol: protocol,
+				Ports: sdn.PortRange{First: PortDNS, Last: PortDNS}, RemotePrefix: p,
+			})
 		}
 	}
 	for _, s := range servers {
 		rules = append(rules, sdn.Rule{
-			Direction: sdn.Egress, IPv6: s.Addr().Is6(), Protocol: sdn.TCP, Ports: sdn.PortRange{First: s.Port(), Last: s.Port()},
+			Direction: sdn.Egress, IPv6: s.Addr().Is6(), Protocol: sdn.TCP,
+			Ports:        sdn.PortRange{First: s.Port(), Last: s.Port()},
 			RemotePrefix: netip.PrefixFrom(s.Addr(), s.Addr().BitLen()),
 		})
 	}
 	return rules
 }
 
-// underlay is the nodes' network: what the configuration says, with the nodes' own addresses and the public network's gateways, which are the host's with the embedded SDN.
-// None of the prefixes is within another; they are in order.
-func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
-	all := slices.Clone(r.cfg.NodeNetworks)
-	if r.ground.Nodes.Network.ID != "" {
-		all = append(all, r.ground.NodeRanges...) // by their own ports too
+// underlay is the nodes' network: what the configuration says, with the nodes' own
+// addresses and the public network's gateways, which are the host's with the embedded
+// SDN. None of the prefixes is within another; they are in order.
+func (r *Node) underlay(ctx context.Context) ([]netip.Prefix, error) {
+	all := slices.Clone(r.cfg.Networks)
+	if r.cfg.Infrastructure.Nodes.Network.ID != "" {
+		all = append(all, r.cfg.Infrastructure.NodeRanges...) // by their own ports too
 	}
 	add := func(a netip.Addr) { all = append(all, netip.PrefixFrom(a, a.BitLen())) }
 	var nodes corev1.NodeList
@@ -177,8 +191,8 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 			}
 		}
 	}
-	if r.ground.Public != "" {
-		subnets, err := r.SubnetsOf(ctx, r.ground.Public)
+	if r.cfg.Infrastructure.Public != "" {
+		subnets, err := r.SubnetsOf(ctx, r.cfg.Infrastructure.Public)
 		if err != nil {
 			return nil, err
 		}
@@ -196,13 +210,14 @@ func (r *Raven) underlay(ctx context.Context) ([]netip.Prefix, error) {
 }
 
 // apiServers are where the API servers say that they listen.
-func (r *Raven) apiServers(ctx context.Context) (all []netip.AddrPort, err error) {
+func (r *Node) apiServers(ctx context.Context) (all []netip.AddrPort, err error) {
 	var found discoveryv1.EndpointSliceList
-	if err := r.Client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: apiService}); err != nil {
+	by := client.MatchingLabels{discoveryv1.LabelServiceName: APIService}
+	if err := r.Client.List(ctx, &found, client.InNamespace(metav1.NamespaceDefault), by); err != nil {
 		return nil, err
 	}
 	for _, s := range found.Items {
-		if s.Name != apiService { // that one the API servers write, others have been made by hand
+		if s.Name != APIService { // that one the API servers write, others have been made by hand
 			continue
 		}
 		for _, e := range s.Endpoints {
@@ -235,5 +250,6 @@ func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	bytes := p.Masked().Addr().AsSlice()
 	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	upper, _ := netip.AddrFromSlice(bytes)
-	return append(without(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes), without(netip.PrefixFrom(upper, p.Bits()+1), holes)...)
+	lower := without(netip.PrefixFrom(p.Addr(), p.Bits()+1), holes)
+	return append(lower, without(netip.PrefixFrom(upper, p.Bits()+1), holes)...)
 }

@@ -1,4 +1,4 @@
-package raven
+package node
 
 import (
 	"context"
@@ -17,14 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 // nodeRoutes has pods' packets for ClusterIPs come to a node, where nodes' kernels
 // balance these (Config.NodeBalanced): the router has a route to each range of ClusterIPs
 // by the own port of each node that is ready, and those ports may have what is for the
-// ranges. Elsewhere it takes such routes away, once.
-type nodeRoutes struct{ *Raven }
+// ranges. Otherwise it removes such routes, once.
+type nodeRoutes struct{ *Node }
 
 // nodeWays is what each node contributes, so that a change of one costs a look at that
 // one: the port of its own, and one value of the router's, which has all routes. At the
@@ -32,9 +31,9 @@ type nodeRoutes struct{ *Raven }
 // them are looked at.
 type nodeWays struct {
 	mu      sync.Mutex
-	changed map[string]bool // the nodes that are to be looked at
+	changed map[string]bool // the nodes to compare
 
-	// All else is the reconciler's, of which there is one.
+	// The other fields belong to the reconciler, which runs once at a time.
 	whole  core.LastSync
 	ranges []netip.Prefix // as they were led to then
 	of     map[string]nodeWay
@@ -56,7 +55,7 @@ func (w *nodeWays) mark(node string) {
 	w.changed[node] = true
 }
 
-// marked are the nodes that are to be looked at, once.
+// marked returns the nodes to compare, once.
 func (w *nodeWays) marked() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,11 +73,12 @@ func (w *nodeWays) hops() (all []netip.Addr) {
 	return all
 }
 
-// Reconcile looks at the nodes that have changed, or at all of them, whatever it was asked for.
+// Reconcile looks at the nodes that have changed, or at all of them, whatever it was
+// asked for.
 func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	ways := &r.nodeWays
+	ways := &r.routes
 	nodes := ways.marked()
-	if r.ground.Nodes.Network.ID == "" || !r.cfg.NodeBalanced && r.unrouted.Load() {
+	if r.cfg.Infrastructure.Nodes.Network.ID == "" || !r.cfg.Balanced && r.unrouted.Load() {
 		return core.Result(0, nil)
 	}
 	whole, in := ways.whole.Due(r.Now(), r.cfg.Audit)
@@ -86,9 +86,9 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if err != nil {
 		ways.whole.Set(time.Time{})
 	}
-	r.unrouted.Store(err == nil && !r.cfg.NodeBalanced)
+	r.unrouted.Store(err == nil && !r.cfg.Balanced)
 	switch {
-	case !r.cfg.NodeBalanced:
+	case !r.cfg.Balanced:
 		in = 0
 	case whole:
 		in = r.cfg.Audit
@@ -99,10 +99,10 @@ func (r nodeRoutes) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 // lead has the SDN lead to what the nodes are, of which these have changed; whole has all
 // of them and all of the SDN be looked at.
 func (r nodeRoutes) lead(ctx context.Context, nodes []string, whole bool) (err error) {
-	ways := &r.nodeWays
+	ways := &r.routes
 	var ranges []netip.Prefix
-	if r.cfg.NodeBalanced {
-		if ranges, err = r.rangesForNodes(ctx); err != nil {
+	if r.cfg.Balanced {
+		if ranges, err = r.cfg.ServiceRanges(ctx); err != nil {
 			return err
 		}
 	}
@@ -141,24 +141,9 @@ func (r nodeRoutes) lead(ctx context.Context, nodes []string, whole bool) (err e
 	return err
 }
 
-// rangesForNodes are the ranges of ClusterIPs that nodes balance, as the cluster has them now.
-func (r nodeRoutes) rangesForNodes(ctx context.Context) ([]netip.Prefix, error) {
-	r.vips.making.Lock()
-	defer r.vips.making.Unlock()
-	ranges, err := r.serviceRanges(ctx)
-	if err != nil {
-		return nil, err
-	}
-	known, plan := r.vips.planned()
-	if !slices.Equal(ranges, known) {
-		plan, err = r.replanVIPs(ctx, ranges)
-	}
-	return plan.ranges, err
-}
-
 // nodesWithPorts are the nodes that have ports of their own, or are to have.
 func (r nodeRoutes) nodesWithPorts(ctx context.Context) (all []string, err error) {
-	pools, err := r.PoolsWith(ctx, string(r.ground.Nodes.Network.ID))
+	pools, err := r.PoolsWith(ctx, string(r.cfg.Infrastructure.Nodes.Network.ID))
 	for i := range pools {
 		all = append(all, pools[i].Spec.Node)
 	}
@@ -178,13 +163,13 @@ func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err er
 	}
 	for i := range ports.Items {
 		p := &ports.Items[i]
-		if p.Spec.Network.ID != string(r.ground.Nodes.Network.ID) || !p.DeletionTimestamp.IsZero() {
+		if p.Spec.Network.ID != string(r.cfg.Infrastructure.Nodes.Network.ID) || !p.DeletionTimestamp.IsZero() {
 			continue
 		}
 		way.ports = append(way.ports, sdn.ID(p.Spec.ID))
 		for _, s := range p.Spec.Network.Subnets {
 			for _, text := range s.IPs {
-				if addr, err := netip.ParseAddr(text); err == nil && nodeReady(&n) {
+				if addr, err := netip.ParseAddr(text); err == nil && IsReady(&n) {
 					way.hops = append(way.hops, addr)
 				}
 			}
@@ -195,11 +180,11 @@ func (r nodeRoutes) wayOf(ctx context.Context, node string) (way nodeWay, err er
 	return way, nil
 }
 
-// nodeReady tells whether a node balances. Its daemon need not run: what it has brought
+// IsReady reports whether a node balances. Its daemon need not run: what it has brought
 // into the kernel stays there, until the node boots. A node is ready to the kubelet
 // before that, as the network's file is there from before the boot: what tells is that
 // the daemon says that it begins from nothing.
-func nodeReady(n *corev1.Node) bool {
+func IsReady(n *corev1.Node) bool {
 	has := func(of corev1.NodeConditionType) (c corev1.NodeCondition) {
 		if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == of }); i >= 0 {
 			c = n.Status.Conditions[i]
@@ -207,7 +192,8 @@ func nodeReady(n *corev1.Node) bool {
 		return c
 	}
 	network := has(corev1.NodeNetworkUnavailable)
-	return n.DeletionTimestamp.IsZero() && has(corev1.NodeReady).Status == corev1.ConditionTrue && (network.Status != corev1.ConditionTrue || network.Reason != v1.ReasonNodeStarting)
+	starting := network.Status == corev1.ConditionTrue && network.Reason == v1.ReasonNodeStarting
+	return n.DeletionTimestamp.IsZero() && has(corev1.NodeReady).Status == corev1.ConditionTrue && !starting
 }
 
 // admitRanges has the ports' allowed address pairs be the ranges.
@@ -231,7 +217,8 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 	slices.SortFunc(wanted, byPrefix)
 	var errs []error
 	for _, port := range ports {
-		if slices.EqualFunc(slices.SortedFunc(slices.Values(port.AllowedPairs), byPrefix), wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
+		has := slices.SortedFunc(slices.Values(port.AllowedPairs), byPrefix)
+		if slices.EqualFunc(has, wanted, func(a, b sdn.AllowedPair) bool { return a.Prefix == b.Prefix }) {
 			continue
 		}
 		errs = append(errs, r.Call(ctx, func(ctx context.Context) error {
@@ -243,6 +230,9 @@ func (r nodeRoutes) admitRanges(ctx context.Context, ids []sdn.ID, ranges []neti
 	return errors.Join(errs...)
 }
 
+// allRoutes stands for all routes in the queue.
+const allRoutes = "cluster"
+
 // mostRoutes is how many routes a router may have in a Neutron whose operator has not
 // said otherwise (max_routes).
 const mostRoutes = 30
@@ -252,14 +242,15 @@ const mostRoutes = 30
 // refuses all, mostRoutes are what it has from then on.
 func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []netip.Addr) error {
 	return r.Call(ctx, func(ctx context.Context) error {
-		router, err := r.SDN.Router(ctx, r.ground.Router)
+		router, err := r.SDN.Router(ctx, r.cfg.Infrastructure.Router)
 		if err != nil {
 			return err
 		}
 		var others []sdn.HostRoute
 		now := map[sdn.HostRoute]bool{}
 		for _, route := range router.Routes {
-			if slices.ContainsFunc(r.ground.NodeRanges, func(p netip.Prefix) bool { return p.Contains(route.NextHop) }) {
+			leads := func(p netip.Prefix) bool { return p.Contains(route.NextHop) }
+			if slices.ContainsFunc(r.cfg.Infrastructure.NodeRanges, leads) {
 				now[route] = true
 			} else {
 				others = append(others, route)
@@ -275,11 +266,11 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 				return nil
 			}
 			if left > 0 {
-				r.Log.WarnContext(ctx, "the router has no room for routes by all nodes that are ready: pods' connections to ClusterIPs go by some of them",
+				r.Log.WarnContext(ctx, "the router has no room for routes by all ready nodes",
 					"routes", len(routes), "of", len(routes)+left, "others", len(others), "most", mostRoutes)
 			}
 			all := slices.Concat(others, routes)
-			_, err := r.SDN.UpdateRouter(ctx, r.ground.Router, sdn.RouterPatch{Routes: &all})
+			_, err := r.SDN.UpdateRouter(ctx, r.cfg.Infrastructure.Router, sdn.RouterPatch{Routes: &all})
 			failpoint.Here("raven.noderoutes.led")
 			if few || len(all) <= mostRoutes || !sdn.IsInvalid(err) || sdn.FieldOf(err) != "routes" {
 				return err
@@ -292,7 +283,9 @@ func (r nodeRoutes) routeBy(ctx context.Context, ranges []netip.Prefix, hops []n
 // spread gives the ranges routes by the hops of their family, in turns while there is
 // room. A range keeps the hops that it has now before it gets others, as there are
 // connections on them. left is for how many there was no room.
-func spread(ranges []netip.Prefix, hops []netip.Addr, now map[sdn.HostRoute]bool, room int) (routes []sdn.HostRoute, left int) {
+func spread(ranges []netip.Prefix, hops []netip.Addr, now map[sdn.HostRoute]bool, room int) (
+	routes []sdn.HostRoute, left int,
+) {
 	could := make([][]sdn.HostRoute, len(ranges))
 	most := 0
 	for i, p := range ranges {
@@ -322,34 +315,4 @@ func spread(ranges []netip.Prefix, hops []netip.Addr, now map[sdn.HostRoute]bool
 		}
 	}
 	return routes, left
-}
-
-// becameReady tells whether a node has become ready, or is so no more.
-func becameReady(e event.UpdateEvent) bool {
-	return nodeReady(e.ObjectOld.(*corev1.Node)) != nodeReady(e.ObjectNew.(*corev1.Node))
-}
-
-// routesOf is the one object that stands for all routes.
-func routesOf[T client.Object](context.Context, T) ([]ctrl.Request, error) {
-	return core.One("", clusterName), nil
-}
-
-// routesOfNode is the same where a node has changed.
-func (r *Raven) routesOfNode(_ context.Context, n *corev1.Node) ([]ctrl.Request, error) {
-	return r.routesBy(n.Name)
-}
-
-// routesOfPort is the same where a port is a node's own.
-func (r *Raven) routesOfPort(_ context.Context, p *v1.KuryrPort) ([]ctrl.Request, error) {
-	if !p.Spec.ForNode {
-		return nil, nil
-	}
-	return r.routesBy(p.Spec.Node)
-}
-
-func (r *Raven) routesBy(node string) ([]ctrl.Request, error) {
-	if r.cfg.NodeBalanced { // else all is looked at once
-		r.nodeWays.mark(node)
-	}
-	return core.One("", clusterName), nil
 }
