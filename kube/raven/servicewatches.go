@@ -26,8 +26,11 @@ func (r *Raven) serviceRegistrations() []core.Controller {
 	of := core.Controller{Name: "services", Reconciler: services{r}, Watches: []core.Watch{
 		{Of: &v1.KuryrLoadBalancer{}, Handler: core.Itself},
 	}}
+	shared := predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}
 	in := core.Controller{Name: "loadbalancers", Reconciler: balancers{r}, Enqueuer: &r.balancerWakes, Watches: []core.Watch{
 		{Of: &v1.KuryrLoadBalancer{}, When: predicate.Or(predicate.GenerationChangedPredicate{}, core.Deleted{}), Handler: core.Itself},
+		// An owner waits for its users, also where all are deleted since Services are another's.
+		{Of: &v1.KuryrLoadBalancer{}, When: shared, Handler: core.On(r.Core, r.sharers)},
 	}}
 	if r.cfg.Services || r.cfg.NodeBalanced {
 		of.Watches = append(of.Watches, core.Watch{Of: &corev1.Service{}, When: predicate.Funcs{UpdateFunc: serviceMatters}, Handler: core.Itself})
@@ -44,7 +47,6 @@ func (r *Raven) serviceRegistrations() []core.Controller {
 					r.released(ctx, e.Object.(*v1.KuryrLoadBalancer), nil, q)
 				},
 			}},
-			core.Watch{Of: &v1.KuryrLoadBalancer{}, When: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: sharersMatter}, Handler: core.On(r.Core, r.sharers)},
 			core.Watch{Of: &corev1.Service{}, When: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: wantsAnother}, Handler: core.On(r.Core, r.rivals)},
 			core.Watch{Of: &networkingv1.ServiceCIDR{}, Handler: core.On(r.Core, r.unready), Optional: true},
 			// A Service may be seen before its namespace.

@@ -325,16 +325,19 @@ func TestSharedIsStuck(t *testing.T) {
 // Where Services are another's from now on, VIPs of their own and what they share go too.
 func TestSharingSwitchedOff(t *testing.T) {
 	t.Parallel()
-	c, web := newOwner(t)
-	c.service("app", sharing(web.ID, 81), "10.96.0.11")
-	c.settle()
-	c.cfg.Services = false
-	c.start()
-	c.settle()
-	var lbs v1.KuryrLoadBalancerList
-	c.list(&lbs)
-	if len(lbs.Items) != 0 || len(c.outside()) != 0 || len(c.floats()) != 0 {
-		t.Errorf("left: %d objects, outside %q, floating IPs %v", len(lbs.Items), c.outside(), c.floats())
+	for i := range 12 {
+		c, web := newOwner(t)
+		c.order(i)
+		c.service("app", sharing(web.ID, 81), "10.96.0.11")
+		c.settle()
+		c.cfg.Services = false
+		c.start()
+		c.settle()
+		var lbs v1.KuryrLoadBalancerList
+		c.list(&lbs)
+		if len(lbs.Items) != 0 || len(c.outside()) != 0 || len(c.floats()) != 0 {
+			t.Errorf("left: %d objects, outside %q, floating IPs %v", len(lbs.Items), c.outside(), c.floats())
+		}
 	}
 }
 
