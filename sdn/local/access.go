@@ -22,6 +22,7 @@ func (r *accessRow) counted() bool   { return true }
 var accesses = table[accessRow, *accessRow]{sdn.NounRBACPolicy, "RBAC policy", []index[accessRow]{
 	{"key", true, func(r *accessRow) []string { return ident(r.Meta) }},
 	{"object", false, func(r *accessRow) []string { return some(r.Object) }},
+	{"project", false, func(r *accessRow) []string { return some(sdn.ID(r.Project)) }},
 	{"target", false, func(r *accessRow) []string { return []string{r.Target} }},
 	{"grant", true, func(r *accessRow) []string { return []string{grantKey(r.Object, r.External, r.Target)} }},
 }}
@@ -45,8 +46,9 @@ func flagID(object sdn.ID, external bool) sdn.ID {
 	return sdn.ID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(grantKey(object, external, sdn.Everyone))).String())
 }
 
-// flagged returns the accesses that stand for Shared and External.
-func flagged(b engine.Tx) (list []sdn.Access, err error) {
+// flagged returns the accesses to objects of some nouns, or of all, that stand for Shared and External.
+func flagged(b engine.Tx, nouns []sdn.Noun) (list []sdn.Access, err error) {
+	asked := func(noun sdn.Noun) bool { return len(nouns) == 0 || slices.Contains(nouns, noun) }
 	add := func(m sdn.Meta, noun sdn.Noun, external bool) {
 		list = append(list, sdn.Access{
 			Meta: sdn.Meta{
@@ -55,35 +57,44 @@ func flagged(b engine.Tx) (list []sdn.Access, err error) {
 			Noun: noun, Object: m.ID, External: external, Target: sdn.Everyone,
 		})
 	}
-	shared, err := networks.all(b, "shared", "x")
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range shared {
-		add(n.Meta, networks.noun, false)
-	}
-	external, err := networks.all(b, "external", "x")
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range external {
-		if !n.Restricted {
-			add(n.Meta, networks.noun, true)
+	if asked(networks.noun) {
+		shared, err := networks.all(b, "shared", "x")
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range shared {
+			add(n.Meta, networks.noun, false)
+		}
+		external, err := networks.all(b, "external", "x")
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range external {
+			if !n.Restricted {
+				add(n.Meta, networks.noun, true)
+			}
 		}
 	}
-	pools, err := subnetPools.all(b, "shared", "x")
-	if err != nil {
-		return nil, err
+	if asked(subnetPools.noun) {
+		shared, err := subnetPools.all(b, "shared", "x")
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range shared {
+			add(p.Meta, subnetPools.noun, false)
+		}
 	}
-	for _, p := range pools {
-		add(p.Meta, subnetPools.noun, false)
+	if asked(addressScopes.noun) {
+		shared, err := addressScopes.all(b, "shared", "x")
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range shared {
+			add(s.Meta, addressScopes.noun, false)
+		}
 	}
-	scopes, err := addressScopes.all(b, "shared", "x")
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range scopes {
-		add(s.Meta, addressScopes.noun, false)
+	if !asked(qosPolicies.noun) {
+		return list, nil
 	}
 	return list, qosPolicies.each(b, func(r *qosPolicyRow) error {
 		if r.Shared {
@@ -91,15 +102,6 @@ func flagged(b engine.Tx) (list []sdn.Access, err error) {
 		}
 		return nil
 	})
-}
-
-// flagOf finds the access of an id that stands for a flag; nil if absent.
-func flagOf(b engine.Tx, id sdn.ID) (*sdn.Access, error) {
-	list, err := flagged(b)
-	if i := slices.IndexFunc(list, func(a sdn.Access) bool { return a.ID == id }); i >= 0 {
-		return &list[i], nil
-	}
-	return nil, err
 }
 
 func (p *Provider) showAccess(_ engine.Tx, r *accessRow) (sdn.Access, error) {
@@ -171,6 +173,9 @@ func (t *tx) grant(r *accessRow) error {
 				return err
 			}
 			n.Restricted = true
+			if err := t.checkNetwork(n); err != nil {
+				return err
+			}
 			if err := networks.put(t, n); err != nil {
 				return err
 			}
@@ -261,6 +266,9 @@ func (t *tx) openExternal(n *networkRow, open bool) error {
 		n.Restricted = false
 	case open:
 		if err := t.setExternal(n, true); err != nil {
+			return err
+		}
+		if err := t.checkNetwork(n); err != nil {
 			return err
 		}
 	default:
@@ -412,16 +420,7 @@ func (p *Provider) Access(ctx context.Context, id sdn.ID) (out sdn.Access, err e
 		return out, err
 	}
 	err = p.view(func(b engine.Tx) error {
-		a, err := flagOf(b, id)
-		if err != nil {
-			return err
-		}
-		if a != nil {
-			out = *a
-			p.fillMeta(&out.Meta)
-			return nil
-		}
-		r, err := accesses.need(b, id)
+		r, err := accessOf(b, id)
 		if err == nil {
 			out, err = p.showAccess(b, r)
 		}
@@ -441,7 +440,7 @@ func (p *Provider) FindAccesses(ctx context.Context, q sdn.AccessQuery) iter.Seq
 		var list []sdn.Access
 		if len(q.Targets) == 0 || slices.Contains(q.Targets, sdn.Everyone) {
 			var flags []sdn.Access
-			if err := p.view(func(b engine.Tx) (err error) { flags, err = flagged(b); return err }); err != nil {
+			if err := p.view(func(b engine.Tx) (err error) { flags, err = flagged(b, q.Nouns); return err }); err != nil {
 				yield(sdn.Access{}, err)
 				return
 			}
@@ -505,21 +504,27 @@ func (p *Provider) UpdateAccess(ctx context.Context, id sdn.ID, target string, i
 	return out, err
 }
 
-// needAccess finds an access, stored or standing for a flag.
-func (t *tx) needAccess(id sdn.ID, ifRevision int64) (*accessRow, error) {
-	r, err := accesses.get(t.Tx, id)
+// accessOf finds an access, stored or standing for a flag.
+func accessOf(b engine.Tx, id sdn.ID) (*accessRow, error) {
+	r, err := accesses.get(b, id)
+	if r != nil || err != nil {
+		return r, err
+	}
+	list, err := flagged(b, nil)
 	if err != nil {
 		return nil, err
 	}
-	if r == nil {
-		a, err := flagOf(t.Tx, id)
-		if err != nil {
-			return nil, err
-		}
-		if a == nil {
-			return nil, sdn.NotFound(accesses.title, id)
-		}
-		r = &accessRow{*a}
+	if i := slices.IndexFunc(list, func(a sdn.Access) bool { return a.ID == id }); i >= 0 {
+		return &accessRow{list[i]}, nil
+	}
+	return nil, sdn.NotFound(accesses.title, id)
+}
+
+// needAccess finds an access to change.
+func (t *tx) needAccess(id sdn.ID, ifRevision int64) (*accessRow, error) {
+	r, err := accessOf(t.Tx, id)
+	if err != nil {
+		return nil, err
 	}
 	if ifRevision != 0 && ifRevision != r.Revision {
 		return nil, stale(accesses.title, &r.Meta)

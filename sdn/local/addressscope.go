@@ -148,8 +148,7 @@ func (t *tx) checkScope(r *subnetPoolRow) error {
 		for _, p := range r.Prefixes {
 			for _, taken := range other.Prefixes {
 				if p.Overlaps(taken) {
-					return sdn.Conflict(sdn.Exists, "subnet pool", "prefixes", "%v overlaps %v of another pool of the address scope",
-						p, taken)
+					return sdn.Conflict(sdn.Exists, "subnet pool", "prefixes", "%v overlaps another pool of the address scope", p)
 				}
 			}
 		}

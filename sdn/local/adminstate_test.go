@@ -154,6 +154,33 @@ func TestAdminState(t *testing.T) {
 	}
 }
 
+// A gateway that moves from an external network that is off brings published ports and floating
+// IPs back, and takes them along to one that is off.
+func TestGatewayMoves(t *testing.T) {
+	t.Parallel()
+	w := newOffWorld(t)
+	whole := w.sums()
+	other, err := w.p.EnsureNetwork(t.Context(), sdn.NetworkSpec{External: true})
+	ok(t, err)
+	_, err = w.p.UpdateNetwork(t.Context(), w.external, sdn.NetworkPatch{Disabled: new(true)})
+	ok(t, err)
+	for _, c := range []struct {
+		to   sdn.ID
+		want sums
+	}{
+		{other.ID, whole}, {w.external, sums{gateways: 1, routes: 1, vips: 1, frontends: 1}}, {other.ID, whole},
+	} {
+		_, err = w.p.UpdateRouter(t.Context(), w.router, sdn.RouterPatch{
+			Gateway: &sdn.ExternalGateway{Network: c.to, SNAT: true},
+		})
+		ok(t, err)
+		if got := w.sums(); got != c.want {
+			t.Errorf("the data path has %+v, want %+v", got, c.want)
+		}
+		checkSum(t, w.p)
+	}
+}
+
 // An object made while its network or router is off, or off itself, is off; it can be adopted and be
 // switched on.
 func TestMadeOff(t *testing.T) {

@@ -251,15 +251,28 @@ func (d *deriver) router(c *rowChange) error {
 			}
 		}
 	}
-	if was.Disabled == is.Disabled || before == nil || after == nil {
+	if before == nil || after == nil {
 		return nil
 	}
-	for _, on := range is.Interfaces {
-		if err := d.balancersOf(id, on.Subnet, true); err != nil {
-			return err
+	if was.Disabled != is.Disabled {
+		for _, on := range is.Interfaces {
+			if err := d.balancersOf(id, on.Subnet, true); err != nil {
+				return err
+			}
 		}
 	}
-	return d.uplink(id, true)
+	// Published ports and floating IPs need an uplink; a router or an external network that is down has none.
+	if was.Disabled != is.Disabled || gatewayNetwork(was) != gatewayNetwork(is) {
+		return d.uplink(id, true)
+	}
+	return nil
+}
+
+func gatewayNetwork(r *routerRow) sdn.ID {
+	if r.Gateway == nil {
+		return ""
+	}
+	return r.Gateway.Network
 }
 
 // balancersOf adds the addresses that load balancers have on a subnet of a router.

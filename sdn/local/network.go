@@ -225,7 +225,7 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 				return err
 			}
 		}
-		if change.External != nil {
+		if change.External != nil && *change.External != r.External {
 			if err := t.setExternal(r, *change.External); err != nil {
 				return err
 			}
@@ -244,8 +244,10 @@ func (p *Provider) UpdateNetwork(ctx context.Context, id sdn.ID, change sdn.Netw
 		if change.Default != nil {
 			r.Default = *change.Default
 		}
-		if err := t.checkNetwork(r); err != nil {
-			return err
+		if change.External != nil || change.QoSPolicy != nil || change.Default != nil {
+			if err := t.checkNetwork(r); err != nil {
+				return err
+			}
 		}
 		if change.Disabled != nil {
 			r.Disabled = *change.Disabled
@@ -315,7 +317,7 @@ func (t *tx) setExternal(r *networkRow, external bool) error {
 		}
 		r.Own = false
 	}
-	r.External = external
+	r.External, r.Default = external, r.Default && external
 	return nil
 }
 

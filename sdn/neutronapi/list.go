@@ -121,14 +121,11 @@ func (r *resource) list(w http.ResponseWriter, c *call) error {
 		}
 		m := r.meta(object)
 		row := &row{id: m.ID, resource: r, object: object}
-		if !f.keeps(m, row) {
-			continue
-		}
-		sees, err := r.sees(c, m, object)
+		sees, err := r.sees(c, m, object) // and marks it as shared, which a filter may ask
 		if err != nil {
 			return err
 		}
-		if sees && rows.add(row) {
+		if sees && f.keeps(m, row) && rows.add(row) {
 			break
 		}
 	}

@@ -64,6 +64,17 @@ func TestRBACPolicies(t *testing.T) {
 				t.Error("the object is listed before there is a policy")
 			}
 			id := w.made(t, alice, "POST", "/v2.0/rbac-policies", body("bob"), "rbac_policy.id")
+			if !slices.ContainsFunc(w.found(t, alice, "rbac-policies", "rbac_policies"),
+				func(o map[string]any) bool { return o["id"] == id }) {
+				t.Error("the policy is not in its project's list")
+			}
+			if c.noun == "security_group" {
+				rule := `{"security_group_id":"` + c.id + `","direction":"ingress"}`
+				w.steps(t, bob, []step{
+					{"POST", "/v2.0/security-group-rules", `{"security_group_rule":` + rule + `}`, 403, "PolicyNotAuthorized: "},
+					{"POST", "/v2.0/security-group-rules", `{"security_group_rules":[` + rule + `]}`, 403, "PolicyNotAuthorized: "},
+				})
+			}
 			w.steps(t, alice, []step{
 				{"POST", "/v2.0/rbac-policies", body("bob"), 409, "DuplicateRbacPolicy: "},
 				{"POST", "/v2.0/rbac-policies", body("*"), 403, "PolicyNotAuthorized: rule:create_rbac_policy:target_tenant"},
@@ -71,6 +82,12 @@ func TestRBACPolicies(t *testing.T) {
 					"rbac_policies.0.action=access_as_shared rbac_policies.0.project_id=alice rbac_policies.0.object_type=" + c.noun},
 				{"GET", path, "", 200, c.member + ".shared=false"},
 			})
+			for value, want := range map[string]bool{"true": true, "false": false} {
+				found := w.found(t, bob, c.path+"?shared="+value, c.collection)
+				if slices.ContainsFunc(found, func(o map[string]any) bool { return o["id"] == c.id }) != want {
+					t.Errorf("the target's list with shared=%s has the object: %v, want %v", value, !want, want)
+				}
+			}
 			w.steps(t, bob, []step{
 				{"GET", path, "", 200, c.member + ".shared=true"},
 				{"DELETE", path, "", 403, "PolicyNotAuthorized: "},

@@ -167,8 +167,8 @@ func sameProtocol(a, b string) bool {
 	return a == b || ok && also && p == q
 }
 
-// checkRule checks a new rule. Its group, and a group or an address group that it names, must be
-// ones that the caller sees.
+// checkRule checks a new rule. Its group must be one that the caller may change, and a group or an
+// address group that it names one that the caller sees.
 func (s *server) checkRule(c *call, b *body, asked *ruleAsked) {
 	b.project()
 	b.readOnly(systems...)
@@ -181,13 +181,15 @@ func (s *server) checkRule(c *call, b *body, asked *ruleAsked) {
 	}
 }
 
-// checkRuleNames wants what a rule names to be there for the caller.
+// checkRuleNames wants the group to be the caller's, and what the rule names to be there for the caller.
 func (s *server) checkRuleNames(c *call, asked *ruleAsked) error {
-	for _, id := range []sdn.ID{asked.remoteGroup, asked.group} {
-		if id == "" {
-			continue
+	if asked.remoteGroup != "" {
+		if _, err := s.securityGroups().need(c, asked.remoteGroup); err != nil {
+			return err
 		}
-		if _, err := s.securityGroups().need(c, id); err != nil {
+	}
+	if asked.group != "" {
+		if _, err := s.securityGroups().own(c, asked.group); err != nil {
 			return err
 		}
 	}
