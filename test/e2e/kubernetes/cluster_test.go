@@ -328,7 +328,7 @@ func (w *whole) tells(attachments int) {
 		}
 		if err := json.Unmarshal([]byte(said.Stdout), &status); err != nil || !status.Ready ||
 			status.Host != w.node.Name || status.Objects["attachment"] != attachments {
-			return fmt.Errorf("status of %d attachments: %v, %s", attachments, err, said)
+			return fmt.Errorf("status of %d attachments: %w, %s", attachments, err, said)
 		}
 		return nil
 	})

@@ -114,7 +114,7 @@ func (w *whole) hostTalks(host, p corev1.Pod) {
 		w.until(func(ctx context.Context) error { // it may not listen yet
 			page, err := w.Exec(ctx, p.Namespace, p.Name, "timeout", "5", "wget", "-qO-", pageAt(address))
 			if err != nil || page != w.node.Name {
-				return fmt.Errorf("%s reaches the pod on the node's network at %s: %q, %v", p.Name, address, page, err)
+				return fmt.Errorf("%s reaches the pod on the node's network at %s: %q, %w", p.Name, address, page, err)
 			}
 			return nil
 		})
