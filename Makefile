@@ -52,7 +52,7 @@ man: build ## write the man pages to man/
 # "make race" does that for the whole tree. kube/raven, sdn/neutron and datapath/router take too
 # long with it; kube/proxy and kube/agent/claim need client-go, which would be compiled twice.
 RACE := ./bind ./datapath/lb ./docker ./internal/idlegate ./internal/keymutex ./docker/publish/portproxy \
-	./internal/reconcile ./kube/agent ./kurma/plugin ./kurma/pod ./sdn/local ./sdn/rpc
+	./internal/reconcile ./kube/agent ./kurma/plugin ./kurma/pod ./sdn/engine ./sdn/local ./sdn/rpc
 
 # Test functions in files with the build tag kubernetes.
 TAGGED = $(shell grep -l '^//go:build.* kubernetes' cmd/kuryr/*_test.go | \

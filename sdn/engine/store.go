@@ -1,7 +1,3 @@
-// Package engine holds what the embedded SDN needs from its store, apart from the store itself.
-//
-// It owns the interfaces [Store], [Writer] and [Tx], and [Memory], a store for tests. The rules of
-// sdn/local work on a Tx and know no store. The package imports neither a store nor the data path.
 package engine
 
 import (

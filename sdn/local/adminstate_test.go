@@ -45,7 +45,7 @@ func newOffWorld(t *testing.T) *offWorld {
 		_, err := w.p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: out.ID, Target: sdn.Target{Port: port}})
 		ok(t, err)
 	}
-	f, err := w.p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: w.p.external, Address: netip.IPv4Unspecified()})
+	f, err := w.p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: w.p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified()})
 	if err == nil {
 		_, err = w.p.EnsureForwards(ctx, f.ID, []sdn.Forward{{
 			Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Internal: sdn.PortRange{First: 80},

@@ -153,7 +153,7 @@ func TestUnreachedIsTold(t *testing.T) {
 	p := open(t, Options{Datapath: newFake()})
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("172.16.0.0/24")}}})
 	ok(t, err)
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork}})
 	ok(t, err)
 	ok(t, p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}))
 	r, err = p.Router(ctx, r.ID)
@@ -239,7 +239,7 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 	var routers, networks []sdn.ID
 	var cidrs []sdn.ID
 	for i := range 4 {
-		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 		fine(err)
 		n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix(fmt.Sprintf("10.%d.0.0/24", i))}}})
 		fine(err)
@@ -302,7 +302,7 @@ func TestConcurrentChangesAddUp(t *testing.T) {
 					}
 				case 6:
 					if len(mine) > 0 {
-						f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+						f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified()})
 						fine(err)
 						fips = append(fips, f.ID)
 						_, err = p.EnsureForwards(ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: uint16(1 + random.IntN(20))}, Target: sdn.Target{Port: mine[0]}, Internal: sdn.PortRange{First: 80}}})

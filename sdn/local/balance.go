@@ -2,6 +2,7 @@ package local
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/datapath/router"
@@ -9,28 +10,31 @@ import (
 	"github.com/kuryr/kuryr/sdn/engine"
 )
 
+// defaultAffinity is how long a client keeps its member where nobody says, as Kubernetes has it.
+const defaultAffinity = 3 * time.Hour
+
 // eachBalance calls f with what a load balancer means to the data path: on the routers of the subnets of
 // its VIPs, the VIPs and the floating IPs that lead to them. A floating IP is one more address of the
 // same: a packet is translated once.
-func eachBalance(b engine.Tx, r *loadBalancerRow, f func(domain sdn.ID, at balance)) error {
+func eachBalance(b engine.Tx, r *engine.LoadBalancerRow, f func(domain sdn.ID, at balance)) error {
 	for _, v := range r.VIPs {
-		domain := routers.id(b, "subnet", string(v.Subnet))
-		if domain == "" || routerDown(b, domain) {
+		domain := engine.Routers.ID(b, "subnet", string(v.Subnet))
+		if domain == "" || engine.RouterDown(b, domain) {
 			continue
 		}
-		s, err := subnets.need(b, v.Subnet)
+		s, err := engine.Subnets.Need(b, v.Subnet)
 		if err != nil {
 			return err
 		}
-		if networkDown(b, s.Network) {
+		if engine.NetworkDown(b, s.Network) {
 			continue
 		}
 		vips := []router.VIP{{Addr: v.Addr, Network: string(s.Network)}}
-		fips, err := floatingIPs.all(b, "port", string(v.Port))
+		fips, err := engine.FloatingIPs.All(b, "port", string(v.Port))
 		if err != nil {
 			return err
 		}
-		if down, err := uplinkDown(b, domain); err != nil {
+		if down, err := engine.UplinkDown(b, domain); err != nil {
 			return err
 		} else if down {
 			fips = nil
@@ -68,7 +72,7 @@ func projectBalance(b engine.Tx, domain sdn.ID, k partKey) (found *balance, else
 // balanceOf returns what a load balancer is at an address in a domain; nil for nothing, and then the domain
 // where it has the address, if any.
 func balanceOf(b engine.Tx, domain, balancer sdn.ID, addr netip.Addr) (found *balance, elsewhere sdn.ID, err error) {
-	r, err := loadBalancers.get(b, balancer)
+	r, err := engine.LoadBalancers.Get(b, balancer)
 	if r == nil {
 		return nil, "", err
 	}
@@ -87,21 +91,21 @@ func balanceOf(b engine.Tx, domain, balancer sdn.ID, addr netip.Addr) (found *ba
 // balancersAt returns the load balancers that may have an address on a router: as a VIP on one of its subnets,
 // or as a floating IP.
 func balancersAt(b engine.Tx, router sdn.ID, addr netip.Addr) (ids []sdn.ID, err error) {
-	r, err := routers.get(b, router)
+	r, err := engine.Routers.Get(b, router)
 	if r == nil {
 		return nil, err
 	}
 	for _, leg := range r.Interfaces {
-		port, err := ports.by(b, "address", addrKey(leg.Subnet, addr))
+		port, err := engine.Ports.By(b, "address", engine.AddrKey(leg.Subnet, addr))
 		if err != nil {
 			return nil, err
 		}
-		if port != nil && port.balancer() != "" {
-			ids = append(ids, port.balancer())
+		if port != nil && port.Balancer() != "" {
+			ids = append(ids, port.Balancer())
 		}
 	}
-	for _, network := range networks.ids(b, "external", "x") {
-		f, err := floatingIPs.by(b, "address", addrKey(network, addr))
+	for _, network := range engine.Networks.IDs(b, "external", "x") {
+		f, err := engine.FloatingIPs.By(b, "address", engine.AddrKey(network, addr))
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +126,7 @@ func frontend(l sdn.Listener, at netip.Addr) lb.Frontend {
 		f.Affinity = defaultAffinity
 	}
 	for _, p := range l.Sources {
-		if family(p.Addr()) == family(at) {
+		if p.Addr().BitLen() == at.BitLen() {
 			f.Sources = append(f.Sources, p)
 		}
 	}
@@ -144,7 +148,7 @@ func nobody(of netip.Addr) netip.Addr {
 func endpoints(members []sdn.Member, at netip.Addr) []netip.AddrPort {
 	var open []sdn.Member
 	for _, m := range members {
-		if !m.Drain && family(m.Addr.Addr()) == family(at) {
+		if !m.Drain && m.Addr.Addr().BitLen() == at.BitLen() {
 			open = append(open, m)
 		}
 	}
@@ -161,7 +165,7 @@ func endpoints(members []sdn.Member, at netip.Addr) []netip.AddrPort {
 // draining are the members that get no new connections and keep those that they have.
 func draining(members []sdn.Member, at netip.Addr) (list []netip.AddrPort) {
 	for _, m := range members {
-		if m.Drain && family(m.Addr.Addr()) == family(at) {
+		if m.Drain && m.Addr.Addr().BitLen() == at.BitLen() {
 			list = append(list, m.Addr)
 		}
 	}
@@ -202,7 +206,7 @@ func gcd(a, b int) int {
 
 // projectBalances gives what all load balancers are in the kernel. Its order is that of ids.
 func projectBalances(b engine.Tx, s *router.State) error {
-	return loadBalancers.each(b, func(r *loadBalancerRow) error {
+	return engine.LoadBalancers.Each(b, func(r *engine.LoadBalancerRow) error {
 		return eachBalance(b, r, func(domain sdn.ID, at balance) {
 			id := string(domain)
 			s.VIPs[id] = append(s.VIPs[id], at.vip)

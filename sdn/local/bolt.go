@@ -27,7 +27,8 @@ type boltStore struct {
 	unsynced bool
 }
 
-func newBoltStore(db *bbolt.DB) *boltStore {
+// NewStore returns the store of an engine in a bbolt file that has its tables.
+func NewStore(db *bbolt.DB) engine.Store {
 	return &boltStore{db: db, commit: (*bbolt.Tx).Commit}
 }
 

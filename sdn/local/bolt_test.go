@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
@@ -12,6 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
+
+// testDB opens an empty file that is not synced.
+func testDB(t testing.TB) *bbolt.DB {
+	t.Helper()
+	db, err := openBolt(filepath.Join(t.TempDir(), "test.db"), boltOptions(true))
+	ok(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
 
 // failer is a test of package testing or rapid.
 type failer interface {
@@ -97,7 +107,7 @@ func TestStoresAgree(t *testing.T) {
 	names := []string{"a", "b", "n", "n/1", "n/1/free", "n/1/other", "n/2"}
 	db := testDB(t)
 	rapid.Check(t, func(r *rapid.T) {
-		s := twoStores{newBoltStore(db), engine.NewMemory()}
+		s := twoStores{NewStore(db), engine.NewMemory()}
 		w := s.begin(t, r)
 		for _, name := range names {
 			w.do(r, func(w engine.Writer) error { return w.Clear(name) })
@@ -158,7 +168,7 @@ func TestReadsPassEmptiedPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := twoStores{newBoltStore(testDB(t)), engine.NewMemory()}
+			s := twoStores{NewStore(testDB(t)), engine.NewMemory()}
 			w := s.begin(t, t)
 			for i := range keys {
 				w.do(t, func(w engine.Writer) error { return w.Put("a", at(2*i), make([]byte, 100)) })
@@ -187,7 +197,7 @@ func TestBoltCommitFails(t *testing.T) {
 		false: func(b *bbolt.Tx) error { return errors.Join(unix.EIO, b.Rollback()) },
 		true:  func(b *bbolt.Tx) error { return errors.Join(unix.EIO, b.Commit()) },
 	} {
-		s := newBoltStore(testDB(t))
+		s := NewStore(testDB(t)).(*boltStore)
 		s.commit = commit
 		w, err := s.Begin(t.Context())
 		ok(t, err)

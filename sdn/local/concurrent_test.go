@@ -162,34 +162,13 @@ func TestNetworkLeavesBeforeItsPort(t *testing.T) {
 				<-proceed
 			}
 		}
-		stored := func(f func(*tx) error) []*claim {
-			w := together(p, f)[0]
-			<-w.done
-			ok(t, w.err)
-			return w.claims
-		}
-		var port sdn.ID
-		created := stored(func(t *tx) error {
-			row, err := t.ensurePort(sdn.PortSpec{Network: n.ID, Host: testHost, Groups: []sdn.ID{group.ID}})
-			if err == nil {
-				port = row.ID
-			}
-			return err
-		})
 		answered := make(chan error, 1)
-		go func() { answered <- p.settle(t.Context(), created) }()
+		go func() {
+			_, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{Network: n.ID, Host: testHost, Groups: []sdn.ID{group.ID}}})
+			answered <- err
+		}()
 		synctest.Wait()
-		left := stored(func(t *tx) error {
-			row, err := routers.need(t.Tx, r)
-			if err != nil {
-				return err
-			}
-			row.Interfaces, row.Networks = nil, nil
-			if err := t.settleApart(n.ID); err != nil {
-				return err
-			}
-			return routers.put(t, row)
-		})
+		left := stored(t, func(ctx context.Context) error { return p.DetachSubnet(ctx, r, n.Subnets[0]) })
 		// The network's own domain takes it for the sake of another change, which does not name the port.
 		other := []*claim{{target: p.sync.domains[n.ID], keys: []partKey{shapeKey}}}
 		p.sync.mu.Lock()
@@ -197,7 +176,7 @@ func TestNetworkLeavesBeforeItsPort(t *testing.T) {
 		other[0].busy(1)
 		p.sync.mu.Unlock()
 		p.sync.join(other)
-		ok(t, p.settle(t.Context(), other))
+		ok(t, p.sync.wait(t.Context(), other))
 		synctest.Wait() // its goroutine has ended
 		p.sync.mu.Lock()
 		other[0].target.next = next
@@ -205,9 +184,9 @@ func TestNetworkLeavesBeforeItsPort(t *testing.T) {
 		close(proceed)
 		ok(t, <-answered)
 		if own := kernel.state[string(n.ID)]; own == nil || len(own.ports) != 1 {
-			t.Errorf("port %s was answered before its network's domain had it", port)
+			t.Error("the port was answered before its network's domain had it")
 		}
-		ok(t, p.settle(t.Context(), left))
+		ok(t, left.settle())
 		checkSum(t, p)
 	})
 }

@@ -24,10 +24,12 @@ func open(t testing.TB, o Options) *Provider {
 		o.Host = testHost
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
+	ok(t, o.complete())
 	p, err := Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	hold(t, p, o)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -123,16 +125,16 @@ func TestContractWithDatapath(t *testing.T) {
 // openMemory opens a provider whose store is in memory.
 func openMemory(t testing.TB, m *engine.Memory, o Options) *Provider {
 	t.Helper()
-	p, err := newProvider(o)
-	ok(t, err)
-	p.store = m
+	ok(t, o.complete())
 	w, err := m.Begin(t.Context())
 	ok(t, err)
-	if w.Get(metaTable, installationKey) == nil {
-		ok(t, w.Put(metaTable, installationKey, []byte(newInstallation())))
+	if engine.InstallationOf(w) == "" {
+		ok(t, engine.Create(w, ""))
 	}
 	ok(t, w.Commit())
-	ok(t, p.start(t.Context(), o))
+	p, err := start(t.Context(), m, o)
+	ok(t, err)
+	hold(t, p, o)
 	return p
 }
 

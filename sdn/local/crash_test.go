@@ -94,7 +94,7 @@ func migrateToNext(path string, step func()) error {
 	mark := func(name string) func(engine.Tx) error {
 		return func(b engine.Tx) error {
 			step()
-			return b.Put(metaTable, []byte(name), []byte("x"))
+			return b.Put(engine.MetaTable, []byte(name), []byte("x"))
 		}
 	}
 	next := schema{
@@ -129,7 +129,7 @@ func TestMigrationKilled(t *testing.T) {
 					t.Errorf("%s has %d ports, %v; want 200", filepath.Base(file), len(ports), err)
 				}
 				fatal(t, p.view(func(b engine.Tx) error {
-					if b.Get(metaTable, []byte("one")) != nil {
+					if b.Get(engine.MetaTable, []byte("one")) != nil {
 						t.Errorf("%s has the first step", filepath.Base(file))
 					}
 					return nil
@@ -220,7 +220,7 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: key("router", "r"), Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: key("router", "r"), Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (v victim) tell(ctx context.Context, p *Provider) error {
 		return err
 	}
 	for range 2 {
-		fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "f"), Network: p.external, Target: sdn.Target{Port: port.ID}})
+		fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "f"), Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: port.ID}})
 		if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (v victim) balance(ctx context.Context, p *Provider, n sdn.Network, key fun
 			return "", err
 		}
 	}
-	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "v"), Network: p.external, Target: sdn.Target{Port: balancer.VIPs[0].Port}})
+	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip", "v"), Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: balancer.VIPs[0].Port}})
 	if err != nil {
 		return "", err
 	}
@@ -441,7 +441,7 @@ func TestKilledWhileNetworkMoves(t *testing.T) {
 		"local.sync.parts:6", "router.groups.told:1", "router.groups.told:2", "router.groups.told:3", "router.groups.told:4",
 		"router.forwards.host:1", "router.forwards.host:2", "router.forwards.host:3", "router.tables.changed:1",
 		"router.tables.changed:2", "router.tables.changed:3", "router.tables.changed:4", "local.sync.gone:1",
-		"local.sync.gone:2", "local.commit.after:4", "local.commit.after:5", "local.commit.after:9", "router.vips.added:1",
+		"local.sync.gone:2", "engine.commit.after:4", "engine.commit.after:5", "engine.commit.after:9", "router.vips.added:1",
 		"router.frontends.told:1", "router.frontends.told:3", "router.frontends.bridges:1", "lb.restore.told:1",
 		"lb.apply.told:2",
 	}

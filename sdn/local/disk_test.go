@@ -75,7 +75,7 @@ func TestReachedWhenFree(t *testing.T) {
 			for range 3 {
 				n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
 				ok(t, err)
-				r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external}})
+				r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork}})
 				ok(t, err)
 				ok(t, p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}))
 				routers, subnets = append(routers, r), append(subnets, n.Subnets[0])
@@ -108,7 +108,7 @@ func TestTagsDoNotWaitForTheKernel(t *testing.T) {
 	p := open(t, Options{Datapath: fake})
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
 	ok(t, err)
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork}})
 	ok(t, err)
 	fake.fail = func(string, string) error { return errInjected }
 	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
@@ -122,3 +122,6 @@ func TestTagsDoNotWaitForTheKernel(t *testing.T) {
 	ok(t, p.DeleteRouter(ctx, r.ID))
 	ok(t, p.DeleteNetwork(ctx, n.ID))
 }
+
+// onDisk sets how the provider's store commits.
+func onDisk(p *Provider, commit func(*bbolt.Tx) error) { p.store.(*boltStore).commit = commit }

@@ -1,9 +1,9 @@
 // Package local is the embedded software-defined network: a provider of package sdn for one machine, with nothing behind
 // it but a file and the Linux kernel.
 //
-// It owns the store (one bbolt file), the allocation of ids, MACs and addresses, and the projection of the store onto the
-// data path. The store is the truth: a change is one transaction, and the kernel is brought after it by a Datapath. A nil
-// Datapath is an SDN without a kernel, with the same semantics, for the tests of front ends.
+// The rules are those of package engine. This package owns the store (one bbolt file) and the projection of the store
+// onto the data path. The store is the truth: a change is one transaction, and the kernel is brought after it by a
+// Datapath. A nil Datapath is an SDN without a kernel, with the same semantics, for the tests of front ends.
 //
 // It must not touch the kernel itself, know a front end, or serve more than one machine.
 //

@@ -1,8 +1,6 @@
 package local
 
 import (
-	"bytes"
-
 	"github.com/kuryr/kuryr/datapath/router"
 	"github.com/kuryr/kuryr/datapath/securitygroup"
 	"github.com/kuryr/kuryr/sdn"
@@ -13,32 +11,7 @@ import (
 // found by the networks of the plugged ports in an index, of which it takes one entry each: so a change
 // costs by the domains it reaches, however many ports there are.
 
-// networksWith returns the networks of the plugged ports that an index has for id.
-func networksWith(b engine.Tx, index string, id sdn.ID) (networks []sdn.ID) {
-	prefix := []byte(key(string(id), pluggedPlace, ""))
-	for from := prefix; ; {
-		network, found := pluggedNetwork(b, ports.indexTable(index), prefix, from)
-		if !found {
-			return networks
-		}
-		networks = append(networks, sdn.ID(network))
-		from = append(append(bytes.Clone(prefix), network...), 1) // behind the network's ports
-	}
-}
-
-// pluggedNetwork returns the network of the first key that is not below from and starts with prefix.
-func pluggedNetwork(b engine.Tx, table string, prefix, from []byte) (network []byte, found bool) {
-	for k := range b.Seek(table, from) {
-		if !bytes.HasPrefix(k, prefix) {
-			break
-		}
-		network, _, _ = bytes.Cut(k[len(prefix):], []byte{0})
-		return network, true
-	}
-	return nil, false
-}
-
-func projectGroup(r *securityGroupRow) securitygroup.Group {
+func projectGroup(r *engine.SecurityGroupRow) securitygroup.Group {
 	g := securitygroup.Group{ID: string(r.ID), Revision: r.Defined}
 	for _, rule := range r.Rules {
 		g.Rules = append(g.Rules, securitygroup.Rule{
@@ -51,7 +24,7 @@ func projectGroup(r *securityGroupRow) securitygroup.Group {
 	return g
 }
 
-func projectSet(r *addressGroupRow) securitygroup.Set {
+func projectSet(r *engine.AddressGroupRow) securitygroup.Set {
 	return securitygroup.Set{ID: string(r.ID), Revision: r.Defined, Prefixes: r.Prefixes}
 }
 
@@ -60,7 +33,7 @@ func projectLimits(b engine.Tx, id sdn.ID) (securitygroup.Limits, error) {
 	if id == "" {
 		return securitygroup.Limits{}, nil
 	}
-	r, err := qosPolicies.need(b, id)
+	r, err := engine.QoSPolicies.Need(b, id)
 	if err != nil {
 		return securitygroup.Limits{}, err
 	}
@@ -70,8 +43,8 @@ func projectLimits(b engine.Tx, id sdn.ID) (securitygroup.Limits, error) {
 // projectFilters gives the definitions of all groups that plugged ports have, and of the address groups these name.
 func projectFilters(b engine.Tx, s *router.State) error {
 	named := map[sdn.ID]bool{}
-	err := securityGroups.each(b, func(r *securityGroupRow) error {
-		if !ports.any(b, "group", key(string(r.ID), pluggedPlace)) {
+	err := engine.SecurityGroups.Each(b, func(r *engine.SecurityGroupRow) error {
+		if !engine.AnyPlugged(b, "group", r.ID) {
 			return nil
 		}
 		s.Groups = append(s.Groups, projectGroup(r))
@@ -83,7 +56,7 @@ func projectFilters(b engine.Tx, s *router.State) error {
 	if err != nil {
 		return err
 	}
-	return addressGroups.each(b, func(r *addressGroupRow) error {
+	return engine.AddressGroups.Each(b, func(r *engine.AddressGroupRow) error {
 		if named[r.ID] {
 			s.Sets = append(s.Sets, projectSet(r))
 		}

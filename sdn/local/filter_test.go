@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"path/filepath"
@@ -159,7 +160,7 @@ func eachPort(t *testing.T, p *Provider, f func(id, row []byte) []byte) {
 	t.Helper()
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
 		rows := map[string][]byte{}
-		bucket := b.Bucket([]byte(ports.noun))
+		bucket := b.Bucket([]byte(engine.Ports.Noun))
 		err := bucket.ForEach(func(k, v []byte) error { rows[string(k)] = f(k, v); return nil })
 		for k, v := range rows {
 			if err == nil {
@@ -411,4 +412,13 @@ func TestUnwrittenRulesAreForgotten(t *testing.T) {
 	onDisk(w.Provider, (*bbolt.Tx).Commit)
 	w.port(t, spec)
 	checkSum(t, w.Provider)
+}
+
+func sameJSON(t *testing.T, a, b any) bool {
+	t.Helper()
+	x, err := json.Marshal(a)
+	ok(t, err)
+	y, err := json.Marshal(b)
+	ok(t, err)
+	return string(x) == string(y)
 }

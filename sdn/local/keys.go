@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"reflect"
 	"slices"
 
@@ -23,7 +22,7 @@ type deriver struct {
 
 // keysOf returns the parts that the changes of a transaction are about. It reads the rows as the
 // transaction leaves them.
-func (s *syncer) keysOf(b engine.Tx, changes map[rowID]*rowChange) (keySet, error) {
+func (s *syncer) keysOf(b engine.Tx, changes map[engine.RowID]*engine.RowChange) (keySet, error) {
 	d := &deriver{Tx: b, sync: s, keys: keySet{}, left: map[sdn.ID]sdn.ID{}}
 	for id, c := range changes {
 		if err := d.row(id, c); err != nil {
@@ -51,43 +50,43 @@ func (s keySet) add(domain sdn.ID, key partKey, changed bool) {
 func (d *deriver) add(domain sdn.ID, key partKey, changed bool) { d.keys.add(domain, key, changed) }
 
 // row adds the parts of one row.
-func (d *deriver) row(id rowID, c *rowChange) error {
-	switch id.noun {
-	case ports.noun:
-		return d.port(rows[*portRow](c))
-	case networks.noun:
+func (d *deriver) row(id engine.RowID, c *engine.RowChange) error {
+	switch id.Noun {
+	case engine.Ports.Noun:
+		return d.port(engine.Rows[*engine.PortRow](c))
+	case engine.Networks.Noun:
 		return d.network(c)
-	case routers.noun:
+	case engine.Routers.Noun:
 		return d.router(c)
-	case floatingIPs.noun:
-		d.floatingIP(rows[*floatingIPRow](c))
-	case forwards.noun:
-		d.forward(rows[*forwardRow](c))
-	case securityGroups.noun:
-		before, after := rows[*securityGroupRow](c)
-		if after != nil && (c.touched || before == nil || before.Defined != after.Defined) {
-			return d.group(id.id, groupKey(id.id), before == nil || before.Defined != after.Defined)
+	case engine.FloatingIPs.Noun:
+		d.floatingIP(engine.Rows[*engine.FloatingIPRow](c))
+	case engine.Forwards.Noun:
+		d.forward(engine.Rows[*engine.ForwardRow](c))
+	case engine.SecurityGroups.Noun:
+		before, after := engine.Rows[*engine.SecurityGroupRow](c)
+		if after != nil && (c.Touched || before == nil || before.Defined != after.Defined) {
+			return d.group(id.ID, groupKey(id.ID), before == nil || before.Defined != after.Defined)
 		}
-	case addressGroups.noun:
-		before, after := rows[*addressGroupRow](c)
-		if after != nil && (c.touched || before == nil || before.Defined != after.Defined) {
-			return d.set(id.id, before == nil || before.Defined != after.Defined)
+	case engine.AddressGroups.Noun:
+		before, after := engine.Rows[*engine.AddressGroupRow](c)
+		if after != nil && (c.Touched || before == nil || before.Defined != after.Defined) {
+			return d.set(id.ID, before == nil || before.Defined != after.Defined)
 		}
-	case qosPolicies.noun:
-		before, after := rows[*qosPolicyRow](c)
-		if before != nil && after != nil && (c.touched || before.Limits != after.Limits) {
-			return d.policy(id.id, before.Limits != after.Limits)
+	case engine.QoSPolicies.Noun:
+		before, after := engine.Rows[*engine.QoSPolicyRow](c)
+		if before != nil && after != nil && (c.Touched || before.Limits != after.Limits) {
+			return d.policy(id.ID, before.Limits != after.Limits)
 		}
-	case trunks.noun:
-		return d.trunk(rows[*trunkRow](c))
-	case loadBalancers.noun:
-		return d.balancer(rows[*loadBalancerRow](c))
+	case engine.Trunks.Noun:
+		return d.trunk(engine.Rows[*engine.TrunkRow](c))
+	case engine.LoadBalancers.Noun:
+		return d.balancer(engine.Rows[*engine.LoadBalancerRow](c))
 	}
 	return nil
 }
 
-func (d *deriver) port(before, after *portRow) error {
-	is := func(r *portRow) bool { return r != nil && r.plugged() }
+func (d *deriver) port(before, after *engine.PortRow) error {
+	is := func(r *engine.PortRow) bool { return r != nil && r.Plugged() }
 	if !is(before) && !is(after) {
 		return nil
 	}
@@ -101,7 +100,7 @@ func (d *deriver) port(before, after *portRow) error {
 // on adds a part of a network's domain. One that is changed is also a part of other domains that have the
 // network in the data path: it has moved, and they may keep it until its domain has it.
 func (d *deriver) on(network sdn.ID, k partKey, changed bool) error {
-	domain, err := domainOf(d.Tx, network)
+	domain, err := engine.DomainOf(d.Tx, network)
 	d.add(domain, k, changed)
 	if changed {
 		for _, holder := range d.sync.holding(network) {
@@ -112,15 +111,19 @@ func (d *deriver) on(network sdn.ID, k partKey, changed bool) error {
 }
 
 // samePort reports whether two plugged rows are one port to the data path.
-func samePort(a, b *portRow) bool {
+func samePort(a, b *engine.PortRow) bool {
 	return slices.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses) &&
-		slices.EqualFunc(a.AllowedPairs, b.AllowedPairs, samePair) && a.NoPortSecurity == b.NoPortSecurity &&
+		slices.EqualFunc(a.AllowedPairs, b.AllowedPairs, sameAllowed) && a.NoPortSecurity == b.NoPortSecurity &&
 		slices.Equal(a.Groups, b.Groups) && a.QoSPolicy == b.QoSPolicy && a.Trunk == b.Trunk && a.VLAN == b.VLAN &&
 		a.Disabled == b.Disabled
 }
 
-func (d *deriver) network(c *rowChange) error {
-	before, after := rows[*networkRow](c)
+func sameAllowed(a, b sdn.AllowedPair) bool {
+	return a.Prefix == b.Prefix && slices.Equal(a.MAC, b.MAC)
+}
+
+func (d *deriver) network(c *engine.RowChange) error {
+	before, after := engine.Rows[*engine.NetworkRow](c)
 	was, is := before != nil && before.Own, after != nil && after.Own
 	switch {
 	case was && !is:
@@ -133,16 +136,16 @@ func (d *deriver) network(c *rowChange) error {
 		return nil
 	}
 	turned := before.Disabled != after.Disabled
-	if before.QoSPolicy != after.QoSPolicy || c.touched && after.QoSPolicy != "" {
-		if err := d.portsOn(after.ID, func(r *portRow) bool { return r.QoSPolicy == "" },
+	if before.QoSPolicy != after.QoSPolicy || c.Touched && after.QoSPolicy != "" {
+		if err := d.portsOn(after.ID, func(r *engine.PortRow) bool { return r.QoSPolicy == "" },
 			before.QoSPolicy != after.QoSPolicy); err != nil {
 			return err
 		}
 	}
-	if before.MTU == after.MTU && !turned && !c.touched {
+	if before.MTU == after.MTU && !turned && !c.Touched {
 		return nil
 	}
-	domain, err := domainOf(d.Tx, after.ID)
+	domain, err := engine.DomainOf(d.Tx, after.ID)
 	if err != nil {
 		return err
 	}
@@ -154,8 +157,8 @@ func (d *deriver) network(c *rowChange) error {
 }
 
 // turned adds what a network has that is switched on or off with it.
-func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
-	if err := d.portsOn(n.ID, (*portRow).plugged, changed); err != nil {
+func (d *deriver) turned(n *engine.NetworkRow, domain sdn.ID, changed bool) error {
+	if err := d.portsOn(n.ID, (*engine.PortRow).Plugged, changed); err != nil {
 		return err
 	}
 	for _, s := range n.Subnets {
@@ -163,7 +166,7 @@ func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
 			return err
 		}
 	}
-	for _, r := range routers.ids(d.Tx, "gateway", string(n.ID)) {
+	for _, r := range engine.Routers.IDs(d.Tx, "gateway", string(n.ID)) {
 		if err := d.uplink(r, changed); err != nil {
 			return err
 		}
@@ -172,13 +175,13 @@ func (d *deriver) turned(n *networkRow, domain sdn.ID, changed bool) error {
 }
 
 // portsOn adds the plugged ports of a network that are selected.
-func (d *deriver) portsOn(network sdn.ID, selects func(*portRow) bool, changed bool) error {
-	rows, err := ports.all(d.Tx, "network", string(network))
+func (d *deriver) portsOn(network sdn.ID, selects func(*engine.PortRow) bool, changed bool) error {
+	rows, err := engine.Ports.All(d.Tx, "network", string(network))
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
-		if !r.plugged() || !selects(r) {
+		if !r.Plugged() || !selects(r) {
 			continue
 		}
 		if err := d.on(network, portKey(r.ID), changed); err != nil {
@@ -190,12 +193,12 @@ func (d *deriver) portsOn(network sdn.ID, selects func(*portRow) bool, changed b
 
 // uplink adds a router's way out and everything that depends on it.
 func (d *deriver) uplink(router sdn.ID, changed bool) error {
-	r, err := routers.need(d.Tx, router)
+	r, err := engine.Routers.Need(d.Tx, router)
 	if err != nil || len(r.Interfaces) == 0 {
 		return err
 	}
 	d.add(router, shapeKey, changed)
-	rows, err := forwards.all(d.Tx, "router", string(router))
+	rows, err := engine.Forwards.All(d.Tx, "router", string(router))
 	if err != nil {
 		return err
 	}
@@ -204,7 +207,7 @@ func (d *deriver) uplink(router sdn.ID, changed bool) error {
 			d.add(router, forwardKey(f), changed)
 		}
 	}
-	fips, err := floatingIPs.all(d.Tx, "router", string(router))
+	fips, err := engine.FloatingIPs.All(d.Tx, "router", string(router))
 	for _, f := range fips {
 		if f.Balancer != "" {
 			d.add(router, balanceKey(f.Balancer, f.Address), changed)
@@ -213,9 +216,9 @@ func (d *deriver) uplink(router sdn.ID, changed bool) error {
 	return err
 }
 
-func (d *deriver) router(c *rowChange) error {
-	before, after := rows[*routerRow](c)
-	none := &routerRow{}
+func (d *deriver) router(c *engine.RowChange) error {
+	before, after := engine.Rows[*engine.RouterRow](c)
+	none := &engine.RouterRow{}
 	was, is := before, after
 	if was == nil {
 		was = none
@@ -232,7 +235,7 @@ func (d *deriver) router(c *rowChange) error {
 	}
 	same := slices.Equal(was.Interfaces, is.Interfaces) && slices.Equal(was.Routes, is.Routes) &&
 		reflect.DeepEqual(was.Gateway, is.Gateway) && was.Disabled == is.Disabled
-	if !same || c.touched {
+	if !same || c.Touched {
 		d.add(id, shapeKey, !same)
 	}
 	for _, n := range was.Networks {
@@ -240,7 +243,7 @@ func (d *deriver) router(c *rowChange) error {
 			d.left[n] = id
 		}
 	}
-	for _, pair := range [][2]*routerRow{{was, is}, {is, was}} {
+	for _, pair := range [][2]*engine.RouterRow{{was, is}, {is, was}} {
 		for _, leg := range pair[0].Interfaces {
 			same := func(other sdn.RouterInterface) bool { return other.Subnet == leg.Subnet }
 			if slices.ContainsFunc(pair[1].Interfaces, same) {
@@ -268,7 +271,7 @@ func (d *deriver) router(c *rowChange) error {
 	return nil
 }
 
-func gatewayNetwork(r *routerRow) sdn.ID {
+func gatewayNetwork(r *engine.RouterRow) sdn.ID {
 	if r.Gateway == nil {
 		return ""
 	}
@@ -277,7 +280,7 @@ func gatewayNetwork(r *routerRow) sdn.ID {
 
 // balancersOf adds the addresses that load balancers have on a subnet of a router.
 func (d *deriver) balancersOf(router, subnet sdn.ID, changed bool) error {
-	rows, err := loadBalancers.all(d.Tx, "subnet", string(subnet))
+	rows, err := engine.LoadBalancers.All(d.Tx, "subnet", string(subnet))
 	if err != nil {
 		return err
 	}
@@ -296,7 +299,7 @@ func (d *deriver) balancersOf(router, subnet sdn.ID, changed bool) error {
 
 // vip adds a VIP and the floating IPs that lead to it.
 func (d *deriver) vip(router, balancer sdn.ID, v sdn.VIP, changed bool) error {
-	fips, err := floatingIPs.all(d.Tx, "port", string(v.Port))
+	fips, err := engine.FloatingIPs.All(d.Tx, "port", string(v.Port))
 	if err != nil {
 		return err
 	}
@@ -310,16 +313,16 @@ func (d *deriver) vip(router, balancer sdn.ID, v sdn.VIP, changed bool) error {
 // moved adds the plugged ports of a network that has left a domain. The domain that it is in now gets
 // their links with the network, but not what filters and limits them.
 func (d *deriver) moved(network, from sdn.ID) error {
-	to, err := domainOf(d.Tx, network)
+	to, err := engine.DomainOf(d.Tx, network)
 	if err != nil || to == from {
 		return err
 	}
-	rows, err := ports.all(d.Tx, "network", string(network))
+	rows, err := engine.Ports.All(d.Tx, "network", string(network))
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
-		if r.plugged() {
+		if r.Plugged() {
 			d.add(from, portKey(r.ID), true)
 			d.add(to, portKey(r.ID), true)
 		}
@@ -327,11 +330,11 @@ func (d *deriver) moved(network, from sdn.ID) error {
 	return nil
 }
 
-func (d *deriver) floatingIP(before, after *floatingIPRow) {
+func (d *deriver) floatingIP(before, after *engine.FloatingIPRow) {
 	same := before != nil && after != nil && before.Address == after.Address && before.Target == after.Target &&
 		before.Router == after.Router && before.Balancer == after.Balancer
-	for _, r := range []*floatingIPRow{before, after} {
-		if r == nil || r.ofHost() {
+	for _, r := range []*engine.FloatingIPRow{before, after} {
+		if r == nil || r.OfHost() {
 			continue
 		}
 		d.add(r.Router, shapeKey, !same)
@@ -341,10 +344,10 @@ func (d *deriver) floatingIP(before, after *floatingIPRow) {
 	}
 }
 
-func (d *deriver) forward(before, after *forwardRow) {
+func (d *deriver) forward(before, after *engine.ForwardRow) {
 	same := before != nil && after != nil && before.Router == after.Router &&
 		slices.Equal(projectForward(before), projectForward(after))
-	for _, r := range []*forwardRow{before, after} {
+	for _, r := range []*engine.ForwardRow{before, after} {
 		if r == nil {
 			continue
 		}
@@ -356,7 +359,7 @@ func (d *deriver) forward(before, after *forwardRow) {
 
 // group adds a part of all domains that have ports with a security group.
 func (d *deriver) group(id sdn.ID, k partKey, changed bool) error {
-	for _, network := range networksWith(d.Tx, "group", id) {
+	for _, network := range engine.NetworksWith(d.Tx, "group", id) {
 		if err := d.on(network, k, changed); err != nil {
 			return err
 		}
@@ -365,7 +368,7 @@ func (d *deriver) group(id sdn.ID, k partKey, changed bool) error {
 }
 
 func (d *deriver) set(id sdn.ID, changed bool) error {
-	for _, group := range securityGroups.ids(d.Tx, "set", string(id)) {
+	for _, group := range engine.SecurityGroups.IDs(d.Tx, "set", string(id)) {
 		if err := d.group(group, setKey(id), changed); err != nil {
 			return err
 		}
@@ -375,15 +378,13 @@ func (d *deriver) set(id sdn.ID, changed bool) error {
 
 // policy adds the plugged ports that name a QoS policy, whose rows are not read, and those of networks that name it.
 func (d *deriver) policy(id sdn.ID, changed bool) error {
-	prefix := key(string(id), pluggedPlace, "")
-	for _, network := range networks.ids(d.Tx, "qos", string(id)) {
-		if err := d.portsOn(network, func(r *portRow) bool { return r.QoSPolicy == "" }, changed); err != nil {
+	for _, network := range engine.Networks.IDs(d.Tx, "qos", string(id)) {
+		if err := d.portsOn(network, func(r *engine.PortRow) bool { return r.QoSPolicy == "" }, changed); err != nil {
 			return err
 		}
 	}
-	for k := range with(d.Tx, ports.indexTable("qos"), prefix) {
-		network, port, _ := bytes.Cut(k[len(prefix):], []byte{0})
-		if err := d.on(sdn.ID(network), portKey(sdn.ID(port)), changed); err != nil {
+	for network, port := range engine.PluggedWith(d.Tx, "qos", id) {
+		if err := d.on(network, portKey(port), changed); err != nil {
 			return err
 		}
 	}
@@ -391,7 +392,7 @@ func (d *deriver) policy(id sdn.ID, changed bool) error {
 }
 
 // trunk adds the port that has become the parent of a trunk, or is no longer one.
-func (d *deriver) trunk(before, after *trunkRow) error {
+func (d *deriver) trunk(before, after *engine.TrunkRow) error {
 	row := after
 	if row == nil {
 		row = before
@@ -399,24 +400,24 @@ func (d *deriver) trunk(before, after *trunkRow) error {
 	if row == nil {
 		return nil
 	}
-	parent, err := ports.get(d.Tx, row.Parent)
-	if err != nil || parent == nil || !parent.plugged() {
+	parent, err := engine.Ports.Get(d.Tx, row.Parent)
+	if err != nil || parent == nil || !parent.Plugged() {
 		return err
 	}
-	domain, err := domainOf(d.Tx, parent.Network)
+	domain, err := engine.DomainOf(d.Tx, parent.Network)
 	d.add(domain, portKey(parent.ID), before == nil || after == nil)
 	return err
 }
 
-func (d *deriver) balancer(before, after *loadBalancerRow) error {
+func (d *deriver) balancer(before, after *engine.LoadBalancerRow) error {
 	same := before != nil && after != nil && slices.Equal(before.VIPs, after.VIPs) &&
 		reflect.DeepEqual(before.Listeners, after.Listeners)
-	for _, r := range []*loadBalancerRow{before, after} {
+	for _, r := range []*engine.LoadBalancerRow{before, after} {
 		if r == nil {
 			continue
 		}
 		for _, v := range r.VIPs {
-			if err := d.vip(routers.id(d.Tx, "subnet", string(v.Subnet)), r.ID, v, !same); err != nil {
+			if err := d.vip(engine.Routers.ID(d.Tx, "subnet", string(v.Subnet)), r.ID, v, !same); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/kuryr/kuryr/datapath/lb"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -27,7 +29,7 @@ func vipWorld(t *testing.T) (p *Provider, fake *fakeKernel, subnet, router sdn.I
 	p = open(t, Options{Datapath: fake})
 	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.96.0.0/12")}}})
 	ok(t, err)
-	r, err := p.EnsureRouter(t.Context(), sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(t.Context(), sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	ok(t, err)
 	return p, fake, n.Subnets[0], r.ID
 }
@@ -100,7 +102,7 @@ func TestFloatingIPOfLoadBalancer(t *testing.T) {
 	ok(t, err)
 	b, err := p.ApplyLoadBalancer(ctx, service(subnet, "b", "10.0.0.6:8080"))
 	ok(t, err)
-	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: a.VIPs[0].Port}})
+	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: a.VIPs[0].Port}})
 	ok(t, err)
 	at := lb.Key{Addr: f.Address, Protocol: sdn.TCP, Port: 80}
 	leads := func(to string) {
@@ -134,7 +136,7 @@ func TestFloatingIPOfLoadBalancer(t *testing.T) {
 	if err := p.DeletePorts(ctx, []sdn.ID{a.VIPs[0].Port}); !sdn.IsConflict(err) || sdn.ReasonOf(err) != sdn.InUse {
 		t.Errorf("deleting a VIP's port: %v", err)
 	}
-	host, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+	host, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified()})
 	ok(t, err)
 	_, err = p.EnsureForwards(ctx, host.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80}, Target: sdn.Target{Port: a.VIPs[0].Port}, Internal: sdn.PortRange{First: 80}}})
 	if !sdn.IsUnsupported(err) {
@@ -279,19 +281,14 @@ func TestLoadBalancerReady(t *testing.T) {
 	w.refuse = ""
 	ok(t, w.sync.retry(t.Context()))
 	spec.ID, spec.Listeners[0].Port = l.ID, 81
-	list := together(w.Provider, func(t *tx) error {
-		r, err := loadBalancers.need(t.Tx, l.ID)
-		if err == nil {
-			_, err = t.applyLoadBalancer(r, spec)
-		}
+	change := stored(t, func(ctx context.Context) error {
+		_, err := w.ApplyLoadBalancer(ctx, spec)
 		return err
 	})
-	<-list[0].done
-	ok(t, list[0].err)
 	if ready() {
 		t.Error("a load balancer whose change is not applied yet is ready")
 	}
-	ok(t, w.settle(t.Context(), list[0].claims))
+	ok(t, change.settle())
 	if !ready() {
 		t.Error("the load balancer is not ready after its change")
 	}
@@ -316,7 +313,7 @@ func TestSameAddressElsewhereIsNotRead(t *testing.T) {
 	var row []byte
 	rewrite := func(value func(is []byte) []byte) {
 		ok(t, w.db.Update(func(b *bbolt.Tx) error {
-			bucket := b.Bucket([]byte(loadBalancers.noun))
+			bucket := b.Bucket([]byte(engine.LoadBalancers.Noun))
 			return bucket.Put([]byte(ids[1]), value(slices.Clone(bucket.Get([]byte(ids[1])))))
 		}))
 	}

@@ -31,7 +31,7 @@ func newModel(t *testing.T) *model {
 	m := &model{fake: newFake()}
 	m.Provider = openMemory(t, engine.NewMemory(), Options{Datapath: m.fake, Host: testHost, PortsPerNetwork: 400})
 	for i := range 3 {
-		r, err := m.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: m.external, SNAT: true}})
+		r, err := m.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: m.Capabilities().ExternalNetwork, SNAT: true}})
 		ok(t, err)
 		n, err := m.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix(fmt.Sprintf("10.%d.0.0/24", i))}}})
 		ok(t, err)
@@ -147,7 +147,7 @@ func (m *model) step(ctx context.Context, random *rand.Rand, name string, mine *
 		if random.IntN(5) == 0 {
 			_, err = m.Reconcile(whole)
 		} else if len(*mine) > 0 {
-			_, err = m.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip"), Network: m.external, Target: sdn.Target{Port: (*mine)[0]}})
+			_, err = m.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: key("floatingip"), Network: m.Capabilities().ExternalNetwork, Target: sdn.Target{Port: (*mine)[0]}})
 		}
 	}
 	return err
@@ -224,13 +224,13 @@ func TestErrorsAreOfTheirCallers(t *testing.T) {
 	good, bad := portSpec(w, 0), portSpec(w, 0)
 	bad.MAC = []byte{2, 0, 0, 0, 0, 9}
 	w.fake.refuse = func(mac string) bool { return mac == "02:00:00:00:00:09" }
-	making := func(spec sdn.PortSpec) func(*tx) error {
-		return func(t *tx) error {
-			_, err := t.ensurePort(spec)
+	making := func(spec sdn.PortSpec) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := w.EnsurePorts(ctx, []sdn.PortSpec{spec})
 			return err
 		}
 	}
-	for i, err := range settleAll(t, w.Provider, together(w.Provider, making(good), making(bad), making(good))) {
+	for i, err := range settleAll(t, making(good), making(bad), making(good)) {
 		if refused := i == 1; sdn.IsUnavailable(err) != refused || !refused && err != nil {
 			t.Errorf("caller %d got %v", i, err)
 		}

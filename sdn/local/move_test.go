@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ func TestUnfinishedPortMovesWithItsNetwork(t *testing.T) {
 	fake := newFake()
 	p := open(t, Options{Datapath: fake})
 	ctx := t.Context()
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	ok(t, err)
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
 	ok(t, err)
@@ -45,7 +46,7 @@ func TestNetworkIsNotDroppedBeforeItIsFetched(t *testing.T) {
 	fake := newFake()
 	p := open(t, Options{Datapath: fake})
 	ctx := t.Context()
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	ok(t, err)
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}}})
 	ok(t, err)
@@ -61,13 +62,13 @@ func TestNetworkIsNotDroppedBeforeItIsFetched(t *testing.T) {
 		claims := []*claim{{target: p.sync.domains[domain], keys: []partKey{shapeKey}}}
 		claims[0].busy(1)
 		p.sync.join(claims)
-		return p.settle(ctx, claims)
+		return p.sync.wait(ctx, claims)
 	}
 	if err := p.AttachSubnet(ctx, r.ID, n.Subnets[0], netip.Addr{}); !sdn.IsUnavailable(err) {
 		t.Fatalf("got %v, want unavailable", err)
 	}
-	if err := alone(n.ID); !sdn.IsUnavailable(err) {
-		t.Errorf("the network's own domain went: %v", err)
+	if err := alone(n.ID); err == nil {
+		t.Error("the network's own domain went")
 	}
 	if len(fake.state[string(n.ID)].ports) != 1 {
 		t.Error("the port was lost on the way")
@@ -132,57 +133,32 @@ func comeBack(t *testing.T, w *world) map[sdn.ID][]*claim {
 	n := w.networks[0].ID
 	claims := map[sdn.ID][]*claim{}
 	// change makes a change of the store that is applied in the network's own domain at most.
-	change := func(applied bool, f func(*tx) error) {
+	change := func(applied bool, call func(context.Context) error) {
 		t.Helper()
-		for _, p := range together(w.Provider, f) {
-			<-p.done
-			ok(t, p.err)
-			for _, c := range p.claims {
-				if applied && c.target.id == n {
-					ok(t, w.sync.await(t.Context(), c))
-				} else {
-					claims[c.target.id] = append(claims[c.target.id], c)
-				}
+		for _, c := range stored(t, call).claims {
+			if applied && c.target.id == n {
+				ok(t, w.sync.await(t.Context(), c))
+			} else {
+				claims[c.target.id] = append(claims[c.target.id], c)
 			}
 		}
 	}
-	changeRouter := func(f func(*tx, *routerRow) error) func(*tx) error {
-		return func(t *tx) error {
-			r, err := routers.need(t.Tx, w.routers[0])
-			if err != nil {
-				return err
-			}
-			if err := f(t, r); err != nil {
-				return err
-			}
-			return routers.put(t, r)
-		}
-	}
-	var leg sdn.RouterInterface
-	var late sdn.ID
-	change(true, changeRouter(func(t *tx, r *routerRow) error {
-		leg, r.Interfaces, r.Networks = r.Interfaces[0], nil, nil
-		return t.settleApart(n)
-	}))
-	change(true, func(t *tx) error {
-		r, err := t.ensurePort(portSpec(w, 0))
-		if err == nil {
-			late = r.ID
-		}
+	router, subnet := w.routers[0], w.networks[0].Subnets[0]
+	change(true, func(ctx context.Context) error { return w.DetachSubnet(ctx, router, subnet) })
+	spec := portSpec(w, 0)
+	spec.Key = sdn.Key{Owner: w.Installation(), Kind: "k", Name: "late"}
+	change(true, func(ctx context.Context) error {
+		_, err := w.EnsurePorts(ctx, []sdn.PortSpec{spec})
 		return err
 	})
+	found, err := sdn.All(w.FindPorts(t.Context(), sdn.PortQuery{Match: sdn.Match{Owner: spec.Key.Owner, Kind: "k"}}))
+	ok(t, err)
+	late := found[0].ID
 	if !w.fake.has(late) {
 		t.Fatal("the network's own domain does not have the port")
 	}
-	change(false, func(t *tx) error { return t.deletePort(late, 0) })
-	change(false, changeRouter(func(t *tx, r *routerRow) error {
-		r.Interfaces, r.Networks = []sdn.RouterInterface{leg}, []sdn.ID{n}
-		row, err := networks.need(t.Tx, n)
-		if err != nil {
-			return err
-		}
-		return t.joinRouter(row)
-	}))
+	change(false, func(ctx context.Context) error { return w.DeletePorts(ctx, []sdn.ID{late}) })
+	change(false, func(ctx context.Context) error { return w.AttachSubnet(ctx, router, subnet, netip.Addr{}) })
 	return claims
 }
 
@@ -192,8 +168,8 @@ func TestNetworkComesBackUnnoticed(t *testing.T) {
 	w := newWorld(t)
 	w.port(t, portSpec(w, 0))
 	claims := comeBack(t, w)
-	ok(t, w.settle(t.Context(), claims[w.routers[0]]))
-	ok(t, w.settle(t.Context(), claims[w.networks[0].ID]))
+	ok(t, w.sync.wait(t.Context(), claims[w.routers[0]]))
+	ok(t, w.sync.wait(t.Context(), claims[w.networks[0].ID]))
 	checkSum(t, w.Provider)
 }
 
@@ -206,8 +182,8 @@ func TestNetworkFailsToComeBack(t *testing.T) {
 	claims := comeBack(t, w)
 	w.failIn = string(w.routers[0])
 	for _, id := range []sdn.ID{w.routers[0], w.networks[0].ID} {
-		if err := w.settle(t.Context(), claims[id]); !sdn.IsUnavailable(err) {
-			t.Errorf("in domain %s got %v, want unavailable", id, err)
+		if err := w.sync.wait(t.Context(), claims[id]); err == nil {
+			t.Errorf("domain %s has its part", id)
 		}
 	}
 	if !w.fake.has(port) {

@@ -81,7 +81,7 @@ func (r *reader) shape() (err error) {
 		if stays[network] {
 			continue
 		}
-		to, err := domainOf(r.Tx, network)
+		to, err := engine.DomainOf(r.Tx, network)
 		if err != nil {
 			return err
 		}
@@ -100,15 +100,15 @@ func (r *reader) shape() (err error) {
 }
 
 func (r *reader) port(id sdn.ID) error {
-	row, err := ports.get(r.Tx, id)
+	row, err := engine.Ports.Get(r.Tx, id)
 	if err != nil {
 		return err
 	}
 	r.want.ports[string(id)] = nil
-	if row == nil || !row.plugged() {
+	if row == nil || !row.Plugged() {
 		return nil
 	}
-	domain, err := domainOf(r.Tx, row.Network)
+	domain, err := engine.DomainOf(r.Tx, row.Network)
 	if err != nil {
 		return err
 	}
@@ -147,11 +147,11 @@ func (r *reader) forward(id forwardID) error {
 		return nil
 	}
 	r.want.forwards[id] = nil
-	row, err := forwards.by(r.Tx, "tuple", tuple(sdn.Protocol(id.protocol), id.port, id.address, true))
+	row, err := engine.Forwards.By(r.Tx, "tuple", engine.Tuple(sdn.Protocol(id.protocol), id.port, id.address, true))
 	if err != nil || row == nil || row.Router != r.domain.id {
 		return err
 	}
-	if down, err := uplinkDown(r.Tx, row.Router); down || err != nil {
+	if down, err := engine.UplinkDown(r.Tx, row.Router); down || err != nil {
 		return err
 	}
 	for _, f := range projectForward(row) { // the other ports of a range are asked for with it
@@ -172,7 +172,7 @@ func (r *reader) group(id sdn.ID) error {
 			return nil
 		}
 	}
-	row, err := securityGroups.get(r.Tx, id)
+	row, err := engine.SecurityGroups.Get(r.Tx, id)
 	if err != nil || row == nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (r *reader) define(id sdn.ID) error {
 	if _, read := r.want.defined.sets[id]; read {
 		return nil
 	}
-	row, err := addressGroups.get(r.Tx, id)
+	row, err := engine.AddressGroups.Get(r.Tx, id)
 	if err != nil || row == nil {
 		return err
 	}

@@ -19,51 +19,16 @@ import (
 // router has a domain of its own from its first plugged port on, so that a network that is to be put on a router is never built
 // twice. An external network has none: it is the host. A port is the kernel's business while it has a host.
 
-// isDown reports whether a port passes nothing: it is off, or its network is, or the router whose interface
-// it is.
-func isDown(b engine.Tx, r *portRow) bool {
-	return r.Disabled || networkDown(b, r.Network) || r.Own && routerDown(b, sdn.ID(r.DeviceID))
-}
-
-func networkDown(b engine.Tx, id sdn.ID) bool { return networks.id(b, "down", string(id)) != "" }
-
-func routerDown(b engine.Tx, id sdn.ID) bool { return routers.id(b, "down", string(id)) != "" }
-
-// uplinkDown reports whether a router that has a gateway is without its way out: the router is off, or the
-// gateway's network.
-func uplinkDown(b engine.Tx, id sdn.ID) (bool, error) {
-	if routerDown(b, id) {
-		return true, nil
-	}
-	if !anyWith(b, networks.indexTable("down"), "") {
-		return false, nil
-	}
-	r, err := routers.get(b, id)
-	return r != nil && r.Gateway != nil && networkDown(b, r.Gateway.Network), err
-}
-
-// domainOf is the domain a network's ports are in; "" where it has none (yet).
-func domainOf(b engine.Tx, network sdn.ID) (sdn.ID, error) {
-	if rt := routers.id(b, "network", string(network)); rt != "" {
-		return rt, nil
-	}
-	n, err := networks.get(b, network)
-	if err != nil || n == nil || !n.Own {
-		return "", err
-	}
-	return network, nil
-}
-
 // projectDomain gives the domain of a router or network; nil where there is none.
 func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Shape, error) {
-	r, err := routers.get(b, id)
+	r, err := engine.Routers.Get(b, id)
 	if err != nil {
 		return nil, err
 	}
 	if r != nil {
 		return p.projectRouter(b, r)
 	}
-	n, err := networks.get(b, id)
+	n, err := engine.Networks.Get(b, id)
 	if err != nil || n == nil || !n.Own {
 		return nil, err
 	}
@@ -72,7 +37,7 @@ func (p *Provider) projectDomain(b engine.Tx, id sdn.ID) (*router.Shape, error) 
 
 // projectRouter gives the domain of a router. One that is off still bridges its networks. It has no address on
 // them, and none on a network that is off.
-func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, error) {
+func (p *Provider) projectRouter(b engine.Tx, r *engine.RouterRow) (*router.Shape, error) {
 	if len(r.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -80,13 +45,13 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 	bridges := map[sdn.ID]int{}
 	var reach []netip.Prefix
 	for i, leg := range r.Interfaces {
-		s, err := subnets.need(b, leg.Subnet)
+		s, err := engine.Subnets.Need(b, leg.Subnet)
 		if err != nil {
 			return nil, err
 		}
 		at, known := bridges[r.Networks[i]]
 		if !known {
-			n, err := networks.need(b, r.Networks[i])
+			n, err := engine.Networks.Need(b, r.Networks[i])
 			if err != nil {
 				return nil, err
 			}
@@ -94,7 +59,7 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 			bridges[n.ID] = at
 			d.Bridges = append(d.Bridges, router.Bridge{Network: string(n.ID), MTU: n.MTU})
 		}
-		if r.Disabled || networkDown(b, s.Network) {
+		if r.Disabled || engine.NetworkDown(b, s.Network) {
 			continue
 		}
 		d.Bridges[at].Addrs = append(d.Bridges[at].Addrs, netip.PrefixFrom(leg.Addr, s.CIDR.Bits()))
@@ -110,24 +75,24 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 		}
 		d.Routes = append(d.Routes, router.Route{Destination: route.Destination, NextHop: route.NextHop})
 	}
-	down, err := uplinkDown(b, r.ID)
+	down, err := engine.UplinkDown(b, r.ID)
 	if r.Gateway == nil || down || err != nil {
 		return d, err
 	}
 	d.Uplink = &router.Uplink{SNAT: r.Gateway.SNAT, MTU: p.mtu}
-	if !r.withheld() {
+	if !r.Withheld() {
 		sortslice.Func(reach, netip.Prefix.Compare)
 		d.Uplink.Reach = reach
 	}
 	for _, a := range r.Gateway.Addresses {
 		d.Uplink.Addrs = append(d.Uplink.Addrs, a.Addr)
 	}
-	fips, err := floatingIPs.all(b, "router", string(r.ID))
+	fips, err := engine.FloatingIPs.All(b, "router", string(r.ID))
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range fips {
-		if f.ofHost() {
+		if f.OfHost() {
 			continue
 		}
 		floating := router.Floating{External: f.Address, Internal: f.Target.Addr}
@@ -141,11 +106,11 @@ func (p *Provider) projectRouter(b engine.Tx, r *routerRow) (*router.Shape, erro
 }
 
 // projectPort gives what guards, filters, limits and, where it is a subport, reaches a port; nil for one that is not plugged here.
-func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
-	if r == nil || !r.plugged() {
+func projectPort(b engine.Tx, r *engine.PortRow) (*router.Port, error) {
+	if r == nil || !r.Plugged() {
 		return nil, nil
 	}
-	policy, err := policyOf(b, r)
+	policy, err := engine.PolicyOf(b, r)
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +119,13 @@ func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 		return nil, err
 	}
 	p := &router.Port{ID: string(r.ID), Network: string(r.Network), MAC: r.MAC, Guard: !r.NoPortSecurity, Limits: limits,
-		Down: isDown(b, r)}
+		Down: engine.IsDown(b, r)}
 	for _, a := range r.Addresses {
 		p.Addrs = append(p.Addrs, a.Addr)
 		if a.Addr.Is4() {
 			continue
 		}
-		subnet, err := subnets.need(b, a.Subnet)
+		subnet, err := engine.Subnets.Need(b, a.Subnet)
 		if err != nil {
 			return nil, err
 		}
@@ -172,48 +137,27 @@ func projectPort(b engine.Tx, r *portRow) (*router.Port, error) {
 	for _, g := range r.Groups {
 		p.Groups = append(p.Groups, string(g))
 	}
-	p.Parent = trunks.id(b, "parent", string(r.ID)) != ""
+	p.Parent = engine.Trunks.ID(b, "parent", string(r.ID)) != ""
 	p.Trunk, err = projectTrunk(b, r)
 	return p, err
 }
 
-// policyOf is the QoS policy that limits a port: its own, or its network's.
-func policyOf(b engine.Tx, r *portRow) (sdn.ID, error) {
-	if r.QoSPolicy != "" || networks.id(b, "limited", string(r.Network)) == "" {
-		return r.QoSPolicy, nil
-	}
-	n, err := networks.need(b, r.Network)
-	if err != nil {
-		return "", err
-	}
-	return n.QoSPolicy, nil
-}
-
 // projectTrunk says what a subport is reached through.
-func projectTrunk(b engine.Tx, r *portRow) (router.Trunk, error) {
+func projectTrunk(b engine.Tx, r *engine.PortRow) (router.Trunk, error) {
 	if r.Trunk == "" {
 		return router.Trunk{}, nil
 	}
-	parent, err := parentOf(b, r)
+	parent, err := engine.ParentOf(b, r)
 	if err != nil {
 		return router.Trunk{}, err
 	}
 	return router.Trunk{Parent: string(parent.ID), Network: string(parent.Network), VLAN: r.VLAN}, nil
 }
 
-// parentOf is the parent of a subport.
-func parentOf(b engine.Tx, r *portRow) (*portRow, error) {
-	trunk, err := trunks.need(b, r.Trunk)
-	if err != nil {
-		return nil, err
-	}
-	return ports.need(b, trunk.Parent)
-}
-
 // projectForward gives a forwarding's transport ports one by one.
-func projectForward(r *forwardRow) []router.Forward {
+func projectForward(r *engine.ForwardRow) []router.Forward {
 	var out []router.Forward
-	for i := range r.width() {
+	for i := range r.Width() {
 		internal := r.Internal.First
 		if r.Internal.Last != r.Internal.First {
 			internal += uint16(i)
@@ -236,17 +180,17 @@ func (p *Provider) projectStored(b engine.Tx, id sdn.ID) (*router.Shape, *wanted
 	}
 	var errs []error
 	for network := range networksIn(d) {
-		for _, port := range ports.ids(b, "network", string(network)) {
-			r, err := ports.get(b, port)
-			if err == nil && r != nil && r.plugged() {
+		for _, port := range engine.Ports.IDs(b, "network", string(network)) {
+			r, err := engine.Ports.Get(b, port)
+			if err == nil && r != nil && r.Plugged() {
 				want.ports[string(port)], err = projectPort(b, r)
 			}
 			errs = append(errs, err)
 		}
 	}
-	rows, err := forwards.all(b, "router", string(id))
+	rows, err := engine.Forwards.All(b, "router", string(id))
 	errs = append(errs, err)
-	down, err := uplinkDown(b, id)
+	down, err := engine.UplinkDown(b, id)
 	if errs = append(errs, err); down {
 		rows = nil
 	}
@@ -255,12 +199,12 @@ func (p *Provider) projectStored(b engine.Tx, id sdn.ID) (*router.Shape, *wanted
 			want.forwards[identify(f)] = &f
 		}
 	}
-	r, err := routers.get(b, id)
+	r, err := engine.Routers.Get(b, id)
 	if r == nil {
 		return d, want, errors.Join(append(errs, err)...)
 	}
 	for _, leg := range r.Interfaces {
-		balancers, err := loadBalancers.all(b, "subnet", string(leg.Subnet))
+		balancers, err := engine.LoadBalancers.All(b, "subnet", string(leg.Subnet))
 		errs = append(errs, err)
 		for _, l := range balancers {
 			errs = append(errs, eachBalance(b, l, func(domain sdn.ID, at balance) {
@@ -286,7 +230,7 @@ func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 			domains[sdn.ID(bridge.Network)] = d.ID
 		}
 	}
-	err := routers.each(b, func(r *routerRow) error {
+	err := engine.Routers.Each(b, func(r *engine.RouterRow) error {
 		d, err := p.projectRouter(b, r)
 		add(d)
 		return err
@@ -294,7 +238,7 @@ func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 	if err != nil {
 		return s, err
 	}
-	err = networks.each(b, func(n *networkRow) error {
+	err = engine.Networks.Each(b, func(n *engine.NetworkRow) error {
 		if n.Own {
 			d, err := p.projectDomain(b, n.ID)
 			add(d)
@@ -305,7 +249,7 @@ func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 	if err != nil {
 		return s, err
 	}
-	err = ports.each(b, func(r *portRow) error {
+	err = engine.Ports.Each(b, func(r *engine.PortRow) error {
 		port, err := projectPort(b, r)
 		if err != nil || port == nil {
 			return err
@@ -322,10 +266,10 @@ func (p *Provider) projectAll(b engine.Tx) (router.State, error) {
 		return s, err
 	}
 	uplinks := map[sdn.ID]bool{} // true for those that are down
-	return s, forwards.each(b, func(r *forwardRow) (err error) {
+	return s, engine.Forwards.Each(b, func(r *engine.ForwardRow) (err error) {
 		down, known := uplinks[r.Router]
 		if !known {
-			if down, err = uplinkDown(b, r.Router); err != nil {
+			if down, err = engine.UplinkDown(b, r.Router); err != nil {
 				return err
 			}
 			uplinks[r.Router] = down

@@ -19,7 +19,7 @@ func TestProjection(t *testing.T) {
 	p := open(t, Options{})
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{MTU: 1400, Subnets: []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}, {CIDR: prefix("fd00:1::/64")}}})
 	ok(t, err)
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	ok(t, err)
 	for _, s := range n.Subnets {
 		ok(t, p.AttachSubnet(ctx, r.ID, s, netip.Addr{}))
@@ -33,9 +33,9 @@ func TestProjection(t *testing.T) {
 			Addresses: []sdn.Address{{Addr: netip.MustParseAddr("fd00:1::9")}}},
 	})
 	ok(t, err)
-	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: ports[0].ID}})
+	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: ports[0].ID}})
 	ok(t, err)
-	any, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+	any, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified()})
 	ok(t, err)
 	_, err = p.EnsureForwards(ctx, any.ID, []sdn.Forward{
 		{Protocol: sdn.TCP, External: sdn.PortRange{First: 80, Last: 81}, Target: sdn.Target{Port: ports[0].ID}, Internal: sdn.PortRange{First: 8080, Last: 8081}},
@@ -88,7 +88,7 @@ func TestHostKeepsItsRoutes(t *testing.T) {
 		ok(t, err)
 		second, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Base: sdn.Base{Project: "demo"}, Subnets: []sdn.SubnetSpec{{CIDR: prefix("8.0.0.0/6")}}})
 		ok(t, err)
-		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}, Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+		r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}, Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 		ok(t, err)
 		for _, s := range append(n.Subnets, second.Subnets...) {
 			ok(t, p.AttachSubnet(ctx, r.ID, s, netip.Addr{}))
@@ -97,7 +97,7 @@ func TestHostKeepsItsRoutes(t *testing.T) {
 		ok(t, err)
 		made[project], target = r.ID, ports[0].ID
 	}
-	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.external, Target: sdn.Target{Port: target}})
+	fip, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: "demo"}, Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: target}})
 	ok(t, err)
 	shape := func(project string) (d *router.Shape) {
 		t.Helper()

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/kuryr/kuryr/datapath/router"
-	"github.com/kuryr/kuryr/internal/valid"
 	"github.com/kuryr/kuryr/sdn"
 	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
@@ -46,22 +45,16 @@ type Options struct {
 	NoSync bool
 }
 
-// Provider is the embedded SDN.
+// Provider is the embedded SDN: the engine, its store in a file, and the kernel that follows the store.
 type Provider struct {
-	db           *bbolt.DB // the store's file
-	store        engine.Store
-	datapath     Datapath
-	host         string
-	log          *slog.Logger
-	limit        int // ports per network; <0 none
-	quotas       map[sdn.Noun]int64
-	installation string
-	external     sdn.ID // the built-in external network
-	mtu          int    // of the uplink
-	projects     ownProjects
-	sync         *syncer
-	proposals    *proposals
-	closing      sync.Once
+	*engine.Engine
+	db       *bbolt.DB // the store's file
+	store    engine.Store
+	datapath Datapath
+	log      *slog.Logger
+	mtu      int // of the uplink
+	sync     *syncer
+	closing  sync.Once
 }
 
 var _ sdn.Provider = (*Provider)(nil)
@@ -69,55 +62,62 @@ var _ sdn.Provider = (*Provider)(nil)
 // Open opens the store, makes it if there is none, and migrates an older one. It does not touch the kernel: call Reconcile
 // for that. It fails, and changes nothing, where the file is another process's, damaged, or of a newer schema.
 func Open(ctx context.Context, o Options) (*Provider, error) {
-	p, err := newProvider(o)
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	db, err := openStore(ctx, o.Path, currentSchema, o.Installation, o.NoSync)
 	if err != nil {
 		return nil, err
 	}
-	if p.db, err = openStore(ctx, o.Path, currentSchema, o.Installation, o.NoSync); err != nil {
+	p, err := start(ctx, NewStore(db), o)
+	if err != nil {
+		_ = db.Close()
 		return nil, err
 	}
-	p.store = newBoltStore(p.db)
-	if err := p.start(ctx, o); err != nil {
-		_ = p.db.Close()
-		return nil, err
-	}
+	p.db = db
 	return p, nil
 }
 
-// newProvider returns a provider without a store.
-func newProvider(o Options) (*Provider, error) {
-	p := &Provider{
-		datapath: o.Datapath, host: o.Host, log: o.Logger, limit: o.PortsPerNetwork, quotas: o.Quotas,
-		mtu: defaultMTU, proposals: newProposals(),
+// complete checks the options and sets those that were left out.
+func (o *Options) complete() (err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p.sync = newSyncer(p)
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
+	if o.PortsPerNetwork == 0 {
+		o.PortsPerNetwork = DefaultPortsPerNetwork
 	}
-	if p.limit == 0 {
-		p.limit = DefaultPortsPerNetwork
+	if o.Quotas == nil {
+		o.Quotas = engine.DefaultQuotas()
 	}
-	if p.quotas == nil {
-		p.quotas = DefaultQuotas()
+	if o.Installation != "" && !engine.ValidInstallation(o.Installation) {
+		return sdn.Invalid("installation", "installation", "must be of a-z, 0-9 and '-', not %q", o.Installation)
 	}
-	if o.Installation != "" && !validInstallation(o.Installation) {
-		return nil, sdn.Invalid("installation", "installation", "must be of a-z, 0-9 and '-', not %q", o.Installation)
-	}
-	if p.host == "" {
-		var err error
-		if p.host, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("host name: %w", err)
+	if o.Host == "" {
+		if o.Host, err = os.Hostname(); err != nil {
+			return fmt.Errorf("host name: %w", err)
 		}
 	}
-	return p, nil
+	return nil
 }
 
-// start reads the store and makes the data path.
-func (p *Provider) start(ctx context.Context, o Options) error {
-	if err := p.begin(ctx, o); err != nil {
-		return fmt.Errorf("store %s: %w", p.store.Location(), err)
+// rules returns the options of the engine.
+func (o *Options) rules() engine.Options {
+	return engine.Options{
+		Host: o.Host, Logger: o.Logger, UplinkRanges: o.UplinkRanges, HostRoutes: o.HostRoutes,
+		PortsPerNetwork: o.PortsPerNetwork, Quotas: o.Quotas,
 	}
-	return p.connect(ctx, o.NewDatapath)
+}
+
+// start returns a provider on a store. The options are complete.
+func start(ctx context.Context, s engine.Store, o Options) (p *Provider, err error) {
+	p = &Provider{store: s, log: o.Logger, mtu: defaultMTU}
+	p.sync = newSyncer(p)
+	p.Engine, err = engine.New(ctx, s, realm{p}, o.rules())
+	if err != nil {
+		return nil, err
+	}
+	p.datapath = o.Datapath
+	return p, p.connect(ctx, o.NewDatapath)
 }
 
 // connect makes the data path if it is not there yet, and asks it for its MTU.
@@ -138,106 +138,6 @@ func (p *Provider) connect(ctx context.Context, make func(uplink4, uplink6 netip
 		}
 	}
 	return nil
-}
-
-// uplinkMTU is what a network gets that does not say: what the host's way out carries now. It may have changed since the start, of
-// which the uplinks of routers take no notice before the next one: the kernel tells senders by itself when a packet is too large.
-func (p *Provider) uplinkMTU(ctx context.Context) int {
-	if p.datapath == nil {
-		return p.mtu
-	}
-	mtu, err := p.datapath.UplinkMTU(ctx)
-	if err != nil {
-		p.log.WarnContext(ctx, "the uplink's MTU cannot be read; that of the start is used", "error", err, "mtu", p.mtu)
-		return p.mtu
-	}
-	return mtu
-}
-
-// UplinkRanges are where the addresses between the host and its routers come from. The first of each is the host's.
-func (p *Provider) UplinkRanges() (uplink4, uplink6 netip.Prefix, err error) {
-	err = p.view(func(b engine.Tx) error {
-		rows, err := subnets.all(b, "network", string(p.external))
-		for _, s := range rows {
-			if s.CIDR.Addr().Is4() {
-				uplink4 = s.CIDR
-			} else {
-				uplink6 = s.CIDR
-			}
-		}
-		return err
-	})
-	return uplink4, uplink6, err
-}
-
-// begin reads what is kept for the whole store, and makes the built-in external network where it is not there yet.
-func (p *Provider) begin(ctx context.Context, o Options) error {
-	err := p.view(func(b engine.Tx) error {
-		p.installation = string(b.Get(metaTable, installationKey))
-		p.external = sdn.ID(b.Get(metaTable, externalKey))
-		return nil
-	})
-	if err != nil || p.external != "" {
-		return err
-	}
-	var id sdn.ID
-	err = p.update(ctx, func(t *tx) error {
-		if id, err = t.makeExternal(o.UplinkRanges, o.HostRoutes); err != nil {
-			return err
-		}
-		return t.Put(metaTable, externalKey, []byte(id))
-	})
-	p.external = id
-	return err
-}
-
-// Installation is the id that marks what this installation made.
-func (p *Provider) Installation() string { return p.installation }
-
-// Capabilities tell what the embedded SDN can do.
-func (p *Provider) Capabilities() sdn.Capabilities {
-	can := p.supports()
-	return sdn.Capabilities{
-		ExternalNetwork: p.external,
-		ChooseMAC:       true,
-		ChooseAddress:   true,
-		HostBinding:     true,
-		TagsAtCreate:    true,
-		MaxTagLen:       valid.MaxText,
-		MaxNameLen:      valid.MaxText,
-		MaxBulk:         4096,
-		PortsPerNetwork: max(p.limit, 0),
-		AdminState:      true,
-		KeepReserved:    true,
-		ServiceTypes:    true,
-		SubnetPools:     true,
-		Trunks:          can.VLANs,
-		Routers:         true,
-		FloatingIPs:     true,
-		FloatingIPv6:    true,
-		PickFloatingIP:  true,
-		HostAddresses:   true,
-		HostReached:     true,
-		Forwards:        true,
-		ForwardRanges:   true,
-		SecurityGroups:  can.Groups,
-		GrouplessOpen:   true,
-		RemoteGroups:    can.Groups,
-		AddressGroups:   can.Groups,
-		QoS:             can.Limits,
-		Quotas:          true,
-		WatchPorts:      true,
-		Ordered:         true,
-		LoadBalancer:    p.balancing(),
-	}
-}
-
-// Ping reads from the store.
-func (p *Provider) Ping(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return p.view(func(engine.Tx) error { return nil })
 }
 
 // Quiesce waits for changes of the kernel under way, also those of callers that gave up, and begins no
@@ -276,11 +176,3 @@ type Datapath interface {
 }
 
 var _ Datapath = (*router.Kernel)(nil)
-
-// location is where a network's bridge is, or would be if there were a data path.
-func (p *Provider) location(domain, network sdn.ID) (nsPath, bridge string) {
-	if p.datapath != nil {
-		return p.datapath.Location(string(domain), string(network))
-	}
-	return "/run/kuryr/netns/" + string(domain), "br-" + network.Short()
-}

@@ -15,7 +15,7 @@ func publishedBox(t testing.TB, o Options) (*Provider, sdn.Port) {
 	subnets := []sdn.SubnetSpec{{CIDR: prefix("10.0.0.0/24")}, {CIDR: prefix("fd00::/64")}}
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: subnets})
 	ok(t, err)
-	outside := &sdn.ExternalGateway{Network: p.external, SNAT: true}
+	outside := &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}
 	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: outside})
 	ok(t, err)
 	for _, subnet := range n.Subnets {

@@ -57,7 +57,7 @@ func benchmarkPublish(b *testing.B) {
 		whole += time.Since(start)
 
 		start = time.Now()
-		every := sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified(), OfHost: true}
+		every := sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified(), OfHost: true}
 		face, err := p.EnsureFloatingIP(b.Context(), every)
 		ok(b, err)
 		for _, w := range spec.Ports {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,15 +26,9 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 			ended.Add(1)
 			return nil
 		}
-		var first []error
-		done := make(chan struct{})
-		list := together(w.Provider, func(t *tx) error {
-			_, err := t.ensurePort(portSpec(w, 0))
-			return err
-		})
+		first := make(chan error, 1)
 		go func() {
-			defer close(done)
-			first = settleAll(t, w.Provider, list)
+			first <- w.AttachSubnet(t.Context(), w.routers[0], w.networks[2].Subnets[0], netip.Addr{})
 		}()
 		<-inside
 		impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -50,8 +45,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 			t.Errorf("Close returned while %d of %d calls were under way", begun-ended.Load(), begun)
 		}
 		begun := calls.Load()
-		<-done
-		ok(t, first[0])
+		ok(t, <-first)
 		time.Sleep(20 * time.Millisecond)
 		if n := calls.Load() - begun; n != 0 {
 			t.Errorf("%d calls began after Close", n)

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,12 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Keys of metaTable.
-var (
-	schemaKey       = []byte("schema")
-	installationKey = []byte("installation")
-	externalKey     = []byte("external-network")
-)
+// schemaKey is a key of metaTable.
+var schemaKey = []byte("schema")
 
 // schema is a version of the store's form and how to get there from older ones.
 type schema struct {
@@ -26,31 +21,7 @@ type schema struct {
 }
 
 // currentSchema is what this program writes.
-var currentSchema = schema{version: 7, steps: map[int]func(engine.Tx) error{
-	1: func(b engine.Tx) error {
-		if err := subnetPools.index(b, "name", "prefix"); err != nil {
-			return err
-		}
-		return addVia(b)
-	},
-	// Trunks, security groups, address groups and QoS policies, of which an older store has none, so that its ports are in none and have none either; and
-	// what projects have.
-	2: func(b engine.Tx) error {
-		return errors.Join(ports.index(b, "project", "group", "qos", "trunk"), networks.index(b, "project"), routers.index(b, "project"), floatingIPs.index(b, "project"))
-	},
-	// What a project sees.
-	3: func(b engine.Tx) error {
-		return errors.Join(networks.index(b, "shared"), subnets.index(b, "project"), subnetPools.index(b, "project", "shared"), addressGroups.index(b, "project"))
-	},
-	// Load balancers, of which an older store has none.
-	4: func(engine.Tx) error { return nil },
-	// Keys are of projects, which have quotas of more nouns, and by default.
-	5: func(b engine.Tx) error {
-		return errors.Join(rebuildKeys(b), ownForwards(b), countAll(b), keepQuotas(b))
-	},
-	// RBAC policies, and networks and routers that are switched off, of which an older store has none.
-	6: func(engine.Tx) error { return nil },
-}}
+var currentSchema = schema{version: engine.SchemaVersion, steps: engine.Migrations}
 
 // prepare makes an empty store ready, and migrates an older one in one transaction after a copy of the
 // file was put beside it.
@@ -60,11 +31,8 @@ func (s schema) prepare(db *bbolt.DB, installation string) error {
 		return err
 	}
 	if have == 0 {
-		if installation == "" {
-			installation = newInstallation()
-		}
 		return full(s.change(db, func(b engine.Tx) error {
-			return b.Put(metaTable, installationKey, []byte(installation))
+			return engine.Create(b, installation)
 		}))
 	}
 	if have == s.version {
@@ -104,7 +72,7 @@ func (s schema) migrate(db *bbolt.DB, from int) error {
 // change runs f in one transaction that also makes the missing tables and writes the version.
 func (s schema) change(db *bbolt.DB, f func(engine.Tx) error) error {
 	return db.Update(func(b *bbolt.Tx) error {
-		for _, name := range tableNames() {
+		for _, name := range engine.Tables() {
 			if _, err := b.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
@@ -113,14 +81,14 @@ func (s schema) change(db *bbolt.DB, f func(engine.Tx) error) error {
 		if err := f(t); err != nil {
 			return err
 		}
-		return t.Put(metaTable, schemaKey, []byte(strconv.Itoa(s.version)))
+		return t.Put(engine.MetaTable, schemaKey, []byte(strconv.Itoa(s.version)))
 	})
 }
 
 // check returns the version of the store, 0 for an empty one. A newer one is an error.
 func (s schema) check(db *bbolt.DB) (version int, err error) {
 	err = db.View(func(b *bbolt.Tx) error {
-		meta := b.Bucket([]byte(metaTable))
+		meta := b.Bucket([]byte(engine.MetaTable))
 		if meta == nil {
 			if k, _ := b.Cursor().First(); k != nil {
 				return fmt.Errorf("it is no store of Kuryr")
@@ -130,8 +98,8 @@ func (s schema) check(db *bbolt.DB) (version int, err error) {
 		if version, err = strconv.Atoi(string(meta.Get(schemaKey))); err != nil || version < 1 {
 			return fmt.Errorf("its schema version %q is no number", meta.Get(schemaKey))
 		}
-		if !validInstallation(string(meta.Get(installationKey))) {
-			return fmt.Errorf("its installation id %q is none", meta.Get(installationKey))
+		if id := engine.InstallationOf(newBoltTx(b)); !engine.ValidInstallation(id) {
+			return fmt.Errorf("its installation id %q is none", id)
 		}
 		return nil
 	})

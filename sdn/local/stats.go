@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -18,20 +17,9 @@ type Stats struct {
 
 // Stats costs by the number of networks, subnets and routers, not of ports or addresses.
 func (p *Provider) Stats(ctx context.Context) (Stats, error) {
-	s := Stats{Objects: map[sdn.Noun]int64{}, Subnets: map[sdn.ID]sdn.SubnetUsage{}}
-	err := p.view(func(b engine.Tx) error {
-		for _, noun := range append([]sdn.Noun{forwards.noun, addressGroups.noun, qosPolicies.noun}, countedNouns...) {
-			s.Objects[noun] = counter(b, tallyKey(noun))
-		}
-		return subnets.each(b, func(r *subnetRow) error {
-			ad, err := openAddressing(b, &r.Subnet)
-			if err != nil {
-				return err
-			}
-			s.Subnets[r.ID] = ad.usage()
-			return ctx.Err()
-		})
-	})
+	s := Stats{}
+	var err error
+	s.Objects, s.Subnets, err = p.Count(ctx)
 	if err == nil {
 		err = p.db.View(func(b *bbolt.Tx) error {
 			s.Bytes = b.Size()

@@ -2,19 +2,17 @@ package local
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/kuryr/kuryr/internal/atomicfile"
 	"github.com/kuryr/kuryr/internal/failpoint"
 	"github.com/kuryr/kuryr/sdn"
+	"github.com/kuryr/kuryr/sdn/engine"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
@@ -63,7 +61,7 @@ func openStore(ctx context.Context, path string, s schema, installation string, 
 // checkTables reports a table that is missing: to the engine it would be empty.
 func checkTables(db *bbolt.DB) error {
 	return db.View(func(b *bbolt.Tx) error {
-		for _, name := range tableNames() {
+		for _, name := range engine.Tables() {
 			if b.Bucket([]byte(name)) == nil {
 				return fmt.Errorf("table %s is missing", name)
 			}
@@ -279,17 +277,4 @@ func copyBackup(ctx context.Context, temp *os.File, r io.Reader) error {
 		return fmt.Errorf("the store stays as it was: %w", err)
 	}
 	return nil
-}
-
-// newInstallation makes an installation id.
-func newInstallation() string {
-	id := uuid.New()
-	return hex.EncodeToString(id[:4])
-}
-
-func newID() sdn.ID { return sdn.ID(uuid.NewString()) }
-
-// validInstallation tells whether id can be the Owner of a Key.
-func validInstallation(id string) bool {
-	return sdn.Key{Owner: id, Kind: "x", Name: "x"}.Validate() == nil && !strings.Contains(id, "/")
 }

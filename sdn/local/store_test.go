@@ -49,7 +49,7 @@ func fill(t testing.TB, p *Provider, ports int) (network, router sdn.ID, portIDs
 	}
 	n, err := p.EnsureNetwork(ctx, sdn.NetworkSpec{Subnets: []sdn.SubnetSpec{{CIDR: netip.MustParsePrefix("10.0.0.0/16")}, {CIDR: netip.MustParsePrefix("fd00:1::/64")}}})
 	ok(err)
-	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.external, SNAT: true}})
+	r, err := p.EnsureRouter(ctx, sdn.RouterSpec{Gateway: &sdn.ExternalGateway{Network: p.Capabilities().ExternalNetwork, SNAT: true}})
 	ok(err)
 	for _, s := range n.Subnets {
 		ok(p.AttachSubnet(ctx, r.ID, s, netip.Addr{}))
@@ -63,9 +63,9 @@ func fill(t testing.TB, p *Provider, ports int) (network, router sdn.ID, portIDs
 	for _, port := range made {
 		portIDs = append(portIDs, port.ID)
 	}
-	_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Target: sdn.Target{Port: portIDs[0]}})
+	_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Target: sdn.Target{Port: portIDs[0]}})
 	ok(err)
-	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv4Unspecified()})
+	f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv4Unspecified()})
 	ok(err)
 	_, err = p.EnsureForwards(ctx, f.ID, []sdn.Forward{{Protocol: sdn.TCP, External: sdn.PortRange{First: 80, Last: 90}, Target: sdn.Target{Port: portIDs[1]}, Internal: sdn.PortRange{First: 80}}})
 	ok(err)
@@ -129,7 +129,7 @@ func TestMigration(t *testing.T) {
 	mark := func(name string, err error) func(engine.Tx) error {
 		return func(b engine.Tx) error {
 			ran = append(ran, name)
-			return errors.Join(b.Put(metaTable, []byte(name), []byte("x")), err)
+			return errors.Join(b.Put(engine.MetaTable, []byte(name), []byte("x")), err)
 		}
 	}
 	broken := errors.New("broken")
@@ -143,7 +143,7 @@ func TestMigration(t *testing.T) {
 	}
 	p := open(t, Options{Path: path}) // the store is still of this program
 	ok(t, p.view(func(b engine.Tx) error {
-		if b.Get(metaTable, []byte("one")) != nil {
+		if b.Get(engine.MetaTable, []byte("one")) != nil {
 			t.Error("the first step of a failed migration is stored")
 		}
 		return nil
@@ -181,7 +181,7 @@ func TestMigrationOfFirstSchema(t *testing.T) {
 	ok(t, err)
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
 		return errors.Join(b.DeleteBucket([]byte("subnetpool.name")), b.DeleteBucket([]byte("subnetpool.prefix")),
-			b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")))
+			b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("1")))
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
@@ -215,7 +215,7 @@ func TestMigrationFindsWhatProjectsSee(t *testing.T) {
 		for _, index := range []string{"network.shared", "subnet.project", "subnetpool.project", "subnetpool.shared", "address_group.project"} {
 			errs = append(errs, b.DeleteBucket([]byte(index)))
 		}
-		return errors.Join(append(errs, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("3")))...)
+		return errors.Join(append(errs, b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("3")))...)
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
@@ -253,36 +253,36 @@ func TestMigrationFindsWhatProjectsHave(t *testing.T) {
 		ok(t, err)
 		_, err = p.EnsureRouter(ctx, sdn.RouterSpec{Base: sdn.Base{Project: project}})
 		ok(t, err)
-		_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: project}, Network: p.external})
+		_, err = p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Base: sdn.Base{Project: project}, Network: p.Capabilities().ExternalNetwork})
 		ok(t, err)
 		_, err = p.EnsurePorts(ctx, []sdn.PortSpec{{Base: sdn.Base{Project: project}, Network: n.ID, WithoutGroups: true}})
 		ok(t, err)
 	}
 	ok(t, p.db.Update(func(b *bbolt.Tx) error {
-		for _, noun := range []sdn.Noun{networks.noun, routers.noun, floatingIPs.noun, ports.noun} {
+		for _, noun := range []sdn.Noun{engine.Networks.Noun, engine.Routers.Noun, engine.FloatingIPs.Noun, engine.Ports.Noun} {
 			if err := b.DeleteBucket([]byte(string(noun) + ".project")); err != nil {
 				return err
 			}
 		}
-		return b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("2"))
+		return b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("2"))
 	}))
 	ok(t, p.Close())
 	p = open(t, Options{Path: path})
 	m := sdn.Match{Projects: []string{"a"}}
 	for noun, found := range map[sdn.Noun]func() (int, error){
-		networks.noun: func() (int, error) {
+		engine.Networks.Noun: func() (int, error) {
 			all, err := sdn.All(p.FindNetworks(ctx, sdn.NetworkQuery{Match: m}))
 			return len(all), err
 		},
-		routers.noun: func() (int, error) {
+		engine.Routers.Noun: func() (int, error) {
 			all, err := sdn.All(p.FindRouters(ctx, sdn.RouterQuery{Match: m}))
 			return len(all), err
 		},
-		floatingIPs.noun: func() (int, error) {
+		engine.FloatingIPs.Noun: func() (int, error) {
 			all, err := sdn.All(p.FindFloatingIPs(ctx, sdn.FloatingIPQuery{Match: m}))
 			return len(all), err
 		},
-		ports.noun: func() (int, error) {
+		engine.Ports.Noun: func() (int, error) {
 			all, err := sdn.All(p.FindPorts(ctx, sdn.PortQuery{Match: m}))
 			return len(all), err
 		},
@@ -396,7 +396,7 @@ func TestCopy(t *testing.T) {
 	path := filled(t)
 	db, err := openBolt(path, boltOptions(true))
 	ok(t, err)
-	ok(t, db.Update(func(b *bbolt.Tx) error { return b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")) }))
+	ok(t, db.Update(func(b *bbolt.Tx) error { return b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("1")) }))
 	if err := Copy(ctx, path, io.Discard); !errors.Is(err, errLocked) {
 		t.Errorf("an open store is copied: %v", err)
 	}
@@ -536,4 +536,41 @@ func TestBuiltInIsLeftAlone(t *testing.T) {
 	if !sdn.IsConflict(err) {
 		t.Errorf("got error %v, want a conflict", err)
 	}
+}
+
+// A store of the second schema has its ports, which have no groups, and can be given some; ports are found by their project.
+func TestMigrationOfSecondSchema(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sdn.db")
+	p, err := Open(t.Context(), Options{Path: path, Host: testHost})
+	ok(t, err)
+	n, err := p.EnsureNetwork(t.Context(), sdn.NetworkSpec{})
+	ok(t, err)
+	made, err := p.EnsurePorts(t.Context(), []sdn.PortSpec{{Base: sdn.Base{Project: "p"}, Network: n.ID, WithoutGroups: true, Host: testHost}})
+	ok(t, err)
+	ok(t, p.db.Update(func(b *bbolt.Tx) error {
+		var errs []error
+		for _, name := range []string{
+			"port.project", "port.group", "port.qos", "port.trunk", "trunk", "trunk.key", "trunk.parent", "trunk.project", "security_group", "security_group.key", "security_group.project", "security_group.default",
+			"security_group.rule", "security_group.remote", "security_group.set", "address_group", "address_group.key", "qos_policy", "qos_policy.key",
+		} {
+			errs = append(errs, b.DeleteBucket([]byte(name)))
+		}
+		return errors.Join(append(errs, b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("2")))...)
+	}))
+	ok(t, p.Close())
+	p = open(t, Options{Path: path})
+	found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Match: sdn.Match{Projects: []string{"p"}}}))
+	if err != nil || len(found) != 1 || found[0].ID != made[0].ID || len(found[0].Groups) != 0 {
+		t.Errorf("the project's ports are %+v, %v", found, err)
+	}
+	g, err := p.ApplySecurityGroup(t.Context(), sdn.SecurityGroupSpec{Rules: []sdn.Rule{egress(80)}})
+	ok(t, err)
+	ok(t, p.AddGroups(t.Context(), made[0].ID, []sdn.ID{g.ID}))
+	if found, err := sdn.All(p.FindPorts(t.Context(), sdn.PortQuery{Groups: []sdn.ID{g.ID}})); err != nil || len(found) != 1 {
+		t.Errorf("the group's ports are %+v, %v", found, err)
+	}
+	trunk, err := p.EnsureTrunk(t.Context(), sdn.TrunkSpec{Parent: made[0].ID})
+	ok(t, err)
+	ok(t, p.DeleteTrunk(t.Context(), trunk.ID))
 }

@@ -184,14 +184,14 @@ func (s *syncer) expect(b engine.Tx, keys keySet) (claims []*claim, err error) {
 // rankOf orders domains so that a network comes to one before it leaves another: first the own domains of
 // networks, then routers, then domains that go.
 func rankOf(b engine.Tx, id sdn.ID) (int, error) {
-	r, err := routers.get(b, id)
+	r, err := engine.Routers.Get(b, id)
 	if err != nil {
 		return 0, err
 	}
 	if r != nil && len(r.Interfaces) > 0 {
 		return 1, nil
 	}
-	n, err := networks.get(b, id)
+	n, err := engine.Networks.Get(b, id)
 	if err != nil {
 		return 0, err
 	}
@@ -316,14 +316,14 @@ func (s keySet) follow(b engine.Tx) error {
 			if k.part != portPart {
 				continue
 			}
-			r, err := ports.get(b, k.id)
+			r, err := engine.Ports.Get(b, k.id)
 			if err != nil {
 				return err
 			}
 			if r == nil {
 				continue
 			}
-			domain, err := domainOf(b, r.Network)
+			domain, err := engine.DomainOf(b, r.Network)
 			if err != nil {
 				return err
 			}
@@ -732,23 +732,23 @@ func (s *syncer) unsettled() (n int) {
 }
 
 // redefined notes the revisions of definitions that a transaction has changed.
-func (s *syncer) redefined(changes map[rowID]*rowChange) {
+func (s *syncer) redefined(changes map[engine.RowID]*engine.RowChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, c := range changes {
-		if !c.written {
+		if !c.Written {
 			continue
 		}
-		switch id.noun {
-		case securityGroups.noun:
-			_, after := rows[*securityGroupRow](c)
-			if delete(s.defined, groupKey(id.id)); after != nil {
-				s.defined[groupKey(id.id)] = after.Defined
+		switch id.Noun {
+		case engine.SecurityGroups.Noun:
+			_, after := engine.Rows[*engine.SecurityGroupRow](c)
+			if delete(s.defined, groupKey(id.ID)); after != nil {
+				s.defined[groupKey(id.ID)] = after.Defined
 			}
-		case addressGroups.noun:
-			_, after := rows[*addressGroupRow](c)
-			if delete(s.defined, setKey(id.id)); after != nil {
-				s.defined[setKey(id.id)] = after.Defined
+		case engine.AddressGroups.Noun:
+			_, after := engine.Rows[*engine.AddressGroupRow](c)
+			if delete(s.defined, setKey(id.ID)); after != nil {
+				s.defined[setKey(id.ID)] = after.Defined
 			}
 		}
 	}

@@ -5,25 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
 )
-
-// settleAll has each of the proposals' callers wait for the kernel at once.
-func settleAll(t *testing.T, p *Provider, list []*proposal) []error {
-	t.Helper()
-	errs := make([]error, len(list))
-	var all sync.WaitGroup
-	for i, w := range list {
-		<-w.done
-		ok(t, w.err)
-		all.Go(func() { errs[i] = p.settle(t.Context(), w.claims) })
-	}
-	all.Wait()
-	return errs
-}
 
 // Load balancers that are written together cost the data path one change. What it refuses is an error of
 // every one, and is applied with the next change.
@@ -42,21 +27,17 @@ func TestLoadBalancersTogether(t *testing.T) {
 		return nil
 	}
 	fake.mu.Unlock()
-	applying := func(name string, members ...string) func(*tx) error {
-		return func(t *tx) error {
-			spec := service(subnet, name, members...)
-			r, err := loadBalancers.applied(t, "", spec.Base)
-			if err == nil {
-				_, err = t.applyLoadBalancer(r, spec)
-			}
+	applying := func(name string, members ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := p.ApplyLoadBalancer(ctx, service(subnet, name, members...))
 			return err
 		}
 	}
-	var changes []func(*tx) error
+	var changes []func(context.Context) error
 	for i := range 10 {
 		changes = append(changes, applying(fmt.Sprint(i), "10.0.0.5:8080"))
 	}
-	for _, err := range settleAll(t, p, together(p, changes...)) {
+	for _, err := range settleAll(t, changes...) {
 		ok(t, err)
 	}
 	if calls["frontends"] != 1 || calls["vips"] != 1 || len(fake.balancedIn(router)) != 10 {
@@ -64,15 +45,16 @@ func TestLoadBalancersTogether(t *testing.T) {
 	}
 
 	refuse = true
-	for _, err := range settleAll(t, p, together(p, applying("3"), applying("4"))) {
+	for _, err := range settleAll(t, applying("3"), applying("4")) {
 		if !sdn.IsUnavailable(err) {
 			t.Errorf("the kernel refused, and the error is %v", err)
 		}
 	}
 	refuse = false
 	clear(calls)
-	list := together(p, applying("5", "10.0.0.6:8080"), applying("5", "10.0.0.7:8080"), applying("6", "10.0.0.7:8080"))
-	for _, err := range settleAll(t, p, list) {
+	for _, err := range settleAll(
+		t, applying("5", "10.0.0.6:8080"), applying("5", "10.0.0.7:8080"), applying("6", "10.0.0.7:8080"),
+	) {
 		ok(t, err)
 	}
 	if calls["frontends"] != 1 || calls["vips"] > 1 {
@@ -155,9 +137,7 @@ func TestErrorOfSameAddressElsewhere(t *testing.T) {
 	if _, err := w.ApplyLoadBalancer(ctx, other); !sdn.IsUnavailable(err) {
 		t.Errorf("got %v, want unavailable", err)
 	}
-	for _, err := range settleAll(t, w.Provider, together(w.Provider, func(t *tx) error { return t.deleteLoadBalancer(mine.ID) })) {
-		ok(t, err)
-	}
+	ok(t, stored(t, func(ctx context.Context) error { return w.DeleteLoadBalancer(ctx, mine.ID) }).settle())
 	w.failIn = ""
 	ok(t, w.sync.retry(ctx))
 	checkSum(t, w.Provider)

@@ -1,8 +1,7 @@
-//go:build linux
-
 package local
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -78,5 +77,21 @@ func portChange(b *testing.B, p *Provider, beside int) func() time.Duration {
 		_, err := p.UpdatePort(ctx, made[0].ID, sdn.PortPatch{AllowedPairs: &pairs})
 		ok(b, err)
 		return time.Since(start)
+	}
+}
+
+// BenchmarkEnsurePort makes and deletes a port with an address of each family, on a network that has 500 others.
+func BenchmarkEnsurePort(b *testing.B) {
+	ctx := context.Background()
+	p := open(b, Options{NoSync: true})
+	network, _, _ := fill(b, p, 500)
+	for b.Loop() {
+		made, err := p.EnsurePorts(ctx, []sdn.PortSpec{{Network: network, Host: testHost}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := p.DeletePorts(ctx, []sdn.ID{made[0].ID}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/kuryr/kuryr/sdn"
-	"github.com/kuryr/kuryr/sdn/engine"
 )
 
 // faf2083Schema is the schema of the stores that the release faf2083 writes.
@@ -72,7 +70,6 @@ func checkFaf2083(t *testing.T, path string) {
 	got := map[string]any{}
 	ok(t, json.Unmarshal(text, &got))
 	sameAnswer(t, "", want, got)
-	checkIndexes(t, p)
 	ok(t, p.Close())
 
 	p = open(t, Options{Path: path, Datapath: newFake()})
@@ -90,7 +87,6 @@ func checkFaf2083(t *testing.T, path string) {
 		t.Errorf("a new port has the addresses %v", made[0].Addresses)
 	}
 	ok(t, p.DeletePorts(t.Context(), []sdn.ID{made[0].ID}))
-	checkIndexes(t, p)
 	checkSum(t, p)
 	ok(t, p.Close())
 }
@@ -155,64 +151,6 @@ func sameAnswer(t *testing.T, at string, want, got any) {
 	default:
 		if isAbsent := got == nil && (want == "" || want == false); want != got && !isAbsent {
 			t.Errorf("%s is %v, want %v", at, got, want)
-		}
-	}
-}
-
-// checkIndexes compares indexes and counters with the rows.
-func checkIndexes(t *testing.T, p *Provider) {
-	t.Helper()
-	ok(t, p.view(func(b engine.Tx) error {
-		for _, table := range []interface {
-			checkIndexes(t *testing.T, b engine.Tx)
-		}{
-			networks, subnets, subnetPools, ports, trunks, routers, floatingIPs, forwards, securityGroups,
-			addressGroups, qosPolicies, loadBalancers,
-		} {
-			table.checkIndexes(t, b)
-		}
-		return nil
-	}))
-}
-
-func (table table[T, R]) checkIndexes(t *testing.T, b engine.Tx) {
-	t.Helper()
-	want := map[string]map[string]string{}
-	for _, ix := range table.indexes {
-		want[ix.name] = map[string]string{}
-	}
-	counted, all := map[string]int64{}, int64(0)
-	ok(t, table.each(b, func(r R) error {
-		for _, ix := range table.indexes {
-			for _, k := range ix.keys(r) {
-				if ix.unique {
-					want[ix.name][k] = string(r.meta().ID)
-				} else {
-					want[ix.name][key(k, string(r.meta().ID))] = ""
-				}
-			}
-		}
-		all++
-		if r.counted() {
-			counted[r.meta().Project]++
-		}
-		return nil
-	}))
-	for _, ix := range table.indexes {
-		got := map[string]string{}
-		for k, v := range b.Seek(table.indexTable(ix.name), nil) {
-			got[string(k)] = string(v)
-		}
-		if !maps.Equal(got, want[ix.name]) {
-			t.Errorf("index %s of %s is\n%q\nwant\n%q", ix.name, table.noun, got, want[ix.name])
-		}
-	}
-	if have := counter(b, tallyKey(table.noun)); have != all {
-		t.Errorf("%d rows of %s are counted, want %d", have, table.noun, all)
-	}
-	for project, n := range counted {
-		if have := counter(b, countKey(project, table.counts())); have != n {
-			t.Errorf("%d of %s are counted in project %q, want %d", have, table.noun, project, n)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
@@ -50,7 +51,7 @@ func TestVia(t *testing.T) {
 	ctx := context.Background()
 	var fips []sdn.ID
 	for i := range 20 {
-		f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), OfHost: true})
+		f, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), OfHost: true})
 		ok(t, err)
 		fips = append(fips, f.ID)
 	}
@@ -97,14 +98,14 @@ func TestViaExhausted(t *testing.T) {
 	publish := func(n byte, forwards ...sdn.Forward) error {
 		t.Helper()
 		f, err := p.EnsureFloatingIP(t.Context(), sdn.FloatingIPSpec{
-			Network: p.external, Address: netip.AddrFrom4([4]byte{203, 0, 113, n}), OfHost: true,
+			Network: p.Capabilities().ExternalNetwork, Address: netip.AddrFrom4([4]byte{203, 0, 113, n}), OfHost: true,
 		})
 		ok(t, err)
 		_, err = p.EnsureForwards(t.Context(), f.ID, forwards)
 		return err
 	}
 	var taken []sdn.Forward
-	for port := 256; port <= lastPort; port += 256 {
+	for port := 256; port <= math.MaxUint16; port += 256 {
 		if port != 1024 && port != 2048 {
 			forward := hostForward(targets[0], uint16(port), uint16(port))[0]
 			forward.Internal.First = uint16(port)
@@ -129,7 +130,7 @@ func TestOldStoreIsMigrated(t *testing.T) {
 	ok(t, err)
 	ok(t, db.Update(func(b *bbolt.Tx) error {
 		ok(t, b.DeleteBucket([]byte("forward.via")))
-		ok(t, b.Bucket([]byte(metaTable)).Put(schemaKey, []byte("1")))
+		ok(t, b.Bucket([]byte(engine.MetaTable)).Put(schemaKey, []byte("1")))
 		rows := map[string][]byte{}
 		ok(t, b.Bucket([]byte("forward")).ForEach(func(k, v []byte) error {
 			var row map[string]any
@@ -162,7 +163,7 @@ func TestOldStoreIsMigrated(t *testing.T) {
 	}
 	old, err := sdn.All(p.FindForwards(ctx, sdn.ForwardQuery{}))
 	ok(t, err)
-	six, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.external, Address: netip.IPv6Unspecified()})
+	six, err := p.EnsureFloatingIP(ctx, sdn.FloatingIPSpec{Network: p.Capabilities().ExternalNetwork, Address: netip.IPv6Unspecified()})
 	ok(t, err)
 	for _, f := range []sdn.ID{six.ID} {
 		_, err := p.EnsureForwards(ctx, f, hostForward(old[0].Target.Port, 80, 80))

@@ -192,7 +192,7 @@ func TestKilledBulk(t *testing.T) {
 				t.Fatal("the request changes nothing")
 			}
 			kills := 0
-			for _, point := range []string{"local.commit.before", "local.ensure.next", "local.commit.after"} {
+			for _, point := range []string{"engine.commit.before", "engine.ensure.next", "engine.commit.after"} {
 				for visit := 1; ; visit++ {
 					fresh()
 					at := fmt.Sprintf("%s:%d", point, visit)

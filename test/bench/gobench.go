@@ -67,7 +67,7 @@ func oneMore(ctx context.Context, b *bench) error {
 }
 
 func allocate(ctx context.Context, b *bench) error {
-	return b.goBenchmarks(ctx, "./sdn/local", "1,000 live", []row{
+	return b.goBenchmarks(ctx, "./sdn/engine", "1,000 live", []row{
 		{name: "allocate at 1,000,000 live addresses", ours: "BenchmarkAllocateRatio", goal: 2},
 	})
 }

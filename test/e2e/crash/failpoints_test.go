@@ -46,7 +46,7 @@ var elsewhere = map[string]struct{ why, folder, test string }{
 	"local.migrate.copied":         {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.migrate.step":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
 	"local.migrate.done":           {"it needs a later program's schema", "sdn/local", "TestMigrationKilled"},
-	"local.ensure.next":            {"Docker makes one thing at a time", "sdn/neutronapi", "TestKilledBulk"},
+	"engine.ensure.next":           {"Docker makes one thing at a time", "sdn/neutronapi", "TestKilledBulk"},
 	"router.migrate.filtered":      {inPlace, "datapath/router", "TestKilledAnywhere"},
 	"router.groups.told":           {noGroups, "datapath/router", "TestKilledAnywhere"},
 	"securitygroup.groups.table":   {noGroups, "datapath/router", "TestKilledAnywhere"},
