@@ -99,9 +99,7 @@ func (f *filtered) converse(from netns.NsHandle, to netns.NsHandle, address stri
 	f.t.Helper()
 	l := line{t: f.t}
 	var err error
-	var listener net.Listener
-	nstest.Do(f.t, to, func() { listener, err = net.Listen("tcp", address) })
-	must(f.t, err)
+	listener := nstest.Listen(f.t, to, "tcp", address)
 	defer listener.Close()
 	nstest.Do(f.t, from, func() { l.out, err = net.DialTimeout("tcp", address, nstest.Limit) })
 	must(f.t, err)

@@ -126,17 +126,20 @@ func (f *filtered) forgetPackets() {
 // is free again.
 func (f *filtered) redial(from, to container, address string) {
 	f.t.Helper()
-	var listener net.Listener
-	var err error
-	nstest.Do(f.t, to.ns, func() { listener, err = net.Listen("tcp", address) })
-	must(f.t, err)
+	listener := nstest.Listen(f.t, to.ns, "tcp", address)
 	defer listener.Close()
 	var c net.Conn
-	nstest.Do(f.t, from.ns, func() {
-		d := net.Dialer{Timeout: nstest.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.0.0.6"), Port: 7777}}
-		c, err = d.Dial("tcp", address)
+	nstest.Eventually(f.t, "the port of the earlier connection is free", func() bool {
+		var err error
+		nstest.Do(f.t, from.ns, func() {
+			d := net.Dialer{Timeout: nstest.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.0.0.6"), Port: 7777}}
+			c, err = d.Dial("tcp", address)
+		})
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			f.t.Fatal(err)
+		}
+		return err == nil
 	})
-	must(f.t, err)
 	in, err := listener.Accept()
 	must(f.t, err)
 	if !says(in, c, true) || !says(c, in, true) {

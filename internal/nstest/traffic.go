@@ -63,6 +63,23 @@ const questionLength = 1 + 4
 
 var questions atomic.Uint32
 
+// Listen listens in a namespace, again while an earlier socket has the address: a program that a
+// test starts has copies of the test's sockets until it is executed, so one that was closed can
+// stay for a moment.
+func Listen(t testing.TB, ns netns.NsHandle, network, address string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	Eventually(t, address+" is free", func() bool {
+		var err error
+		Do(t, ns, func() { l, err = net.Listen(network, address) })
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return l
+}
+
 // Serve answers the questions of Ask until the socket is closed. An answer is what the function
 // returns about the client and the question's length.
 func Serve(c net.PacketConn, answer func(client net.Addr, length int) string) {
