@@ -220,7 +220,12 @@ func balancerFacts(ctx context.Context, api client.Client, now func() time.Time,
 		for _, u := range notReady(lb, lb.Status.Conditions) {
 			f.Balancers = append(f.Balancers, doctor.Unready{Name: lb.Namespace + "/" + u.Name, Why: u.Why})
 		}
-		f.Leaving = append(f.Leaving, leaving("KuryrLoadBalancer", lb, now())...)
+		for _, l := range leaving("KuryrLoadBalancer", lb, now()) {
+			if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionReady); c != nil && c.Reason == v1.ReasonInUse {
+				l.Users = c.Message
+			}
+			f.Leaving = append(f.Leaving, l)
+		}
 	}
 	var proxy appsv1.DaemonSet
 	if err := api.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, &proxy); err != nil {

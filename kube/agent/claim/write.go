@@ -118,7 +118,8 @@ func says(s *v1.KuryrPortStatus, status v1.PortStatus, pod *v1.PortPod) bool {
 //
 // A write whose answer is lost can have changed the port. Until a newer version is seen, or a
 // write that changes nothing succeeds, the rows that gave the port back stay: without them the
-// version that the lost write made would be adopted as a claim of the API.
+// version that the lost write made would be adopted as a claim of the API. A write that the API takes
+// later than that, as one held by a proxy, is not covered.
 func (c *Allocator) writePort(ctx context.Context, name string) error {
 	if err := c.adoptPort(ctx, name); err != nil {
 		return err

@@ -44,6 +44,7 @@ type LeavingObject struct {
 	Kind, Name string
 	For        time.Duration
 	Pod        string // that still has the port; "" for none
+	Users      string // what says who still uses it; "" for none
 }
 
 // DeploymentFacts are how many of a Deployment's pods there are to be, and are ready.
@@ -267,6 +268,11 @@ func leaving(c ClusterFacts) []Finding {
 					"%s %s is being deleted for %s, and the pod %s has it", l.Kind, l.Name, since, l.Pod,
 				),
 				"nothing, if the pod is to stay: no port goes under a pod",
+			)
+		case l.Users != "":
+			f.add(
+				Warning, fmt.Sprintf("%s %s is being deleted for %s: %s", l.Kind, l.Name, since, l.Users),
+				"nothing, or have the Services that use it use another",
 			)
 		default:
 			f.add(

@@ -54,16 +54,26 @@ func TestCluster(t *testing.T) {
 			"the pool n1-1 is not ready: quota",
 		},
 		"a port on its way": {
-			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrPort", "p", time.Minute, ""}} }, OK,
+			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{Kind: "KuryrPort", Name: "p", For: time.Minute}} }, OK,
 			"of 7 ports none",
 		},
 		"a port that stays": {
-			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrPort", "p", time.Hour, ""}} },
+			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{Kind: "KuryrPort", Name: "p", For: time.Hour}} },
 			Problem, "KuryrPort p is being deleted for 1h0m0s",
 		},
 		"a port that a pod has": {
-			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrPort", "p", time.Hour, "a/b"}} },
+			func(c *ClusterFacts) {
+				c.Leaving = []LeavingObject{{Kind: "KuryrPort", Name: "p", For: time.Hour, Pod: "a/b"}}
+			},
 			Warning, "the pod a/b has it",
+		},
+		"a load balancer that others use": {
+			func(c *ClusterFacts) {
+				c.Leaving = []LeavingObject{{
+					Kind: "KuryrLoadBalancer", Name: "web", For: time.Hour, Users: "the Services app use it",
+				}}
+			},
+			Warning, "KuryrLoadBalancer web is being deleted for 1h0m0s: the Services app use it",
 		},
 		"all daemons are ready": {func(c *ClusterFacts) { c.Daemons = DaemonSetFacts{true, 3, 3} }, OK, "of 2 nodes none"},
 		"Services": {
@@ -104,7 +114,9 @@ func TestCluster(t *testing.T) {
 		}, Warning, "kube-proxy is to run on 2 nodes"},
 		"kube-proxy alone": {func(c *ClusterFacts) { c.Proxy = DaemonSetFacts{true, 2, 2} }, OK, "of 2 nodes none"},
 		"a network that is gone": {
-			func(c *ClusterFacts) { c.Leaving = []LeavingObject{{"KuryrNetwork", "blue-1", time.Hour, ""}} },
+			func(c *ClusterFacts) {
+				c.Leaving = []LeavingObject{{Kind: "KuryrNetwork", Name: "blue-1", For: time.Hour}}
+			},
 			Problem, "KuryrNetwork blue-1",
 		},
 	} {
