@@ -172,9 +172,6 @@ func (k *Kernel) setPorts(r *run, s *space, ports Parts[Port], forwards Parts[Fo
 		return err
 	}
 	if err := s.changeTables(r, append(changes, change), ports); err != nil {
-		if errors.Is(err, unix.EEXIST) && len(forwards.Add) > 0 {
-			return fmt.Errorf("%w: %w", ErrPublished, err)
-		}
 		return err
 	}
 	failpoint.Here("router.tables.changed")

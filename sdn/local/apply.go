@@ -86,28 +86,45 @@ type applier struct {
 	round *round
 }
 
-// parts changes what is in the domain, in one call.
+// parts changes what is in the domain: ports and published ports in one call, and then what it
+// balances. So a load balancer that the kernel refuses leaves no doubt about ports.
 func (a *applier) parts() error {
 	if a.want.shaped && a.want.shape == nil {
 		return nil // everything went with it
 	}
 	defined := a.want.defined.revisions()
-	if c := a.compare(); !c.IsEmpty() {
-		if _, err := a.p.datapath.Set(a.ctx, c); err != nil {
-			if len(defined) > 0 {
-				a.applied.known = nil
-			}
-			return err
+	if err := a.set(a.comparePorts()); err != nil {
+		if len(defined) > 0 {
+			a.applied.known = nil
 		}
-		failpoint.Here("local.sync.parts")
+		return err
 	}
 	a.noteDefined(defined)
-	return a.noteParts()
+	moved := a.notePorts()
+	if err := a.set(a.compareBalances()); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied.noteBalances(a.want.balances, nil)
+	return moved
 }
 
-// compare returns the difference between the applied parts and the wanted ones. From now on
-// the domain may have either, and its ports may go to another domain with their network.
-func (a *applier) compare() router.Change {
+func (a *applier) set(c router.Change) error {
+	if c.IsEmpty() {
+		return nil
+	}
+	if _, err := a.p.datapath.Set(a.ctx, c); err != nil {
+		return err
+	}
+	failpoint.Here("local.sync.parts")
+	return nil
+}
+
+// comparePorts returns the difference between the applied ports and published ports and the
+// wanted ones. From now on the domain may have either, and its ports may go to another domain
+// with their network.
+func (a *applier) comparePorts() router.Change {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := router.Change{
@@ -115,26 +132,33 @@ func (a *applier) compare() router.Change {
 		Sets:  slices.Collect(maps.Values(a.want.defined.sets)),
 		Ports: a.applied.ports.differ(a.want.ports), Forwards: a.applied.forwards.differ(a.want.forwards),
 	}
-	c.VIPs, c.Frontends = a.applied.balanced(a.want.balances)
 	if !c.Ports.IsEmpty() {
 		a.applied.ports.note(a.want.ports, errUnfinished)
 	}
 	if !c.Forwards.IsEmpty() {
 		a.applied.forwards.note(a.want.forwards, errUnfinished)
 	}
+	return c
+}
+
+// compareBalances does the same for what the domain balances.
+func (a *applier) compareBalances() router.Change {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := router.Change{Router: string(a.id)}
+	c.VIPs, c.Frontends = a.applied.balanced(a.want.balances)
 	if !c.VIPs.IsEmpty() || !c.Frontends.IsEmpty() {
 		a.applied.noteBalances(a.want.balances, errUnfinished)
 	}
 	return c
 }
 
-// noteParts remembers that the domain has the wanted parts. The error is errNoBridge if another
-// domain has taken the network of a port since that was read.
-func (a *applier) noteParts() error {
+// notePorts remembers that the domain has the wanted ports and published ports. The error is
+// errNoBridge if another domain has taken the network of a port since that was read.
+func (a *applier) notePorts() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.applied.forwards.note(a.want.forwards, nil)
-	a.applied.noteBalances(a.want.balances, nil)
 	has := networksIn(a.applied.shape)
 	for _, p := range a.want.ports {
 		if p != nil && !has[sdn.ID(p.Network)] {

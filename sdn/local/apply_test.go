@@ -372,3 +372,34 @@ func TestGivingUpKeepsTheOrder(t *testing.T) {
 		checkSum(t, p)
 	})
 }
+
+// A load balancer that the kernel refuses has the ports of its router changed once.
+func TestRefusedBalancerLeavesPorts(t *testing.T) {
+	t.Parallel()
+	w := newOffWorld(t)
+	ctx := t.Context()
+	made, err := w.p.EnsurePorts(ctx, []sdn.PortSpec{{Network: w.network, Host: testHost}})
+	ok(t, err)
+	n, err := w.p.Network(ctx, w.network)
+	ok(t, err)
+	changes := 0
+	w.fake.fail = func(call, _ string) error {
+		switch call {
+		case "ports":
+			changes++
+		case "frontends":
+			return errors.New("refused")
+		}
+		return nil
+	}
+	if _, err := w.p.ApplyLoadBalancer(ctx, service(n.Subnets[0], "a", "10.0.0.10:80")); err == nil {
+		t.Error("the load balancer is not refused")
+	}
+	ok(t, w.p.DeletePorts(ctx, []sdn.ID{made[0].ID}))
+	if changes != 1 {
+		t.Errorf("the ports were changed %d times, want once", changes)
+	}
+	w.fake.fail = nil
+	ok(t, w.p.sync.retry(ctx))
+	checkSum(t, w.p)
+}
