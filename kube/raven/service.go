@@ -59,9 +59,10 @@ func (r services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 // heldPause is how long the load balancer of an earlier Service of the name may take to go before the owner of this one is told.
 const heldPause = 10 * time.Second
 
-// held tells the owner of a Service that an earlier one's load balancer has its name and does not go, as where the SDN is at work on it for minutes; again is when that is to be told.
+// held tells the owner of a Service that an earlier load balancer, its own or another Service's, has its
+// name and does not go, as where the SDN is at work on it for minutes; again is when to tell that.
 func (r services) held(service *corev1.Service, lb *v1.KuryrLoadBalancer) (again time.Duration) {
-	if !r.cfg.Services || service == nil || !balanced(service) || lb == nil || lb.Spec.ServiceUID == service.UID || lb.DeletionTimestamp.IsZero() {
+	if !r.cfg.Services || service == nil || !balanced(service) || lb == nil || lb.DeletionTimestamp.IsZero() {
 		return 0
 	}
 	now := r.Now()
@@ -69,6 +70,9 @@ func (r services) held(service *corev1.Service, lb *v1.KuryrLoadBalancer) (again
 		return heldPause - since
 	}
 	note := "the load balancer of the Service that had this name before has not gone yet"
+	if lb.Spec.ServiceUID == service.UID {
+		note = "the Service's KuryrLoadBalancer was deleted, and has not gone yet"
+	}
 	if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionReady); c != nil && c.Message != "" {
 		note += ": " + c.Message
 	}
@@ -110,6 +114,9 @@ func (r services) follow(ctx context.Context, req ctrl.Request, service *corev1.
 		failpoint.Here("raven.service.created")
 		return err
 	case !lb.DeletionTimestamp.IsZero():
+		if c := meta.FindStatusCondition(lb.Status.Conditions, v1.ConditionReady); c != nil && c.Reason == v1.ReasonInUse {
+			r.balancerWakes.Enqueue(req) // it need not wait for its users any more
+		}
 		if exposed(service) { // it takes the address with it
 			return r.publish(ctx, service, corev1.LoadBalancerStatus{})
 		}

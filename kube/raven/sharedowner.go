@@ -247,8 +247,9 @@ func (w *balancing) findFloating(ctx context.Context, there sdn.LoadBalancer) er
 }
 
 // keepShared keeps the VIPs of the Service's own that others share, and the floating IP that leads
-// there, while the Service's deletion is under way. It returns which of the Keys may be deleted now,
-// and an error that names the users of the others. With the namespace's network all of them go.
+// there, while the KuryrLoadBalancer is being deleted. It returns which of the Keys may be
+// deleted now, and an error that names the users of the others, unless the Service gets a
+// KuryrLoadBalancer again, which then has them. With the namespace's network all of them go.
 func (w *balancing) keepShared(ctx context.Context, keys []sdn.Key) (again time.Duration, _ []sdn.Key, err error) {
 	if err := w.findOwnVIPs(ctx); err != nil {
 		return 0, nil, err
@@ -279,6 +280,7 @@ func (w *balancing) keepShared(ctx context.Context, keys []sdn.Key) (again time.
 }
 
 // keepForUsers removes the listeners of this one and of lost users from an own VIP that others share.
+// If the Service is to have the VIP again, it is left as it is.
 func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, key sdn.Key) (
 	again time.Duration, kept bool, _ error,
 ) {
@@ -286,9 +288,43 @@ func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, k
 	if err != nil || len(users) == 0 {
 		return 0, false, err
 	}
+	if back, err := w.comesBack(ctx, isFamily(of.VIP, true)); err != nil || back {
+		return 0, back, err
+	}
 	again, err = w.removeLostUsers(ctx)
 	then, failed := w.removeListeners(ctx, of.ID, key)
 	return core.Sooner(again, then), true, errors.Join(err, failed, usedBy(&of, users))
+}
+
+// comesBack reports whether the Service of a KuryrLoadBalancer that is being deleted is there, and gets
+// one again, with a VIP of its own of the family.
+func (w *balancing) comesBack(ctx context.Context, six bool) (bool, error) {
+	if !w.cfg.Services {
+		return false, nil
+	}
+	from := []client.Reader{w.Client}
+	if w.Live != nil { // a cache may be behind
+		from = append(from, w.Live)
+	}
+	var s corev1.Service
+	for _, r := range from {
+		s = corev1.Service{}
+		err := r.Get(ctx, client.ObjectKeyFromObject(w.lb), &s)
+		if err != nil || s.UID != w.lb.Spec.ServiceUID || !balanced(&s) {
+			return false, client.IgnoreNotFound(err)
+		}
+		var ns corev1.Namespace
+		err = r.Get(ctx, client.ObjectKey{Name: w.lb.Namespace}, &ns)
+		if err != nil || !ns.DeletionTimestamp.IsZero() { // nothing can be created there
+			return false, client.IgnoreNotFound(err)
+		}
+	}
+	can, err := w.canBalance(ctx)
+	if err != nil {
+		return false, err
+	}
+	spec, _, err := w.specOf(ctx, &s, w.lb, can)
+	return spec.OwnVIPs && hasFamily(spec.VIPs, six), err
 }
 
 // keepVIP reports whether a VIP of the Service's own stays for its users, though the Service itself

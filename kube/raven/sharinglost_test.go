@@ -311,3 +311,78 @@ func TestOrphanIsNotAnotherNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// An owner whose KuryrLoadBalancer is deleted, and whose Service stays, has its VIP again, with those who
+// share it: it does not wait for their end, and all keep their address.
+func TestOwnersObjectIsDeletedAndItsServiceStays(t *testing.T) {
+	t.Parallel()
+	for name, act := range map[string]func(c *cluster){
+		"deleted": func(c *cluster) { c.must(c.delete(c.t.Context(), c.klb("web"))) },
+		"another type and back": func(c *cluster) {
+			was := c.serviceNow("web").Spec
+			c.change("web", func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
+			})
+			c.settle()
+			c.wantOutside("81>")
+			c.change("web", func(s *corev1.Service) { s.Spec = was })
+		},
+		"headless by label, and not": func(c *cluster) {
+			c.change("web", func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} })
+			c.settle()
+			c.wantOutside("81>")
+			c.change("web", func(s *corev1.Service) { s.Labels = nil })
+		},
+		"deleted, then a restart": func(c *cluster) {
+			c.must(c.delete(c.t.Context(), c.klb("web")))
+			c.start()
+		},
+	} {
+		begin := func() (c *cluster, whole func()) {
+			c, web := newOwner(t)
+			c.service("app", sharing(web.ID, 81), "10.96.0.11")
+			c.settle()
+			address := c.ingress("web")
+			act(c)
+			return c, func() {
+				c.t.Helper()
+				c.wholeServices()
+				c.wantOutside("80>10.128.0.5:80 81>")
+				if c.ingress("web") != address || c.ingress("app") != address || len(c.floats()) != 1 {
+					t.Errorf("%s: web says %q, app %q, want %q; floating IPs %v",
+						name, c.ingress("web"), c.ingress("app"), address, c.floats())
+				}
+				if _, err := c.sdn.LoadBalancer(t.Context(), web.ID); err != nil {
+					t.Errorf("%s: it was recreated: %v", name, err)
+				}
+				if lb := c.klb("web"); len(lb.Status.Guests) != 1 || lb.Status.Guests[0].Name != "app" {
+					t.Errorf("%s: web knows the users %+v", name, lb.Status.Guests)
+				}
+			}
+		}
+		c, whole := begin()
+		c.settle()
+		whole()
+		if name == "deleted" {
+			eachKill(t, false, begin)
+		}
+	}
+
+	// One that is to have no VIP of its own any more waits for the users of the one it had, and tells.
+	c, web := newOwner(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.change("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	c.must(c.delete(t.Context(), c.klb("web")))
+	c.settle()
+	c.now = c.now.Add(heldPause)
+	c.settle()
+	c.wantOutside("81>")
+	if !c.events.has("web "+core.EventUnserved, "was deleted, and has not gone yet", "share it: app") {
+		t.Errorf("web is not told what it waits for: %q", c.events.all)
+	}
+	c.remove(c.serviceNow("app"))
+	c.settle()
+	c.wholeServices()
+	c.wantOutside()
+}
