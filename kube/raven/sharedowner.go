@@ -285,15 +285,45 @@ func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, k
 	again time.Duration, kept bool, _ error,
 ) {
 	users, err := w.users(ctx, of.ID)
-	if err != nil || len(users) == 0 {
+	if err != nil {
+		return 0, false, err
+	}
+	coming, again, err := w.comingUser(ctx, of.ID)
+	if err != nil || len(users) == 0 && coming == "" {
 		return 0, false, err
 	}
 	if back, err := w.comesBack(ctx, isFamily(of.VIP, true)); err != nil || back {
 		return 0, back, err
 	}
-	again, err = w.removeLostUsers(ctx)
-	then, failed := w.removeListeners(ctx, of.ID, key)
-	return core.Sooner(again, then), true, errors.Join(err, failed, usedBy(&of, users))
+	used := usedBy(&of, users)
+	if len(users) == 0 {
+		used = inUse(fmt.Sprintf("load balancer %s with VIP %s is kept, as the Service %s shares it and "+
+			"its KuryrLoadBalancer is being recreated", of.ID, of.VIP, coming))
+	}
+	then, err := w.removeLostUsers(ctx)
+	soon, failed := w.removeListeners(ctx, of.ID, key)
+	return core.Sooner(again, core.Sooner(then, soon)), true, errors.Join(err, failed, used)
+}
+
+// comingUser returns the name of a Service that shares a load balancer of this one and whose
+// KuryrLoadBalancer is being recreated, "" for none, and when to look again.
+func (w *balancing) comingUser(ctx context.Context, id string) (name string, again time.Duration, _ error) {
+	if !w.cfg.Services { // none is recreated
+		return "", 0, nil
+	}
+	for _, g := range w.lb.Status.Guests {
+		if g.LoadBalancer != id || g.ServiceUID == w.lb.Spec.ServiceUID {
+			continue
+		}
+		lost, then, err := w.lost(ctx, g)
+		if err != nil {
+			return "", 0, err
+		}
+		if !lost && then > 0 {
+			name, again = g.Name, core.Sooner(again, then)
+		}
+	}
+	return name, again, nil
 }
 
 // comesBack reports whether the Service of a KuryrLoadBalancer that is being deleted is there, and gets

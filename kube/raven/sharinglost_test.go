@@ -10,6 +10,7 @@ import (
 	"github.com/kuryr/kuryr/kube/raven/core"
 	"github.com/kuryr/kuryr/sdn"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -385,4 +386,50 @@ func TestOwnersObjectIsDeletedAndItsServiceStays(t *testing.T) {
 	c.settle()
 	c.wholeServices()
 	c.wantOutside()
+}
+
+// An owner that goes keeps its VIP for its only user, whose KuryrLoadBalancer was torn away and is
+// recreated.
+func TestOwnerGoesAsItsUserIsRecreated(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		c, web := newOwner(t)
+		c.service("app", sharing(web.ID, 81), "10.96.0.11")
+		c.settle()
+		address := c.ingress("app")
+		if waits {
+			c.remove(c.serviceNow("web"))
+			c.settle()
+		}
+		c.lose("app", nil)
+		if !waits {
+			c.must(c.delete(t.Context(), c.klb("web")))
+			c.remove(c.serviceNow("web"))
+		}
+		c.tellAll()
+		for range 2 {
+			_, err := balancers{c.raven}.Reconcile(t.Context(), core.Request("default", "web")) // before app is back
+			if c.wantOutside("81>"); core.HasFailure(err) {
+				t.Error(err)
+			}
+			c.tellAll()
+		}
+		if lb := c.klb("web"); lb == nil || !slices.ContainsFunc(lb.Status.Conditions, func(of metav1.Condition) bool {
+			return of.Reason == v1.ReasonInUse && strings.Contains(of.Message, "app")
+		}) {
+			t.Errorf("web does not tell that it waits for app: %+v", lb)
+		}
+		c.settle()
+		c.wholeServices()
+		c.wantOutside("81>")
+		if c.ingress("app") != address || c.floats()[address] != web.VIPs[0].Addr.String() {
+			t.Errorf("app says %q, which was %q; floating IPs %v", c.ingress("app"), address, c.floats())
+		}
+		c.remove(c.serviceNow("app"))
+		c.settle()
+		c.wantOutside()
+		if len(c.floats()) != 0 {
+			t.Errorf("floating IPs are left: %v", c.floats())
+		}
+	}
 }
