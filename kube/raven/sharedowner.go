@@ -279,8 +279,9 @@ func (w *balancing) keepShared(ctx context.Context, keys []sdn.Key) (again time.
 	return again, keys, errors.Join(errs...)
 }
 
-// keepForUsers removes the listeners of this one and of lost users from an own VIP that others share.
-// If the Service is to have the VIP again, it is left as it is.
+// keepForUsers removes the listeners of this one and of lost users from an own VIP that others share,
+// if the SDN still has it, which each audit looks at again. If the Service is to have the VIP again, it
+// is left unchanged.
 func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, key sdn.Key) (
 	again time.Duration, kept bool, _ error,
 ) {
@@ -290,6 +291,9 @@ func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, k
 	}
 	coming, again, err := w.comingUser(ctx, of.ID)
 	if err != nil || len(users) == 0 && coming == "" {
+		return 0, false, err
+	}
+	if gone, err := w.hasGone(ctx, of.ID); err != nil || gone {
 		return 0, false, err
 	}
 	if back, err := w.comesBack(ctx, isFamily(of.VIP, true)); err != nil || back {
@@ -302,7 +306,23 @@ func (w *balancing) keepForUsers(ctx context.Context, of v1.LoadBalancerOfVIP, k
 	}
 	then, err := w.removeLostUsers(ctx)
 	soon, failed := w.removeListeners(ctx, of.ID, key)
-	return core.Sooner(again, core.Sooner(then, soon)), true, errors.Join(err, failed, used)
+	again = core.Sooner(core.Sooner(again, w.cfg.Audit), core.Sooner(then, soon))
+	return again, true, errors.Join(err, failed, used)
+}
+
+// hasGone reports whether the SDN does not have a load balancer any more.
+func (w *balancing) hasGone(ctx context.Context, id string) (bool, error) {
+	err := w.Call(ctx, func(ctx context.Context) error {
+		_, err := w.SDN.LoadBalancer(ctx, sdn.ID(id))
+		return err
+	})
+	if sdn.IsUnsupported(err) {
+		return false, nil
+	}
+	if sdn.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
 }
 
 // comingUser returns the name of a Service that shares a load balancer of this one and whose

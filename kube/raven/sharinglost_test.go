@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
@@ -432,4 +433,33 @@ func TestOwnerGoesAsItsUserIsRecreated(t *testing.T) {
 			t.Errorf("floating IPs are left: %v", c.floats())
 		}
 	}
+}
+
+// An owner waits for the users of its VIP no longer than there is that VIP, which is deleted in the SDN.
+func TestOwnerWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	c, web := newOwner(t)
+	c.cfg.Audit = time.Hour
+	c.start()
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.wantOutside("81>")
+	c.must(c.sdn.DeleteLoadBalancer(t.Context(), web.ID))
+	c.settle()
+	c.now = c.now.Add(c.cfg.Audit)
+	c.rounds(8)
+	if lb := c.klb("web"); lb != nil {
+		t.Errorf("it waits: %+v", lb.Status)
+	}
+	if len(c.floats()) != 0 {
+		t.Errorf("floating IPs are left: %v", c.floats())
+	}
+	if lb := c.klb("app"); core.IsReady(lb.Status.Conditions) {
+		t.Errorf("app shares what has gone: %+v", lb.Status)
+	}
+	c.service("web", exposedService, "10.96.0.10")
+	c.rounds(8)
+	c.wantOutside("80>10.128.0.5:80")
 }
