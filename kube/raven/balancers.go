@@ -169,10 +169,17 @@ func (w *balancing) end(ctx context.Context) (ctrl.Result, error) {
 
 // deleted removes from the status the load balancers that had these Keys.
 func (w *balancing) deleted(keys []sdn.Key) {
-	w.lb.Status.Members = 0
 	w.lb.Status.LoadBalancers = slices.DeleteFunc(w.lb.Status.LoadBalancers, func(of v1.LoadBalancerOfVIP) bool {
-		return !of.Own || slices.Contains(keys, w.ownKey(isFamily(of.VIP, true)))
+		six := isFamily(of.VIP, true)
+		key := w.Key(v1.KeyKindLoadBalancer, v1.LoadBalancerKey(w.lb.Spec.ServiceUID, six))
+		if of.Own {
+			key = w.ownKey(six)
+		}
+		return slices.Contains(keys, key)
 	})
+	if len(keys) > 0 {
+		w.lb.Status.Members = 0
+	}
 }
 
 // program has each VIP's load balancer be what it is to be, and those of families that

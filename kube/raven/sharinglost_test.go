@@ -463,3 +463,36 @@ func TestOwnerWaitsForNothing(t *testing.T) {
 	c.rounds(8)
 	c.wantOutside("80>10.128.0.5:80")
 }
+
+// An owner that goes tells of its ClusterIP until that has gone from the SDN.
+func TestOwnerTellsOfWhatIsThere(t *testing.T) {
+	t.Parallel()
+	c, web := newOwner(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	c.must(c.delete(t.Context(), c.klb("web")))
+	lb := c.klb("web")
+	own := func(of v1.LoadBalancerOfVIP) bool { return of.Own }
+	lb.Status.LoadBalancers = slices.DeleteFunc(lb.Status.LoadBalancers, own)
+	c.must(c.api.Status().Update(t.Context(), lb))
+	c.remove(c.serviceNow("web"))
+	c.tellAll()
+	c.faults.problem = func(method string) error {
+		if method == "FindLoadBalancers" {
+			return sdn.Unavailable(nil, "load balancer", "no answer")
+		}
+		return nil
+	}
+	_, err := balancers{c.raven}.Reconcile(t.Context(), core.Request("default", "web"))
+	is := c.klb("web").Status
+	if err == nil || len(is.LoadBalancers) != 1 || is.LoadBalancers[0].VIP != "10.96.0.10" {
+		t.Errorf("nothing was deleted (%v), and it tells of %+v", err, is.LoadBalancers)
+	}
+	c.faults.problem = nil
+	c.settle()
+	c.wholeServices()
+	c.wantOutside("81>")
+	if is = c.klb("web").Status; len(is.LoadBalancers) != 1 || !is.LoadBalancers[0].Own {
+		t.Errorf("its ClusterIP was deleted, and it tells of %+v", is.LoadBalancers)
+	}
+}
