@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	v1 "github.com/kuryr/kuryr/kube/api/v1"
 	"github.com/kuryr/kuryr/kube/raven/core"
@@ -108,10 +109,7 @@ func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q c
 			q.Add(one)
 		}
 	}
-	for _, vip := range was.Spec.VIPs {
-		if is != nil {
-			break
-		}
+	for _, vip := range releasedVIPs(was, is) {
 		var all v1.KuryrLoadBalancerList
 		errs = append(errs, r.Client.List(ctx, &all, client.MatchingFields{core.ByVIP: vip}))
 		for i := range all.Items {
@@ -121,6 +119,23 @@ func (r *Raven) released(ctx context.Context, was, is *v1.KuryrLoadBalancer, q c
 	if err := errors.Join(errs...); err != nil {
 		r.Log.ErrorContext(ctx, "who waits for an address", "name", was.Name, "namespace", was.Namespace, "error", err)
 	}
+}
+
+// releasedVIPs returns the ClusterIPs that a load balancer had, each once: all if it has gone, else those
+// that its status does not tell of any more.
+func releasedVIPs(was, is *v1.KuryrLoadBalancer) (all []string) {
+	if is == nil {
+		all = slices.Clone(was.Spec.VIPs)
+	}
+	for _, of := range was.Status.LoadBalancers {
+		has := is != nil && slices.ContainsFunc(is.Status.LoadBalancers, func(o v1.LoadBalancerOfVIP) bool {
+			return !o.Own && o.VIP == of.VIP
+		})
+		if !of.Own && !has && !slices.Contains(all, of.VIP) {
+			all = append(all, of.VIP)
+		}
+	}
+	return all
 }
 
 // rivals are the Services that ask for the address which this one asks for, or did.

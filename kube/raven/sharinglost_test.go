@@ -496,3 +496,25 @@ func TestOwnerTellsOfWhatIsThere(t *testing.T) {
 		t.Errorf("its ClusterIP was deleted, and it tells of %+v", is.LoadBalancers)
 	}
 }
+
+// A Service that waits for a ClusterIP is looked at as soon as an owner that goes has released it, though it
+// stays for its users.
+func TestOwnerReleasesItsClusterIP(t *testing.T) {
+	t.Parallel()
+	c, web := newOwner(t)
+	c.service("app", sharing(web.ID, 81), "10.96.0.11")
+	c.settle()
+	was := c.klb("web")
+	c.remove(c.serviceNow("web"))
+	c.settle()
+	c.service("next", nil, "10.96.0.10")
+	c.settle()
+	is, next := c.klb("web"), core.Request("default", "next")
+	if told := c.enqueued("loadbalancers", change{was, is}); !slices.Contains(told, next) {
+		t.Errorf("as the ClusterIP is let go of %v are looked at, want %v", told, next)
+	}
+	if told := c.enqueued("loadbalancers", change{is, is}); slices.Contains(told, next) {
+		t.Errorf("as nothing is let go of %v are looked at", told)
+	}
+	c.wholeServices()
+}
