@@ -383,6 +383,11 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 		}
 	}
 	failpoint.Here("raven.share.stripped")
+	if s.Keep && !gone {
+		if err := w.passKeep(ctx, s.ID); err != nil {
+			return 0, err
+		}
+	}
 	var owners v1.KuryrLoadBalancerList
 	by := client.MatchingFields{core.ByGuest: string(w.lb.Spec.ServiceUID)}
 	if err := w.Client.List(ctx, &owners, client.InNamespace(w.lb.Namespace), by); err != nil {
@@ -400,6 +405,46 @@ func (w *balancing) leave(ctx context.Context, s v1.LoadBalancerShare) (again ti
 	failpoint.Here("raven.share.left")
 	w.lb.Status.Shares = slices.DeleteFunc(w.lb.Status.Shares, func(o v1.LoadBalancerShare) bool { return o.ID == s.ID })
 	return 0, w.tellNow(ctx)
+}
+
+// sharersOf returns the namespace's other KuryrLoadBalancers that share a load balancer.
+func (w *balancing) sharersOf(ctx context.Context, id string) (all []*v1.KuryrLoadBalancer, _ error) {
+	var lbs v1.KuryrLoadBalancerList
+	if err := w.Client.List(ctx, &lbs, client.InNamespace(w.lb.Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range lbs.Items {
+		if lb := &lbs.Items[i]; lb.UID != w.lb.UID && shareOf(lb, id) != nil {
+			all = append(all, lb)
+		}
+	}
+	return all, nil
+}
+
+// passKeep has another that shares a load balancer remember, as an older release was told, that the
+// floating IP is kept: one that stays, if there is one.
+func (w *balancing) passKeep(ctx context.Context, id string) error {
+	all, err := w.sharersOf(ctx, id)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	to := all[0]
+	for _, lb := range all {
+		if shareOf(lb, id).Keep {
+			return nil
+		}
+		if !to.DeletionTimestamp.IsZero() && lb.DeletionTimestamp.IsZero() {
+			to = lb
+		}
+	}
+	shareOf(to, id).Keep = true
+	return w.Client.Status().Update(ctx, to)
+}
+
+// keptBy reports whether one that shares a load balancer remembers that its floating IP is kept.
+func (w *balancing) keptBy(ctx context.Context, s v1.LoadBalancerShare) (bool, error) {
+	all, err := w.sharersOf(ctx, s.ID)
+	return s.Keep || slices.ContainsFunc(all, func(lb *v1.KuryrLoadBalancer) bool { return shareOf(lb, s.ID).Keep }), err
 }
 
 // removeListeners removes the listeners with this Key from a load balancer.
@@ -440,7 +485,11 @@ func (w *balancing) deleteOrphan(ctx context.Context, s v1.LoadBalancerShare) (g
 	if err != nil || len(orphans) == 0 {
 		return false, err
 	}
-	if s.Keep { // an older release was told to keep the floating IP, which leads nowhere then
+	keep, err := w.keptBy(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	if keep { // an older release was told to keep the floating IP, which leads nowhere then
 		there.VIPs = nil
 	}
 	return true, w.dropStray(ctx, there, uid)

@@ -391,7 +391,16 @@ func TestOwnerIsNotTold(t *testing.T) {
 // on, and goes with the last that shares it.
 func TestSharedSinceOlderReleases(t *testing.T) {
 	t.Parallel()
-	for _, keep := range []bool{false, true} {
+	for _, of := range []struct {
+		keep    bool
+		leaving [][]string // in this order; app is to keep it
+	}{
+		{false, [][]string{{"api"}, {"app"}}}, {true, [][]string{{"api"}, {"app"}}},
+		{false, [][]string{{"app"}, {"api"}}}, {true, [][]string{{"app"}, {"api"}}},
+		{false, [][]string{{"app", "api"}}}, {true, [][]string{{"app", "api"}}},
+		{true, [][]string{{"api", "app"}}},
+	} {
+		keep := of.keep
 		c, web := newOwner(t)
 		c.service("app", sharing(web.ID, 81), "10.96.0.11")
 		c.service("api", sharing(web.ID, 82), "10.96.0.12")
@@ -410,12 +419,22 @@ func TestSharedSinceOlderReleases(t *testing.T) {
 		if c.ingress("app") != address || c.ingress("api") != address {
 			t.Errorf("app says %q, api %q, want %q", c.ingress("app"), c.ingress("api"), address)
 		}
-		c.remove(c.serviceNow("api"))
-		c.settle()
-		c.wholeServices()
-		c.wantOutside("81>")
-		c.remove(c.serviceNow("app"))
-		c.settle()
+		for i, names := range of.leaving {
+			if i > 0 {
+				c.wholeServices()
+				c.wantOutside(map[string]string{"app": "81>", "api": "82>"}[names[0]])
+			}
+			for _, name := range names {
+				c.must(c.delete(t.Context(), c.klb(name)))
+				c.remove(c.serviceNow(name))
+			}
+			c.tellAll()
+			for _, name := range names {
+				_, _ = balancers{c.raven}.Reconcile(t.Context(), core.Request("default", name))
+				c.tellAll()
+			}
+			c.settle()
+		}
 		c.wantOutside()
 		if leads, kept := c.floats()[address]; kept != keep || leads != "" {
 			t.Errorf("of the floating IP %s is left %v; to be kept: %v", address, c.floats(), keep)
