@@ -80,3 +80,14 @@ func TestIdleTimeGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// What a look at a pool knows of idle ports does not change under it, as when a port goes.
+func TestIdleIsTheCallers(t *testing.T) {
+	var m memory
+	port := &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	idle := m.idle("pool", []*v1.KuryrPort{port}, time.Now())
+	m.vanished("pool", "p")
+	if len(idle) != 1 {
+		t.Errorf("the times of %d ports are known, want 1", len(idle))
+	}
+}

@@ -116,7 +116,7 @@ func (m *memory) idle(name string, ports []*v1.KuryrPort, now time.Time) map[str
 		idle[p.Name] = since
 	}
 	k.idle = idle
-	return idle
+	return maps.Clone(idle) // vanished changes the other
 }
 
 func (m *memory) written(name string) time.Time {
